@@ -76,7 +76,8 @@ class Evolution:
         The score combines the estimate and a model of other tasks.
         """
         merit = score if score is not None else self._cheapness
-        fresh = self._fresh([*self.space.defaults(), *self._pool(merit)], set())
+        cheapest = self.space.cheapest(PARENTS)
+        fresh = self._fresh([*self.space.defaults(), *cheapest, *self._pool(merit)], set())
         ordered = [fresh[i] for i in np.argsort(-merit(fresh), kind="stable")] if fresh else []
         ordered = self._looked_at(ordered, count)
         taken = [p for p in (*self._cost, *self._pending)]
@@ -160,7 +161,7 @@ class Evolution:
     def _evolved(self, merit: Scorer) -> list[Point]:
         """Return a population after a few generations of selection, mutation and crossover."""
         rng = self._rng
-        start = [*self._leaders(PARENTS), *self.space.defaults()]
+        start = [*self._leaders(PARENTS), *self.space.defaults(), *self.space.cheapest(PARENTS)]
         people = list(dict.fromkeys([*start, *self.space.sample(rng, POPULATION)]))
         for _ in range(GENERATIONS):
             order = np.argsort(-merit(people), kind="stable")

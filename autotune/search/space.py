@@ -6,14 +6,18 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from operator import mul
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...schedule.space.space import Choice, Sketch
+from ...schedule.space.space import Batch, Choice, Sketch
 from ..log.records import Json, canonical
 
+Array: TypeAlias = np.ndarray[Any, Any]
+
 ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled
+PRICED = 1 << 21  # combinations up to which a sketch that prices many at once is priced completely
 ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhausted
 
 
@@ -34,6 +38,8 @@ class Space:
         self._cost: dict[Point, float] = {}
         self._all: tuple[Point, ...] | None = None
         self._dropped: set[int] = set()
+        self._strides = tuple(_strides(s) for s in self.sketches)
+        self._tables: dict[int, Array | None] = {}
 
     def choices(self, point: Point) -> dict[str, Choice]:
         """Return the decisions of a point."""
@@ -68,6 +74,8 @@ class Space:
     def _check(self, point: Point) -> bool:
         if point.sketch in self._dropped:
             return False
+        if self._table(point.sketch) is not None:
+            return math.isfinite(self.cost(point))
         valid = self.sketches[point.sketch].valid(self.choices(point))
         return bool(valid) and math.isfinite(self.cost(point))
 
@@ -79,11 +87,40 @@ class Space:
 
     def cost(self, point: Point) -> float:
         """Return the analytic estimate in seconds; good for ranking only."""
+        table = self._table(point.sketch)
+        if table is not None:
+            steps = self._strides[point.sketch]
+            return float(table[sum(map(mul, point.at, steps))])
         known = self._cost.get(point)
         if known is None:
             known = float(self.sketches[point.sketch].cost(self.choices(point)))
             self._cost[point] = known
         return known
+
+    def _table(self, number: int) -> Array | None:
+        """Return the cost of every combination of a sketch; None if they are priced one by one."""
+        if number not in self._tables:
+            s = self.sketches[number]
+            small = s.many is not None and s.size() <= PRICED
+            self._tables[number] = s.many.priced(s.decisions) if s.many and small else None
+        return self._tables[number]
+
+    def cheapest(self, count: int) -> list[Point]:
+        """Return up to ``count`` valid points of least estimated cost of each sketch.
+
+        Only of sketches that are priced completely.
+        """
+        found: list[Point] = []
+        for number, s in enumerate(self.sketches):
+            table = None if number in self._dropped else self._table(number)
+            if table is None:
+                continue
+            some = np.argpartition(table, min(count, len(table) - 1))[:count]
+            some = some[np.lexsort((some, table[some]))]
+            shape = tuple(len(d) for d in s.decisions.values())
+            where = np.stack(np.unravel_index(some[np.isfinite(table[some])], shape), axis=-1)
+            found += [Point(number, tuple(at)) for at in where.tolist()]
+        return found
 
     def priced(self, sketches: Sequence[Sketch]) -> Space:
         """Return this space with the costs of other sketches of the same names.
@@ -91,8 +128,8 @@ class Space:
         So estimates of a calibrated machine rank the points, while validity and the defaults,
         which builds have too, stay those of the processor's family.
         """
-        costs = {s.name: s.cost for s in sketches}
-        return Space([replace(s, cost=costs.get(s.name, s.cost)) for s in self.sketches])
+        others = {s.name: s for s in sketches}
+        return Space([_priced(s, others.get(s.name, s)) for s in self.sketches])
 
     def size(self) -> int:
         """Return the number of combinations, valid or not."""
@@ -166,6 +203,18 @@ class Space:
         at = tuple(x if t else y for x, y, t in zip(a.at, b.at, take, strict=True))
         new = Point(a.sketch, at)
         return new if new not in (a, b) and self.valid(new) else None
+
+
+def _strides(s: Sketch) -> tuple[int, ...]:
+    """Return how far apart neighbours of each decision are in the order of combinations."""
+    sizes = [len(d) for d in s.decisions.values()]
+    return tuple(math.prod(sizes[n + 1 :]) for n in range(len(sizes)))
+
+
+def _priced(s: Sketch, other: Sketch) -> Sketch:
+    """Return a sketch with another's costs."""
+    many = other.many and s.many and Batch(s.many.valid, other.many.cost)
+    return replace(s, cost=other.cost, many=many)
 
 
 def distance(a: Point, b: Point) -> int:

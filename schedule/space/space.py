@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,6 +20,8 @@ from ..steps import Plain
 
 _log = logging.getLogger("nestwright.schedule")
 
+
+CHUNK = 1 << 16  # combinations that are priced at once: their columns fit in the caches
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
@@ -39,6 +42,24 @@ class Batch:
     def cost_one(self, choices: Choices) -> float:
         """Return ``cost`` of one point, in seconds."""
         return float(self.cost(_column(choices)))
+
+    def priced(self, decisions: Mapping[str, tuple[Choice, ...]]) -> Array:
+        """Return the seconds of every combination, by index in the last decision first.
+
+        Infinite where a combination is not valid. float32 of ``[combinations]``.
+        """
+        shape = tuple(len(d) for d in decisions.values())
+        size = math.prod(shape)
+        found = np.full(size, np.inf, np.float32)
+        domains = [np.array(d) for d in decisions.values()]
+        for first in range(0, size, CHUNK):
+            rows = np.arange(first, min(first + CHUNK, size))
+            at = np.unravel_index(rows, shape)
+            columns = {n: d[i] for n, d, i in zip(decisions, domains, at, strict=True)}
+            known = np.flatnonzero(np.broadcast_to(self.valid(columns), rows.shape))
+            costs = self.cost({n: x[known] for n, x in columns.items()})
+            found[first + known] = costs
+        return found
 
     def cheapest(self, decisions: Mapping[str, tuple[Choice, ...]], fixed: Choices) -> Choices:
         """Return the valid combination of least cost; arguments and ties as for ``cheapest``."""
@@ -70,6 +91,7 @@ class Sketch:
     the meaning of a decision, so that old log lines are not misread. ``trace`` returns the steps of
     ``apply``, for a sketch that other processes cannot make; None if a primitive refuses.
     ``share`` is the least part of the function's arithmetic that one of its schedules does.
+    ``many`` is ``valid`` and ``cost`` for many points at once, if the sketch has that.
     """
 
     name: str
@@ -81,6 +103,7 @@ class Sketch:
     cost: Callable[[Choices], float]
     trace: Callable[[Choices], list[Plain] | None] | None = None
     share: float = 1.0
+    many: Batch | None = None
 
     def size(self) -> int:
         """Return the number of combinations, valid or not."""

@@ -94,6 +94,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         apply=apply,
         valid=many.valid_one,
         cost=many.cost_one,
+        many=many,
     )
 
 

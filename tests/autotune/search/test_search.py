@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from nestwright.autotune.search.optuna_study import to_study
 from nestwright.autotune.search.random import RandomSearch
 from nestwright.autotune.search.space import Point, Space, distance
 from nestwright.ir.errors import UnsupportedError
-from nestwright.schedule.space.space import Sketch
+from nestwright.schedule.space.space import Batch, Sketch
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -258,3 +259,58 @@ def test_first_trials_follow_the_closer_order_and_later_ones_do_not(space: Space
     asked.clear()
     strategy.propose(4, coarse, closer)
     assert not asked
+
+
+def batched(s: Sketch) -> Sketch:
+    """Return a sketch that prices many points at once, by the same rules as one."""
+
+    def each(column: str):
+        def one(columns):
+            names = list(columns)
+            rows = zip(*(np.broadcast_to(columns[n], _size(columns)) for n in names), strict=True)
+            kept = [dict(zip(names, [x.item() for x in row], strict=True)) for row in rows]
+            return np.array([getattr(s, column)(c) for c in kept])
+
+        return one
+
+    return replace(s, many=Batch(each("valid"), each("cost")))
+
+
+def _size(columns) -> int:
+    return max(np.size(x) for x in columns.values())
+
+
+def test_points_priced_together_are_as_points_priced_alone() -> None:
+    single = Space([sketch("a@1"), sketch("b@1", "abc")])
+    many = Space([batched(sketch("a@1")), sketch("b@1", "abc")])
+    rng = np.random.default_rng(3)
+    points = [p for p in single.sample(rng, 300)]
+    points += [Point(0, (9, 9, 0, 0, 0)), Point(1, (9, 9, 0, 0))]
+    for p in points:
+        assert many.valid(p) == single.valid(p)
+        assert not single.valid(p) or many.cost(p) == pytest.approx(single.cost(p), rel=1e-6)
+    assert not many.valid(points[-1]) and not many.valid(points[-2])
+
+
+def test_the_cheapest_are_those_of_least_cost_in_order() -> None:
+    space = Space([batched(sketch("a@1", "abc")), sketch("b@1", "abc")])
+    found = space.cheapest(20)
+    assert {p.sketch for p in found} == {0}, "the other is priced one by one"
+    costs = sorted(space.cost(p) for p in space.everything() or () if p.sketch == 0)
+    assert [space.cost(p) for p in found] == costs[:20]
+    assert len(space.cheapest(10**6)) == len(costs), "and no invalid one"
+    space.drop(0)
+    assert space.cheapest(20) == []
+    assert not space.valid(found[0])
+
+
+def test_a_calibrated_machine_prices_them_together_too() -> None:
+    s = batched(sketch("a@1", "abc"))
+    slower = replace(
+        s, cost=lambda c: 2 * s.cost(c), many=Batch(s.many.valid, lambda c: 2 * s.many.cost(c))
+    )
+    alone = replace(slower, many=None)
+    space = Space([s])
+    point = space.cheapest(1)[0]
+    for other in (slower, alone):
+        assert space.priced([other]).cost(point) == pytest.approx(2 * space.cost(point), rel=1e-6)
