@@ -82,12 +82,30 @@ def test_integers_are_exact(rows: int, deep: int, wide: int) -> None:
     assert np.array_equal(exe(x), (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32))
 
 
-def test_convolution_of_bytes() -> None:
+@pytest.mark.parametrize("codes", ["u8", "s8"])
+@pytest.mark.parametrize(
+    ("window", "rows", "columns", "groups"),
+    [
+        ("size=3x3 pad=1_1x1_1", 6, 5, 1),
+        ("size=3x3 stride=2x2 pad=0_1x1_0", 3, 2, 1),
+        ("size=3x3 pad=2_2x2_2 rhs_dilate=2x2", 6, 5, 1),
+        ("size=3x3 pad=1_1x1_1", 6, 5, 8),
+    ],
+)
+def test_convolutions_of_bytes(
+    codes: str, window: str, rows: int, columns: int, groups: int
+) -> None:
+    dtype = {"u8": np.uint8, "s8": np.int8}[codes]
     rng = np.random.default_rng(1)
-    x = rng.integers(0, 256, (2, 6, 5, 8)).astype(np.uint8)
-    w = rng.integers(-128, 128, (3, 3, 8, 37)).astype(np.int8)
-    exe = build(parse(CONV), "cpu -threads=2", constants={1: w})
-    assert np.array_equal(exe(x), evaluate(parse(CONV), [x, w]))
+    x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (2, 6, 5, 8)).astype(dtype)
+    wide = 37 if groups == 1 else 40
+    w = rng.integers(-128, 128, (3, 3, 8 // groups, wide)).astype(np.int8)
+    made = CONV.replace("u8[", f"{codes}[").replace("3,3,8,37", f"3,3,{8 // groups},{wide}")
+    made = made.replace("2,6,5,37", f"2,{rows},{columns},{wide}")
+    made = made.replace("size=3x3 pad=1_1x1_1", window)
+    made = made.replace("->b01f", f"->b01f, feature_group_count={groups}")
+    exe = build(parse(made), "cpu -threads=2", constants={1: w})
+    assert np.array_equal(exe(x), evaluate(parse(made), [x, w]))
 
 
 @pytest.mark.parametrize("rows", [1, 5, 17])
@@ -136,7 +154,7 @@ def test_one_instruction_for_the_terms_of_each_lane(
     asm = build(module, spec, constants={1: w}).as_text("asm")
     made = PreparedModule(module, spec, {1: w})
     found = [generate(lower_group(g.computation, g.name), made.target)[0] for g in groups(made)]
-    (default,) = (s.default for s in found if s.name in ("quads@1", "pairs@1"))
+    (default,) = (s.default for s in found if s.name in ("quads@2", "pairs@2"))
     assert default["lanes"] == lanes
     assert len(re.findall(rf"\s{instruction}\s", asm)) == default["rows"] * default["vectors"]
     assert "vpmulld" not in asm
@@ -153,7 +171,7 @@ def innermost_stack_accesses(asm: str, instruction: str) -> list[str]:
 
 def test_what_the_processor_or_the_shape_does_not_allow_is_tiled() -> None:
     fits = operands(4, 64, 48)[1]
-    assert "quads@1" in sketches(PreparedModule(parse(text(4, 64, 48)), VNNI, {1: fits}))
+    assert "quads@2" in sketches(PreparedModule(parse(text(4, 64, 48)), VNNI, {1: fits}))
     for spec, deep, frozen in (
         ("cpu -mcpu=nehalem", 64, True),
         (OLD_ARM, 64, True),
@@ -163,13 +181,13 @@ def test_what_the_processor_or_the_shape_does_not_allow_is_tiled() -> None:
     ):
         w = operands(4, deep, 48)[1]
         made = PreparedModule(parse(text(4, deep, 48)), spec, {1: w} if frozen else None)
-        assert not {"quads@1", "pairs@1"} & {*sketches(made)}
+        assert not {"quads@2", "pairs@2"} & {*sketches(made)}
 
 
 def test_every_choice_computes_the_same() -> None:
     x, w = operands(7, 20, 70)
     made = PreparedModule(parse(text(7, 20, 70)), "cpu -threads=2", {1: w})
-    if "quads@1" not in sketches(made):
+    if "quads@2" not in sketches(made):
         pytest.skip("this processor has no such instructions")
     ((key, group),) = made.groups.distinct.items()
     func = lower_group(group.computation, group.name)

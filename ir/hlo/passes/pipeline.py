@@ -55,7 +55,7 @@ from .simplify.shapes import simplify_shapes
 from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
-from .weights.integer_dots import integer_dots
+from .weights.integer_products import integer_products
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
 from .weights.unsigned_codes import unsigned_codes
@@ -123,7 +123,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         CANONICALIZE,
         _DOTS,
         _FOLD,
-        _pass(integer_dots, "Dots of dequantized operands multiply integers."),
+        _pass(integer_products, "Products of dequantized operands multiply integers."),
         _pass(fold_batch_norm, "Scales and offsets after constant weights are part of them."),
         replace(CANONICALIZE, reaches=CANONICAL),
         _pass(split_sums, "Long sums over columns run in steps, so that they stay exact."),

@@ -23,9 +23,10 @@ from .contraction import Contraction, tile_of
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
+from .tile_cost import L2_LATE, LOADS_LATE
 from .tiling import ROWS, result_loops
 
-NAMES = {4: "quads@1", 2: "pairs@1"}
+NAMES = {4: "quads@2", 2: "pairs@2"}
 """The sketch's name by the terms of its instruction."""
 
 
@@ -102,6 +103,7 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
     extent = k.column.extent
     parallel = k.anchor.flops >= PARALLEL_WORK and target.threads > 1
     return {
+        "order": ("column", "row") if _rows_around(k) > 1 else ("column",),
         "rows": tuple(r for r in ROWS if r <= (k.row.extent if k.row else 1)),
         "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes < extent),
         "lanes": (lanes,),
@@ -109,16 +111,42 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
     }
 
 
+def _rows_around(k: Contraction) -> int:
+    """Return the rows of the result that share the weights."""
+    return math.prod(a.extent for a in (*k.sweep, *((k.row,) if k.row else ())))
+
+
 def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
-    """Estimate the seconds of one run: tiles, each bound by its instructions or by its loads."""
+    """Estimate the seconds of one run: tiles, each bound by its instructions or by its loads.
+
+    By columns, each thread reads all rows, again for each panel of weights; by rows, it reads all
+    weights, again for each tile.
+    """
     rows, vectors, lanes = tile_of(c)
-    extent = k.row.extent if k.row else 1
-    tiles = math.ceil(extent / rows) * math.ceil(k.column.extent / (vectors * lanes))
-    tiles *= math.prod(a.extent for a in (*k.outer, *k.sweep))
-    step = max(rows * vectors / 2, (rows + vectors) / 2, 5.0)
-    fetched = vectors * lanes * 4 / target.core.l2.rate / 2
-    cycles = tiles * (k.depth / dot.depth * max(step, fetched) + 4.0 * rows * vectors + 20.0)
-    return target.core.seconds(cycles) / (target.threads if c["parallel"] else 1)
+    core, width = target.core, vectors * lanes
+    tiles_i = math.ceil((k.row.extent if k.row else 1) / rows) * math.prod(
+        a.extent for a in k.sweep
+    )
+    tiles_j = math.ceil(k.column.extent / width) * math.prod(a.extent for a in k.outer)
+    turns = max(1.0, lanes * dot.sums.bits / core.vector_bits)
+    work = rows * vectors * turns / core.fmas * (1.0 if dot.adding else 2.0)
+    loads = LOADS_LATE * (rows + vectors * turns) / core.loads
+    step = max(work, loads, core.fma_latency + 1.0)
+    panel = k.depth * width * dot.own.bytes
+    near = panel if c["order"] == "column" else panel * tiles_j
+    rate = core.l2.rate if near < 0.6 * target.l2 else core.l3.rate
+    fetched = L2_LATE * panel / rate if near > 0.5 * core.l1.size else 0.0
+    tile = k.depth / dot.depth * step + fetched + 4.0 * rows * vectors + 20.0
+    cycles = tiles_i * tiles_j * tile
+    if c["order"] == "column":
+        size = math.prod(_input(k).buffer.shape) * dot.shared.bytes
+        again = core.l2.rate if size < 0.6 * target.l2 else core.l3.rate
+        cycles += 0.1 * size * tiles_j / again
+    if not c["parallel"]:
+        return core.seconds(cycles)
+    pieces = tiles_j if c["order"] == "column" else tiles_i
+    share = math.ceil(pieces / target.threads) / pieces
+    return core.seconds(cycles * share + core.fork)
 
 
 def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
@@ -150,7 +178,9 @@ def _tile_result(
         tile = [row, *tile]
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
-    head = [*(loops[a.var] for a in k.outer if a.var in loops), column]
+    outer = [loops[a.var] for a in k.outer if a.var in loops]
+    by_row = c["order"] == "row"
+    head, inside = ([*outer, *inside], [column]) if by_row else ([*outer, column], inside)
     sch.reorder(*head, *inside, *tile)
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:

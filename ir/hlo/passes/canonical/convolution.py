@@ -41,7 +41,7 @@ def _rewrite(i: Instruction) -> Instruction | None:
     if i.attrs.get("batch_group_count", 1) > 1:
         plain = _grouped_by_feature(i)
         return _rewrite(plain) or plain
-    if (unpadded := _without_pad(i, window)) is not None:
+    if (unpadded := without_pad(i)) is not None:
         return _rewrite(unpadded) or unpadded
     return _as_dot(i, window)
 
@@ -80,9 +80,10 @@ def _grouped_by_feature(i: Instruction) -> Instruction:
     return make("convolution", i.shape, (merged, w), name=i.name, metadata=i.metadata, **attrs)
 
 
-def _without_pad(i: Instruction, window: Window) -> Instruction | None:
-    """convolution(pad(x, 0))  ->  convolution(x) that pads"""
+def without_pad(i: Instruction) -> Instruction | None:
+    """``convolution(pad(x, 0))  ->  convolution(x)`` that pads; None for other canonical ones."""
     x, w = i.operands
+    window: Window = i.attrs.get("window", ())
     if x.opcode != "pad" or not is_splat(x.operands[1], 0):
         return None
     first, *spatial, last = x.attrs["padding"]

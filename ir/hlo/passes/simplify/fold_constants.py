@@ -30,8 +30,8 @@ def fold_constants(module: HloModule) -> HloModule:
     """``op(constants)``  ->  ``constant``, if it takes no more memory than the constants
 
     Operands may be constants, broadcasts of constants and ``iota``. A broadcast or ``iota`` by
-    itself is not folded, since computing it is faster than reading it, nor is anything that
-    exceeds the budget of ``fold_budget``.
+    itself is not folded, since computing it is faster than reading it, nor are codes of 8 bits
+    that become floats, nor anything that exceeds the budget of ``fold_budget``.
     """
     left = budget(module)
     return map_computations(module, lambda c: rebuild(c, lambda i: _fold(i, left)))
@@ -40,7 +40,7 @@ def fold_constants(module: HloModule) -> HloModule:
 def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
     if not is_static(i) or not i.operands or not (is_local(i) or i.opcode in CHEAP | SLOW):
         return None
-    leaves = _leaves(i)
+    leaves = None if _decodes(i) else _leaves(i)
     if leaves is None:
         return None
     size = sum(x.array.bytes for x in leaves)
@@ -49,6 +49,14 @@ def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
     if i.opcode in SLOW and max(x.array.size for x in (i, *i.operands)) > HEAVY:
         return None
     return constant(value_of(i), name=i.name) if left.spend(i) else None
+
+
+def _decodes(i: Instruction) -> bool:
+    """True for codes of 8 bits that become floats: a product may multiply the codes instead."""
+    if i.opcode != "convert" or not i.array.dtype.is_float or i.array.rank < 2:
+        return False
+    codes = i.operands[0].array.dtype
+    return codes.is_int and codes.bits == 8
 
 
 def _leaves(i: Instruction) -> set[Instruction] | None:

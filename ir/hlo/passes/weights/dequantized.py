@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -44,9 +45,7 @@ def dequantized(x: Instruction) -> Dequantized | None:
             return None if found is None else _transposed(found, x.attrs["dimensions"])
         case "reshape":
             found = dequantized(x.operands[0])
-            if found is None or found.axis is not None:
-                return None
-            return replace(found, codes=build.reshape(found.codes, x.array.dims))
+            return None if found is None else _reshaped(found, x.array.dims)
         case _:
             return None
 
@@ -92,6 +91,18 @@ def _scaled(found: Dequantized | None, scale: Instruction) -> Dequantized | None
 def _transposed(found: Dequantized, order: tuple[int, ...]) -> Dequantized:
     axis = None if found.axis is None else order.index(found.axis)
     return replace(found, codes=transposed(found.codes, order), axis=axis)
+
+
+def _reshaped(found: Dequantized, dims: tuple[int, ...]) -> Dequantized | None:
+    """Return codes of other dimensions, unless the one with the scales is not among them."""
+    codes = build.reshape(found.codes, dims)
+    if found.axis is None:
+        return replace(found, codes=codes)
+    old = found.codes.array.dims
+    size, before = old[found.axis], math.prod(old[: found.axis])
+    same = (a for a, n in enumerate(dims) if n == size and math.prod(dims[:a]) == before)
+    axis = next(same, None)
+    return None if axis is None else replace(found, codes=codes, axis=axis)
 
 
 def transposed(x: Instruction, order: tuple[int, ...]) -> Instruction:

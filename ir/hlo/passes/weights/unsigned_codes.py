@@ -1,7 +1,8 @@
 """Products of signed bytes as products of unsigned by signed ones, for processors that have those.
 
-``dot(x, constant)  ->  dot(x + 128, constant) - 128 * sums of the constant`` for s8 operands. The
-sum of a column is a constant, and flipping the highest bit of a byte fuses into what makes it.
+``dot(x, constant)  ->  dot(x + 128, constant) - 128 * sums of the constant`` for s8 operands, and
+convolutions likewise. The sum of a column is a constant, and flipping the highest bit of a byte
+fuses into what makes it.
 """
 
 from __future__ import annotations
@@ -11,41 +12,87 @@ import numpy as np
 from ....dtypes import s8, s32, u8
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build
-from ...patterns.match import is_splat
-from ...rewrite import constant, make, map_computations, rebuild, with_operands
+from ...patterns.match import is_splat, splat
+from ...rewrite import constant, make, map_computations, rebuild
+from ..canonical.convolution import without_pad
+from .padded import with_padding
 
 SIGN = 128
 """The bit by which a byte's unsigned code differs from the signed one of the same rank."""
 
 
 def unsigned_codes(module: HloModule) -> HloModule:
-    """``dot(s8, constant s8)``  ->  ``dot(u8, constant s8) - constant``"""
+    """``dot(s8, constant s8)``  ->  ``dot(u8, constant s8) - constant``; convolutions likewise."""
     return map_computations(module, lambda c: rebuild(c, _rewrite))
 
 
 def _rewrite(i: Instruction) -> Instruction | None:
-    """Rewrite a canonical dot ``[m, k] x [k, n]``; 32 bits wrap alike on both sides."""
-    if i.opcode != "dot" or i.array.rank != 2 or i.array.dtype != s32:
+    """Rewrite a canonical product of one group; 32 bits wrap alike on both sides.
+
+    What is then subtracted twice is subtracted at once.
+    """
+    if i.opcode == "subtract" and i.array.dtype == s32:
+        return _at_once(i)
+    if i.opcode not in ("dot", "convolution") or i.array.dtype != s32:
         return None
     x, w = i.operands
     if x.array.dtype != s8 or w.array.dtype != s8 or w.opcode != "constant":
         return None
-    product = with_operands(i, (flipped(x), w))
-    sums = w.attrs["literal"].sum(0, dtype=np.int64) * SIGN
-    wrapped = sums.astype(np.uint64).astype(np.uint32).view(np.int32)
-    return build.pointwise(
-        "subtract", product, build.broadcast(constant(wrapped), (1,), i.array.dims)
+    if (i.opcode == "dot" and i.array.rank != 2) or i.attrs.get("feature_group_count", 1) > 1:
+        return None
+    codes, attrs = with_padding(i, flipped(x), SIGN)
+    product = make(i.opcode, i.shape, (codes, w), **attrs)
+    if i.opcode == "convolution":
+        product = without_pad(product) or product
+    return build.pointwise("subtract", product, sums_of(w, SIGN, i.array.dims))
+
+
+def _at_once(i: Instruction) -> Instruction | None:
+    """``(x - constant) - constant``  ->  ``x - constant``, of rows of constants."""
+    first, second = i.operands
+    if first.opcode != "subtract" or not (_is_row(first.operands[1]) and _is_row(second)):
+        return None
+    a, b = (x.operands[0].attrs["literal"] for x in (first.operands[1], second))
+    row = constant((a.view(np.uint32) + b.view(np.uint32)).view(np.int32))
+    spread = build.broadcast(row, second.attrs["dimensions"], i.array.dims)
+    return build.pointwise("subtract", first.operands[0], spread)
+
+
+def _is_row(x: Instruction) -> bool:
+    """True for a constant with an element per index of the last dimension."""
+    last = (x.array.rank - 1,)
+    return (
+        x.opcode == "broadcast"
+        and x.operands[0].opcode == "constant"
+        and x.attrs["dimensions"] == last
     )
+
+
+def sums_of(weights: Instruction, factor: int, dims: tuple[int, ...]) -> Instruction:
+    """Return ``factor`` times the sums of constant codes over all dimensions but the last, in s32,
+    for each element of a result of dimensions ``dims``; beyond 32 bits they wrap.
+    """
+    codes = weights.attrs["literal"]
+    sums = codes.reshape(-1, codes.shape[-1]).sum(0, dtype=np.int64) * factor
+    wrapped = sums.astype(np.uint64).astype(np.uint32).view(np.int32)
+    return build.broadcast(constant(wrapped), (len(dims) - 1,), dims)
 
 
 def flipped(x: Instruction) -> Instruction:
     """Return s8 codes as u8 codes of the same order, 128 more, or the other way round."""
     other = u8 if x.array.dtype == s8 else s8
-    if x.opcode == "bitcast-convert" and x.array.dtype == s8 and _is_flip(x.operands[0]):
-        return x.operands[0].operands[0]
+    if x.opcode == "bitcast-convert" and x.array.dtype == s8:
+        before = x.operands[0]
+        if _is_flip(before):
+            return before.operands[0]
+        if before.opcode == "reshape" and _is_flip(before.operands[0]):
+            return build.reshape(before.operands[0].operands[0], x.array.dims)
+    if x.opcode == "pad" and (value := splat(x.operands[1])) is not None:
+        turned = int(value) + (SIGN if other == u8 else -SIGN)
+        inner = flipped(x.operands[0]), build.scalar(turned, other)
+        return make("pad", Shape(other, x.array.dims), inner, padding=x.attrs["padding"])
     bit = build.full(-SIGN if x.array.dtype == s8 else SIGN, x.array.dtype, x.array.dims)
-    turned = build.pointwise("xor", x, bit)
-    return make("bitcast-convert", Shape(other, x.array.dims), (turned,))
+    return make("bitcast-convert", Shape(other, x.array.dims), (build.pointwise("xor", x, bit),))
 
 
 def _is_flip(x: Instruction) -> bool:

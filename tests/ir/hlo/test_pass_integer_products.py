@@ -1,4 +1,4 @@
-"""Dots of dequantized operands: what becomes a product of integers, and the same values."""
+"""Products of dequantized operands: which become products of integers, and the same values."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def scales(*shape: int) -> Array:
 
 
 def multiplied(module: HloModule) -> list[str]:
-    """Return the types that each dot multiplies, of the operands before conversions."""
+    """Return the types that each product multiplies, of the operands before conversions."""
     found = []
     for i in module.entry.instructions:
-        if i.opcode == "dot":
+        if i.opcode in ("dot", "convolution"):
             sides = [o.operands[0] if o.opcode == "convert" else o for o in i.operands]
             found.append(" ".join(str(o.array.dtype) for o in sides) + f" {i.array.dtype}")
     return found
@@ -170,3 +170,65 @@ def test_unsigned_codes_are_not_flipped_twice(code: str, dtype: Any) -> None:
     flips = [i.opcode for i in module.entry.instructions].count("xor")
     assert flips == (code == "s8")
     np.testing.assert_allclose(evaluate(module, [q]), evaluate(optimize(frozen), [q]), rtol=1e-6)
+
+
+CONVOLUTION = """HloModule layer
+ENTRY main {
+  q = CODE[2,6,7,DEEP] parameter(0)
+  w = s8[OUT,PART,SIZE] parameter(1)
+  t = f32[OUT] parameter(2)
+  f = f32[2,6,7,DEEP] convert(q)
+  z = f32[] constant(ZERO)
+  zs = f32[2,6,7,DEEP] broadcast(z), dimensions={}
+  d = f32[2,6,7,DEEP] subtract(f, zs)
+  s = f32[] constant(0.25)
+  ss = f32[2,6,7,DEEP] broadcast(s), dimensions={}
+  x = f32[2,6,7,DEEP] multiply(d, ss)
+  g = f32[OUT,PART,SIZE] convert(w)
+  ts = f32[OUT,PART,SIZE] broadcast(t), dimensions={0}
+  v = f32[OUT,PART,SIZE] multiply(g, ts)
+  ROOT y = f32[RESULT] convolution(x, v), window={WINDOW}, dim_labels=b01f_oi01->b01f,
+      feature_group_count=GROUPS
+}
+"""
+LAYERS = {
+    "same": ((12, 12, 9, 1), "3,3", "2,6,7,9", "size=3x3 pad=1_1x1_1"),
+    "strided": ((12, 12, 9, 1), "3,2", "2,3,4,9", "size=3x2 stride=2x2 pad=1_0x0_2"),
+    "cropped": ((12, 12, 9, 1), "3,3", "2,3,6,9", "size=3x3 pad=-1_0x1_0"),
+    "dilated": ((12, 12, 9, 1), "3,3", "2,11,13,9", "size=3x3 pad=1_1x1_1 lhs_dilate=2x2"),
+    "pixels": ((12, 12, 9, 1), "1,1", "2,6,7,9", "size=1x1"),
+    "channels": ((9, 1, 9, 9), "3,3", "2,6,7,9", "size=3x3 pad=1_1x1_1"),
+    "groups": ((12, 4, 6, 3), "3,3", "2,6,7,6", "size=3x3 pad=1_1x1_1"),
+}
+
+
+def layer(name: str, code: str, zero: int) -> tuple[HloModule, Array, dict[int, Array]]:
+    """Return a quantized layer, its input and its weights."""
+    (deep, part, wide, groups), size, result, window = LAYERS[name]
+    made = CONVOLUTION
+    named = {"CODE": code, "ZERO": zero, "DEEP": deep, "PART": part, "OUT": wide, "SIZE": size}
+    for word, value in {**named, "RESULT": result, "WINDOW": window, "GROUPS": groups}.items():
+        made = made.replace(word, str(value))
+    taps = tuple(map(int, size.split(",")))
+    q = codes(np.int8 if code == "s8" else np.uint8, 2, 6, 7, deep)
+    return parse(made), q, {1: codes(np.int8, wide, part, *taps, seed=1), 2: scales(wide)}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("code", "zero"), [("s8", 0), ("s8", -7), ("u8", 0), ("u8", 131)])
+@pytest.mark.parametrize("spec", [VNNI, PLAIN])
+def test_convolutions_of_codes_are_exact(name: str, code: str, zero: int, spec: str) -> None:
+    module, q, frozen = layer(name, code, zero)
+    found, _ = optimize_narrow(freeze(module, frozen), None, Target.parse(spec))
+    mixed = spec == VNNI and name not in ("channels", "groups")
+    assert multiplied(found) == ["u8 s8 s32" if mixed else "s8 s8 s32"]
+    wide = evaluate(module, [q, *frozen.values()])
+    np.testing.assert_allclose(evaluate(found, [q]), wide, rtol=1e-5, atol=1e-2)
+    steps = [i.opcode for i in found.entry.instructions]
+    assert steps.count("subtract") <= 1 and steps.count("xor") <= 1
+
+
+def test_codes_padded_with_their_least_are_padded_by_the_window() -> None:
+    module, _, frozen = layer("same", "u8", 0)
+    found, _ = optimize_narrow(freeze(module, frozen), None, Target.parse(VNNI))
+    assert "pad" not in [i.opcode for i in found.entry.instructions]

@@ -1,13 +1,14 @@
-"""Dots of dequantized operands: integers are multiplied, and scaled afterwards.
+"""Products of dequantized operands: integers are multiplied, and scaled afterwards.
 
 ``dot((a - z) * s, w * t)  ->  (dot(a, w) - z * sums of w) * (s * t)`` for codes a of 8 bits and
 constant codes w with one scale t per column: exact in 32 bits, rounded once. Both become signed
-bytes. If only the weights are dequantized, their scales move behind the product: ``dot(x, w * t)
-->  dot(x, w) * t``.
+bytes. A convolution likewise, whose padding is then with z. If only the weights are dequantized,
+their scales move behind the product: ``dot(x, w * t)  ->  dot(x, w) * t``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from ....dtypes import f32, s8, s32, u8
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build
-from ...rewrite import constant, make, map_computations, rebuild
+from ...rewrite import constant, make, map_computations, rebuild, with_operands
 from .dequantized import Dequantized, dequantized
-from .unsigned_codes import SIGN, flipped
+from .padded import with_padding
+from .unsigned_codes import SIGN, flipped, sums_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -25,25 +27,25 @@ DEEPEST = 1 << 15
 """Most terms of a sum: the products of two bytes, shifted zero points included, stay in s32."""
 
 
-def integer_dots(module: HloModule) -> HloModule:
-    """``dot(dequantized, dequantized)``  ->  ``dequantized dot``"""
+def integer_products(module: HloModule) -> HloModule:
+    """``dot(dequantized, dequantized)``  ->  ``dequantized dot``; convolutions likewise."""
     return map_computations(module, lambda c: rebuild(c, _rewrite))
 
 
 def _rewrite(i: Instruction) -> Instruction | None:
-    """Rewrite a canonical dot ``[m, k] x [k, n]`` with constant codes as its right operand."""
-    if i.opcode != "dot" or i.array.rank != 2 or i.operands[0].array.dims[1] > DEEPEST:
+    """Rewrite a canonical product with constant codes, channels last, as its right operand."""
+    if i.opcode not in ("dot", "convolution") or i.array.dtype != f32:
         return None
     x, w = i.operands
-    if i.array.dtype != f32:
+    if (i.opcode == "dot" and i.array.rank != 2) or math.prod(w.array.dims[:-1]) > DEEPEST:
         return None
     right = _signed(dequantized(w))
-    if right is None or right.axis not in (None, 1):
+    if right is None or right.axis not in (None, w.array.rank - 1):
         return None
     left = dequantized(x)
     if left is None or left.axis is not None:
         return _weights_only(i, right)
-    total = build.convert(_product(left.codes, right.codes, left.zero), f32)
+    total = build.convert(_product(i, left.codes, right.codes, left.zero), f32)
     return _scaled(total, right.scale * left.scale)
 
 
@@ -60,30 +62,28 @@ def _signed(found: Dequantized | None) -> Dequantized | None:
     return Dequantized(narrow, 0, found.scale, found.axis)
 
 
-def _product(x: Instruction, w: Instruction, zero: int) -> Instruction:
-    """Return ``(x - zero) w`` of codes in s32, by a product of signed bytes."""
+def _product(i: Instruction, x: Instruction, w: Instruction, zero: int) -> Instruction:
+    """Return ``(x - zero) w`` of codes in s32, by a product of signed bytes like ``i``."""
     if x.array.dtype == u8:
         x, zero = flipped(x), zero - SIGN
-    shape = Shape(s32, (x.array.dims[0], w.array.dims[1]))
-    sides: dict[str, Any] = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
-    total = make("dot", shape, (x, w), **sides)
+    x, attrs = with_padding(i, x, zero)
+    total = make(i.opcode, Shape(s32, i.array.dims), (x, w), **attrs)
     if not zero:
         return total
-    sums = w.attrs["literal"].sum(0, dtype=np.int64) * zero
-    below = build.broadcast(constant(sums.astype(np.int32)), (1,), shape.dims)
-    return build.pointwise("subtract", total, below)
+    return build.pointwise("subtract", total, sums_of(w, zero, total.array.dims))
 
 
 def _weights_only(i: Instruction, right: Dequantized) -> Instruction:
     operands = (i.operands[0], build.convert(right.codes, f32))
-    return _scaled(make("dot", i.array, operands, name=i.name, **i.attrs), right.scale)
+    return _scaled(with_operands(i, operands), right.scale)
 
 
 def _scaled(x: Instruction, scale: Array) -> Instruction:
-    """Return ``x`` times a scale, or a scale per column."""
+    """Return ``x`` times a scale, or a scale per index of the last dimension."""
     if scale.size == 1:
         if scale.reshape(())[()] == 1:
             return x
         return build.pointwise("multiply", x, build.full(scale.reshape(()), f32, x.array.dims))
-    spread = build.broadcast(constant(scale.astype(np.float32)), (1,), x.array.dims)
+    channel = (x.array.rank - 1,)
+    spread = build.broadcast(constant(scale.astype(np.float32)), channel, x.array.dims)
     return build.pointwise("multiply", x, spread)
