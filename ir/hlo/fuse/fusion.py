@@ -21,6 +21,7 @@ from .groups import Fusion as Fusion
 from .groups import Group as Group
 from .groups import finish
 from .loops import fuse_loops
+from .masks import compute_masks
 from .rows import fuse_rows
 from .state import State
 
@@ -40,7 +41,7 @@ def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
     fuse_anchors(state)
     fuse_rows(state)
     fuse_loops(state)
-    return scale_late(finish(state))
+    return compute_masks(scale_late(finish(state)), ATTENTION)
 
 
 def show_fusion(fusion: Fusion) -> str:

@@ -12,6 +12,7 @@ from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.fuse.fusion import Fusion, fuse, show_fusion
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text.printer import show_computation
 from nestwright.ir.target import Target
 
 REDUCERS = """
@@ -153,3 +154,51 @@ def test_products_without_a_softmax_keep_their_reasons() -> None:
     fusion = fused(module(plain, END))
     assert not attentions(fusion)
     assert not [e for e in fusion.edges if "one group with the scores" in e.reason]
+
+
+def computes(text: str) -> tuple[Fusion, str]:
+    """The fusion, and the text of its attention, which must give what the graph gives."""
+    fusion = fused(text)
+    (group,) = (g for g in fusion.groups if g.kind == "attention")
+    arguments = random_arguments(fusion.computation)
+    given = dict(zip(fusion.computation.parameters, arguments, strict=True))
+    inputs = [given[i] if i in given else i.attrs["literal"] for i in group.inputs]
+    found = evaluate_computation(group.computation, inputs)
+    expected = evaluate_computation(fusion.computation, arguments)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    return fusion, show_computation(group.computation)
+
+
+def constant_mask(mask: Any) -> str:
+    rows = ", ".join("{" + ", ".join(map(str, row.astype(int))) + "}" for row in mask)
+    return f"""  seen = pred[9,33] constant({{{rows}}})
+  all = pred[3,9,33] broadcast(seen), dimensions={{1,2}}
+  low = f32[] constant(-1e30)
+  lows = f32[3,9,33] broadcast(low), dimensions={{}}
+  masked = f32[3,9,33] select(all, scores, lows)
+"""
+
+
+@pytest.mark.parametrize("offset", [-4, 0, 20])
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_constant_triangle_is_computed(offset: int, negated: bool) -> None:
+    mask = np.tril(np.ones((9, 33), bool), offset)
+    fusion, text = computes(module(constant_mask(mask ^ negated), SOFTMAX, EARLY, END))
+    assert "iota" in text and "pred[9,33]{1,0} parameter" not in text
+    assert all(i.opcode != "constant" for g in fusion.groups for i in g.inputs)
+
+
+def test_other_constant_masks_are_read() -> None:
+    mask = np.tril(np.ones((9, 33), bool))
+    mask[4, 20] = True
+    _, text = computes(module(constant_mask(mask), SOFTMAX, EARLY, END))
+    assert "pred[9,33]{1,0} parameter" in text
+
+
+def test_constant_positions_are_computed() -> None:
+    shifted = CAUSAL.replace("iota(), iota_dimension=0", "broadcast(at), dimensions={0}")
+    positions = ",".join(str(20 - 2 * n) for n in range(9))
+    at = f"  at = s32[9] constant({{{positions}}})\n"
+    long = module(at, shifted, SOFTMAX, EARLY, END).replace("33", "512")  # not folded with the mask
+    _, text = computes(long)
+    assert "s32[9]{0} parameter" not in text and "iota" in text
