@@ -147,6 +147,12 @@ class Methods:
         """Set the memory scope of the intermediate buffer of a block's write."""
         self.perform("set_scope", block, index, scope)
 
+    def skip_masked(self, loop: LoopRef | str) -> None:
+        """Compute only those parts of rows of an online softmax of which a mask shows
+        something.
+        """
+        self.perform("skip_masked", loop)
+
     def skip_zeros(self, block: BlockRef | str) -> None:
         """Leave out the products of a sum that have a zero of padding as a factor."""
         self.perform("skip_zeros", block)

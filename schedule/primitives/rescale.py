@@ -246,7 +246,7 @@ def _places(k: _Softmax, block: Block) -> list[int] | None:
     if update is None or update[1] != "add":
         return None
     store, _, term = update
-    load = _factor(term, k.store.buffer)
+    load = factor(term, k.store.buffer)
     if load is None:
         return None
     reduce = {a.var: a.extent for a in block.axes if a.kind is AxisKind.REDUCE}
@@ -265,16 +265,16 @@ def _places(k: _Softmax, block: Block) -> list[int] | None:
     return [index.index(e) for e in wanted] if all(e in index for e in wanted) else None
 
 
-def _factor(e: Expr, buffer: Buffer) -> Load | None:
+def factor(e: Expr, buffer: Buffer) -> Load | None:
     """Return the load of ``buffer`` that ``e`` is proportional to; None for any other ``e``."""
     match e:
         case Load() if e.buffer is buffer:
             return e
         case Cast(value=value, dtype=dtype, bits=False) if dtype.is_float:
-            return _factor(value, buffer)
+            return factor(value, buffer)
         case Op(name="multiply", args=(a, b)):
             sides = [x for x in (a, b) if not _mentions(x, buffer)]
-            return _factor(b if sides[0] is a else a, buffer) if len(sides) == 1 else None
+            return factor(b if sides[0] is a else a, buffer) if len(sides) == 1 else None
         case _:
             return None
 

@@ -32,7 +32,7 @@ def attention_sketch(k: Attention, target: Target) -> Sketch:
     """Return the space of an attention."""
     decisions = _decisions(k, target)
     return Sketch(
-        name="attention@1",
+        name="attention@2",
         kind="attention",
         decisions=decisions,
         default=_default(k, decisions, target),
@@ -122,22 +122,31 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     tiles = math.ceil(k.queries / int(c["tile"]))
     parts = math.ceil(k.length / int(c["part"])) if c["part"] else 1
     rows = k.heads * k.queries
-    vectors = math.ceil(k.length / lanes)
-    compute = _score_cycles(k, c, target) + _value_cycles(k, c, target)
-    compute += rows * (vectors * SOFTMAX_CYCLES + parts * ROW_CYCLES)
+    shown = shown_share(k, int(c["tile"]), int(c["part"]))
+    vectors, parts_shown = math.ceil(k.length / lanes) * shown, parts * shown
+    compute = (_score_cycles(k, c, target) + _value_cycles(k, c, target)) * shown
+    compute += rows * (vectors * SOFTMAX_CYCLES + parts_shown * ROW_CYCLES)
     if parts > 1:
-        compute += rows * parts * (3.0 * math.ceil(k.width / lanes) + 2.0)
+        compute += rows * parts_shown * (3.0 * math.ceil(k.width / lanes) + 2.0)
     if c["pack"]:
-        compute += tiles * k.heads * k.length * k.depth * size / 16
+        compute += tiles * k.heads * k.length * k.depth * size / 16 * shown
     head = k.length * (k.depth + k.width) * size
     rate = core.l2.rate if head < target.l2 / 2 else core.l3.rate
-    traffic = tiles * k.heads * head / rate
+    traffic = tiles * k.heads * head / rate * shown
     kept = _scores_bytes(k, c)
     if kept > target.l1 / 2:
         near = kept + head / parts < 0.75 * target.l2
-        traffic += 4.0 * rows * k.length * size / (2 * core.l2.rate if near else core.l3.rate)
+        rate = 2 * core.l2.rate if near else core.l3.rate
+        traffic += 4.0 * shown * rows * k.length * size / rate
     total = compute + max(0.0, traffic - 0.5 * compute) + 0.2 * min(traffic, compute)
     return core.seconds(total) * _imbalance(k, c, target, total)
+
+
+def shown_share(k: Attention, tile: int, part: int) -> float:
+    """Return the share of the scores that are computed: parts that a mask hides wholly are not."""
+    if k.shown is None or not part:
+        return 1.0
+    return min(1.0, k.shown + (tile + part) / 2 / k.length)
 
 
 def _padded_rows(k: Attention, tile: int, rows: int) -> float:

@@ -13,12 +13,15 @@ import math
 from dataclasses import dataclass
 
 from ....ir.dtypes import DType
-from ....ir.loop.nodes import AxisKind, BlockAxis, Func, Var
+from ....ir.loop.affine import bounds
+from ....ir.loop.nodes import AxisKind, BlockAxis, Func, Load, Store, Var
+from ....ir.loop.visit import walk_expr
 from ....ir.target import Target
-from ...cursor import LoopRef
+from ...cursor import LoopRef, Nest, nest
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...legality import update_of
+from ...masks import masked, shown_keys
 from ...space.analyze import AccessPattern, BlockInfo, point_reads, product_operands
 from ...space.lookup import below, block_node, extent, own_loops
 from ...space.space import Choices
@@ -34,7 +37,8 @@ class Attention:
     besides, ``exponential`` the name of the one that can be taken in parts (None if none can).
     ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``; without
     one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key. ``others``
-    are independent of the scores.
+    are independent of the scores. ``shown`` is the share of the keys that a causal mask shows, over
+    all rows; None without one.
     """
 
     scores: BlockInfo
@@ -46,6 +50,7 @@ class Attention:
     keys: AccessPattern
     others: tuple[BlockInfo, ...]
     dtype: DType
+    shown: float | None
 
     @property
     def key_axis(self) -> Var:
@@ -115,6 +120,7 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
         keys=operand,
         others=tuple(b for b in blocks if b not in mine),
         dtype=scores.stores[0].buffer.dtype,
+        shown=_shown(nest(func), stages),
     )
 
 
@@ -143,6 +149,22 @@ def _contiguous(scores: BlockInfo, values: BlockInfo) -> bool:
         if len(b.spatial) < 2 or b.reduce[0].extent < 2:
             return False
     return values.reduce[0].extent == scores.spatial[-1].extent
+
+
+def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
+    """Return the share of the keys that a mask shows, the first ones of each row."""
+    for info in stages:
+        block = func.block(info.name)
+        found = masked(block.body.value) if isinstance(block.body, Store) else None
+        if found is None or info.reduce:
+            continue
+        (*_, row, key), (cond, _, hides) = block.axes, found
+        bound = shown_keys(cond, hides, block.axes, key.var)
+        if bound is not None and not any(isinstance(e, Load) for e in walk_expr(bound)):
+            ends = (bounds(bound, {row.var: (i, i)})[1] for i in range(row.extent))
+            total = sum(max(0, min(end, key.extent)) for end in ends)
+            return total / max(row.extent * key.extent, 1)
+    return None
 
 
 def _exponential(func: Func, stages: tuple[BlockInfo, ...], length: int) -> str | None:
@@ -209,6 +231,8 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     _value_tiles(k, sch, c, parts, (at, inside), host, lanes)
     if c["parallel"]:
         sch.parallel(at)
+    if parts is not None and k.shown is not None:
+        sch.skip_masked(inside)
 
 
 def _host(k: Attention, sch: Schedule, parts: _Parts | None) -> str:

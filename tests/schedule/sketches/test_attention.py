@@ -158,7 +158,7 @@ def test_every_choice_computes_the_same(shape: tuple[int, int, int, int, int]) -
     expected = result(func, args)
     for spec in TARGETS:
         sketch = generate(func, Target.parse(spec))[0]
-        assert sketch.name == "attention@1"
+        assert sketch.name == "attention@2"
         points = [sketch.default]
         while len(points) < 3:
             choices = {n: rng.choice(values) for n, values in sketch.decisions.items()}

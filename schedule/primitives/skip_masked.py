@@ -1,0 +1,238 @@
+"""An online softmax that leaves out the parts of rows that a mask hides: skip_masked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dtypes import f32
+from ...ir.loop.affine import bounds, linear
+from ...ir.loop.build import (
+    add,
+    floordiv,
+    maximum,
+    minimum,
+)
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    Kind,
+    Load,
+    Op,
+    Range,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ..cursor import (
+    LoopRef,
+    Path,
+    block_of,
+    blocks_under,
+    edit,
+    extent_of,
+    find_loop,
+    loop_of,
+    loops_of,
+    named,
+    nest,
+)
+from ..declare import primitive
+from ..errors import Reason, require
+from ..legality import constant_extent, not_opaque, only_blocks, plain_loops, update_of
+from ..masks import largest, masked, shown_keys
+from .hidden import MaskedParts, shares
+
+
+@primitive
+def skip_masked(func: Func, loop: LoopRef) -> Func:
+    """Compute only those parts of rows of an online softmax of which a mask shows something.
+
+    ``for p in range(n): ..; for p in range(n): S = S + S_rf[p] * scale[p]``  ->
+    ``for p in range(shown): ..; for p in range(shown): ..``, where ``shown`` is how many parts
+    begin before the last key that the mask shows to any of the rows here. A mask is a selection
+    between scores and a constant by a comparison of row and key. Where the constant is finite, a
+    row whose maximum is so close to it that hidden keys count (all that it sees is hidden or -inf)
+    gets their share from the constant. What hidden exponentials of 0 are multiplied by is taken to
+    be finite: zero times infinity would be NaN. Do this last.
+
+    Refused:
+        - a loop that holds no exponentials made by `rescale`, or scores without such a mask
+        - a mask that hides keys before those that it shows
+        - results of the loop that are not put together part by part
+
+    Example:
+        sch = masked_softmax()
+        sch.skip_masked("k_tile")
+    """
+    asked = f"skip the masked parts of loop `{named(func, loop)}`"
+    path = find_loop(func, loop, asked)
+    require(
+        func,
+        asked,
+        plain_loops((loop_of(path),)),
+        constant_extent(loop_of(path)),
+        only_blocks(path),
+        not_opaque(blocks_under(path)),
+    )
+    parts = _parts(func, path)
+    require(func, asked, parts if isinstance(parts, Reason) else None)
+    assert isinstance(parts, MaskedParts)
+    ranges = {x.var: (0, (extent_of(x) or 1) - 1) for x in loops_of(path)}
+    if bounds(parts.count, ranges)[0] >= parts.whole:
+        return func  # no part is hidden
+    loops = _readers(func, parts)
+    require(func, asked, loops if isinstance(loops, Reason) else None)
+    assert isinstance(loops, list)
+    changes = shares(func, parts, loops)
+    require(func, asked, changes if isinstance(changes, Reason) else None)
+    assert not isinstance(changes, Reason)
+
+    def shorter(s: Stmt) -> Stmt:
+        assert isinstance(s, For)
+        return replace(s, extent=parts.count)
+
+    return edit(func, [*changes, *((p, shorter) for p in (path, *loops))])
+
+
+def _no_mask(block: Block, why: str) -> Reason:
+    return Reason(
+        f"block `{block.name}` {why}",
+        (block,),
+        hint="the scores are select(key <= row, x, constant), or the like",
+    )
+
+
+def _parts(func: Func, path: Path) -> MaskedParts | Reason:
+    """Return what the loop computes in parts."""
+    loop, inside = loop_of(path), blocks_under(path)
+    for e in inside:
+        match block_of(e).body:
+            case Store(
+                buffer=weights,
+                value=Op(
+                    name="exponential",
+                    args=(
+                        Op(
+                            name="subtract",
+                            args=(
+                                Load(buffer=scores),
+                                Op(name="select", args=(_, Const(), Load(buffer=most))),
+                            ),
+                        ),
+                    ),
+                ),
+            ):
+                break
+    else:
+        why = f"loop `{named(func, LoopRef(loop.var))}` holds no exponentials of parts of rows"
+        return Reason(why, (loop,), hint="rescale the exponentials, and merge the loops over parts")
+    writers = [p for p in inside if any(r.buffer is scores for r in block_of(p).writes)]
+    if len(writers) != 1:
+        return _no_mask(block_of(e), "reads scores that several blocks write, or none in the loop")
+    block = block_of(writers[0])
+    found = masked(block.body.value) if isinstance(block.body, Store) else None
+    if found is None:
+        return _no_mask(block, "selects nothing by a mask")
+    cond, fill, hides = found
+    count = _count(cond, hides, writers[0], loop)
+    if isinstance(count, Reason):
+        return count
+    bound, length = count
+    outside = {x.var for x in loops_of(path[:-1])}
+    whole = extent_of(loop) or 0
+    shown = maximum(0, minimum(whole, floordiv(add(bound, length - 1), length)))
+    if not free_vars(shown) <= outside or any(isinstance(x, Load) for x in walk_expr(shown)):
+        return _no_mask(block, "has a mask of other things than row and key")
+    if fill.value != float("-inf") and block.writes[0].buffer.dtype != f32:
+        return _no_mask(block, "has a finite mask and no f32 scores")
+    return MaskedParts(path, shown, length, fill, weights, most)
+
+
+def _count(cond: Expr, hides: bool, path: Path, loop: For) -> tuple[Expr, int] | Reason:
+    """Return how many keys a mask shows to the rows of a tile, and the length of a part."""
+    block = block_of(path)
+    key = block.axes[-1]
+    bound = shown_keys(cond, hides, block.axes, key.var)
+    if bound is None:
+        return _no_mask(block, "has a mask that does not show the first keys of each row")
+    vars_above = [x.var for x in loops_of(path)]
+    below = loops_of(path)[vars_above.index(loop.var) + 1 :]
+    inner = {x.var: extent_of(x) or 0 for x in below}
+    form = linear(key.value)
+    length = form.terms.get(loop.var, 0)
+    others = [k for v, k in form.terms.items() if v is not loop.var and v in inner]
+    if (
+        length < 1
+        or form.constant
+        or len(others) + 1 != len(form.terms)
+        or min(others, default=0) < 0
+    ):
+        return _no_mask(block, f"does not take keys part by part of loop `{loop.var.name}`")
+    rows = substitute_expr(bound, {a.var: a.value for a in block.axes})
+    most = largest(rows, inner)
+    if most is None or loop.var in free_vars(most):
+        return _no_mask(block, "has a mask whose last key is not known for a tile of rows")
+    return most, length
+
+
+def _readers(func: Func, parts: MaskedParts) -> list[Path] | Reason:
+    """Return the loops elsewhere over results of the parts."""
+    loop, free = loop_of(parts.path), free_vars(parts.count)
+    inside = {block_of(p).name for p in blocks_under(parts.path)}
+    part_of: dict[Buffer, int] = {}
+    found: dict[Var, Path] = {}
+    for name, path in nest(func).blocks.items():
+        block = block_of(path)
+        if name in inside:
+            for r in block.writes:
+                at = [n for n, x in enumerate(r.ranges) if _value(x, block) is loop.var]
+                part_of[r.buffer] = at[0] if len(at) == 1 else -1
+            continue
+        own = [r for r in block.reads if r.buffer in part_of]
+        if not own:
+            continue
+        axes = {_var(r.ranges[part_of[r.buffer]]) for r in own if part_of[r.buffer] >= 0}
+        axis = next((a for a in block.axes if a.var in axes), None)
+        over = [x for x in loops_of(path) if axis is not None and x.var is axis.value]
+        if len(axes) != 1 or any(part_of[r.buffer] < 0 for r in own) or not over or axis is None:
+            return _not_by_part(block)
+        (at_loop,) = over
+        here = nest(func).loops[at_loop.var]
+        above = {x.var for x in loops_of(here[:-1])}
+        plain = at_loop.kind is Kind.SERIAL and extent_of(at_loop) == parts.whole
+        if not plain or not free <= above or block.init is not None or loop.var in above:
+            return _not_by_part(block)
+        found[at_loop.var] = here
+        if axis.kind is AxisKind.SPATIAL:
+            for r in block.writes:
+                places = [n for n, x in enumerate(r.ranges) if _var(x) is axis.var]
+                part_of[r.buffer] = places[0] if len(places) == 1 else -1
+        elif update_of(block) is None:
+            return _not_by_part(block)
+    for here in found.values():
+        for path in blocks_under(here):
+            if not any(r.buffer in part_of for r in block_of(path).reads):
+                return _not_by_part(block_of(path))
+    return list(found.values())
+
+
+def _value(x: Range, block: Block) -> Expr | None:
+    return next((a.value for a in block.axes if a.var is x.start), None)
+
+
+def _var(x: Range) -> Var | None:
+    return x.start if isinstance(x.start, Var) else None
+
+
+def _not_by_part(block: Block) -> Reason:
+    return Reason(
+        f"block `{block.name}` does not put results together part by part",
+        (block,),
+        hint="decompose its reduction, in a serial loop over the parts",
+    )
