@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from ....ir.loop.nodes import AxisKind, Kind
 from ....ir.loop.notes import FETCH
 from ....ir.loop.visit import free_vars
@@ -18,15 +20,17 @@ from ....ir.target import Target
 from ...cursor import LoopRef, loop_of, nest
 from ...language.schedule import Schedule
 from ...space.lookup import block_node
-from ...space.space import Choices, Sketch
+from ...space.space import Array, Batch, Choices, Columns, Sketch
 from .contraction import AHEAD, Contraction
 from .matching import CPU, FuncInfo
+from .tile_cost import contraction_valid
 from .tiling import match_tiling
 
 FEW = 8  # rows of the result, from which the products take longer than their weights
 FETCHES = (4096, 8192, 2048, 0)
 FOLLOWED = 4.0  # bytes a cycle that memory delivers to one core where nothing is fetched ahead
 FETCHED = 6.0  # and where enough is
+CONVERSIONS = 2  # instructions that make f32 of a vector of narrow weights
 
 
 @CPU.row(9)
@@ -42,28 +46,31 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
         if c["fetch"]:
             sch.annotate(_stream(sch, k), FETCH.key, int(c["fetch"]))
 
-    def valid(c: Choices) -> bool:
-        return base.valid(c) and (c["pack"] == AHEAD or not c["fetch"])
+    def valid(c: Columns) -> Array:
+        streamed = (c["pack"] == AHEAD) | (c["fetch"] == 0)
+        return np.asarray(contraction_valid(k, c, target) & streamed)
 
-    def cost(c: Choices) -> float:
-        return max(base.cost(c), _memory_seconds(k, c, target))
-
-    default = {**base.default, "fetch": FETCHES[0] if base.default["pack"] == AHEAD else 0}
+    many = Batch(valid=valid, cost=lambda c: _seconds(k, c, target))
+    decisions = {**base.decisions, "fetch": FETCHES}
+    held = {n: base.default[n] for n in ("lanes", "inside", "parallel")}
+    fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": FETCHES[0], **held}
+    steps = 4 if k.anchor.reduce[-1].extent >= 4 else 1
+    default = many.cheapest(decisions, {**fixed, "unroll": steps})
     return replace(
         base,
         name="skinny@1",
-        decisions={**base.decisions, "fetch": FETCHES},
+        decisions=decisions,
         default=default,
         apply=apply,
-        valid=valid,
-        cost=cost,
+        valid=many.valid_one,
+        cost=many.cost_one,
+        many=many,
     )
 
 
 def _streams(k: Contraction, target: Target) -> bool:
     """True if few rows share frozen weights that are larger than the first cache."""
-    rows = math.prod(a.extent for a in (*k.sweep, *((k.row,) if k.row else ())))
-    if k.weights is None or not k.frozen or rows > FEW:
+    if k.weights is None or not k.frozen or _rows(k) > FEW:
         return False
     return _weight_bytes(k) > target.l1
 
@@ -73,11 +80,33 @@ def _weight_bytes(k: Contraction) -> int:
     return math.prod(k.weights.buffer.shape) * k.weights.buffer.dtype.bytes
 
 
-def _memory_seconds(k: Contraction, c: Choices, target: Target) -> float:
-    """Return a bound of the time in which memory delivers the weights."""
-    rate = FOLLOWED + (FETCHED - FOLLOWED) * min(1.0, int(c["fetch"]) / FETCHES[0])
-    threads = target.threads if c["parallel"] else 1
-    return target.core.seconds(_weight_bytes(k) / (rate * threads))
+def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the seconds of one run: of instructions and of memory, which overlap in part.
+
+    Unlike in a product of many rows, a panel is used once or twice. So what counts is enough sums
+    that do not depend on each other, and equal shares for the threads.
+    """
+    core, lanes = target.core, c["lanes"]
+    rows, vectors = c["rows"], c["vectors"]
+    turns = np.maximum(1.0, lanes * k.dtype.bytes * 8 / core.vector_bits)
+    converted = 0 if k.weights is None or k.weights.buffer.dtype == k.dtype else CONVERSIONS
+    work = vectors * (rows + converted) * turns / core.fmas
+    step = np.maximum(work, core.fma_latency) + 1.0 / c["unroll"]
+    tiles_j = -(-k.column.extent // (vectors * lanes))
+    tiles = tiles_j * -(-_rows(k) // rows) * math.prod(a.extent for a in k.outer)
+    cycles = tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
+    rate = FOLLOWED + (FETCHED - FOLLOWED) * np.minimum(1.0, c["fetch"] / FETCHES[0])
+    cycles = cycles + _weight_bytes(k) / rate
+    pieces = -(-tiles_j // c["panels"])
+    largest = -(-pieces // target.threads) * c["panels"] / tiles_j
+    share = np.where(c["order"] == "column", np.minimum(1.0, largest), 1.0)
+    cycles = cycles * np.where(c["parallel"] > 0, share, 1.0)
+    loose = np.where(c["pack"] == AHEAD, 1.0, 4.0)  # weights that are not one stream
+    return np.asarray(core.seconds(cycles * loose))
+
+
+def _rows(k: Contraction) -> int:
+    return math.prod(a.extent for a in (*k.sweep, *((k.row,) if k.row else ())))
 
 
 def _stream(sch: Schedule, k: Contraction) -> LoopRef:
