@@ -69,8 +69,9 @@ def _extreme(name: str, above: str) -> Emit:
     9.6).
 
     The two operand orders of the machine's own instruction differ only in zeros and NaNs: the OR of
-    their bits is the minimum in all cases, the AND the maximum in all but NaN. A literal needs no
-    check for NaN, and wins a tie if its zero is the right one.
+    their bits is the minimum in all cases, the AND the maximum in all but NaN. AVX-512 has an
+    instruction that orders zeros. A literal needs no check for NaN, and wins a tie if its zero is
+    the right one.
     """
     greatest = name == "maximum"
 
@@ -83,6 +84,8 @@ def _extreme(name: str, above: str) -> Emit:
             ties = y.literal == 0 and (math.copysign(1, _real(y)) > 0) == greatest
             return b.select(b.compare(above.replace("t", "e") if ties else above, y, x), y, x)
         x, y = b.match_lanes(x, y)
+        if greatest and _has_range(b, x):
+            return b.select(b.compare("uno", x, y), b.like(math.nan, x), _larger_number(b, x, y))
         one = b.bits(b.select(b.compare(above, x, y), x, y))
         other = b.bits(b.select(b.compare(above, y, x), y, x))
         if not greatest:
@@ -91,6 +94,24 @@ def _extreme(name: str, above: str) -> Emit:
         return b.select(b.compare("uno", x, y), b.like(math.nan, x), shared)
 
     return emit
+
+
+def _has_range(b: IRBuilder, x: IRValue) -> bool:
+    """True if the machine has ``vrange`` for these vectors."""
+    bits = x.lanes * x.dtype.bits
+    wanted = {"avx512dq"} if bits == 512 else {"avx512dq", "avx512vl"}
+    return bits in (128, 256, 512) and wanted <= b.processor.features
+
+
+def _larger_number(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    """Emit the larger of two numbers, -0 below +0; of a NaN and a number, the number."""
+    bits, mask = x.lanes * x.dtype.bits, f"i{max(x.lanes, 8)}"
+    name = f"llvm.x86.avx512.mask.range.p{'s' if x.dtype == f32 else 'd'}.{bits}"
+    rounding = ("i32",) if bits == 512 else ()
+    b.declare(name, x.type, [x.type, x.type, "i32", x.type, mask, *rounding])
+    rest = f"i32 5, {x.type} zeroinitializer, {mask} -1{', i32 4' if rounding else ''}"
+    text = f"call {x.type} @{name}({x}, {y}, {rest})"
+    return b.pure(text, x.dtype, x.lanes, max(x.depth, y.depth))
 
 
 def _real(x: IRValue) -> float:

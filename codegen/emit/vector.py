@@ -36,6 +36,7 @@ from .launches import stored_and_loaded
 from .llvm.core import IRValue
 from .ops import apply, combines
 
+SMALLEST = 128  # bits of a vector register below which lanes are left unused
 UNROLLED = 64  # iterations that a GPU runs as straight-line code rather than as lanes
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop
 
@@ -267,12 +268,15 @@ def _into_element(em: Emitter, s: Store, name: str, partial: IRValue) -> None:
 
 
 def across(em: Emitter, name: str, x: IRValue) -> IRValue:
-    """Reduce all lanes of ``x``, halving the vector in each step."""
-    while x.lanes > 1:
-        half = x.lanes // 2
-        low = em.shuffle(x, list(range(half)))
-        high = em.shuffle(x, list(range(half, 2 * half)))
-        x = apply(em, name, (low, high))
+    """Reduce all lanes of ``x``, halving the vector in each step, down to the smallest register."""
+    count = x.lanes
+    least = min(count, SMALLEST // x.dtype.bits)
+    while count > 1:
+        half = count // 2
+        rest = [-1] * max(0, least - half)
+        low = x if rest else em.shuffle(x, list(range(half)))
+        high = em.shuffle(x, [*range(half, count), *rest])
+        x, count = apply(em, name, (low, high)), half
     return em.lane(x, 0)
 
 
