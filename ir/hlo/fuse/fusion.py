@@ -23,6 +23,7 @@ from .groups import finish
 from .loops import fuse_loops
 from .masks import compute_masks
 from .rows import fuse_rows
+from .softmax import multiply_by_reciprocals
 from .state import State
 
 
@@ -41,7 +42,8 @@ def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
     fuse_anchors(state)
     fuse_rows(state)
     fuse_loops(state)
-    return compute_masks(scale_late(finish(state)), ATTENTION)
+    fusion = compute_masks(scale_late(finish(state)), ATTENTION)
+    return multiply_by_reciprocals(fusion)
 
 
 def show_fusion(fusion: Fusion) -> str:

@@ -15,7 +15,7 @@ from nestwright.ir.hlo.nodes import Computation, Instruction
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.rewrite import assemble, parameter, with_operands
 
-CORPUS = Path(__file__).parents[4] / "shared/corpus/models"
+CORPUS = Path(__file__).parents[5] / "shared/corpus/models"
 REDUCERS = (
     "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
     "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] maximum(a, b) }\n"
