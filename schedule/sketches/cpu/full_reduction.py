@@ -15,7 +15,7 @@ from ...space.space import Choices, Sketch
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, work_of
-from .rows import LANE_ACCUMULATORS, reduce_columns
+from .rows import accumulators, reduce_columns
 
 CLAIM = 50.0  # cycles for claiming a piece
 SMALL = 64  # results up to which the threads share the reduction rather than the results
@@ -114,7 +114,7 @@ def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
         decisions={"pieces": pieces, "accumulators": (1, 2, 4, 8)},
         default={
             "pieces": max(n for n in pieces if n <= wanted),
-            "accumulators": LANE_ACCUMULATORS,
+            "accumulators": accumulators((k.anchor,)),
         },
         apply=lambda sch, c: apply_full_reduction(k, sch, c, target),
         valid=lambda c: True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ....ir.target import Target
@@ -29,7 +30,9 @@ from .pointwise import (
     work_of,
 )
 
+FEWEST = 4  # partial sums that are worth having
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
+SLOW_ACCUMULATORS = 8  # the same for a maximum or minimum that sees NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,52 @@ def apply_rows(k: RowwiseGroup, sch: Schedule, c: Choices, target: Target) -> No
         schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
     for part in k.parts:
         at = _row_loop(part, k.count, sch)
-        for info in part:
-            _vectorize_stage(info, sch, c, at, lanes_of(info, target))
+        before: LoopRef | None = None
+        for info, after in zip(part, (*part[1:], None), strict=True):
+            before = _vectorize_stage(info, after, sch, c, at, before, target)
         if c["parallel"]:
             sch.parallel(at)
 
 
-def _vectorize_stage(info: BlockInfo, sch: Schedule, c: Choices, at: LoopRef, lanes: int) -> None:
-    own = below(sch, info.name, at)
+def _vectorize_stage(
+    info: BlockInfo,
+    after: BlockInfo | None,
+    sch: Schedule,
+    c: Choices,
+    at: LoopRef,
+    before: LoopRef | None,
+    target: Target,
+) -> LoopRef | None:
+    """Vectorize a stage; return its loop over vectors if the next stage is to run inside of it.
+
+    ``before`` is the loop that the stage before has left for this one.
+    """
+    lanes, own = lanes_of(info, target), below(sch, info.name, at)
     if info.reduce:
-        reduce_columns(sch, info.name, _reducing(info, own), lanes * int(c["accumulators"]))
-    else:
-        _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
+        width = lanes * int(c["accumulators"])
+        reduce_columns(sch, info.name, _reducing(info, own), width, before)
+        return None
+    if after is not None and c.get("together", 0) and _sums_at_once(info, after, own, sch):
+        columns = extent(sch, own[-1])
+        width = _fitting(columns, lanes_of(after, target) * int(c["accumulators"]))
+        if columns > width >= FEWEST:
+            rest, lane = sch.split(own[-1], [None, width])
+            sch.vectorize(lane)
+            return rest
+    _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
+    return None
+
+
+def _sums_at_once(info: BlockInfo, after: BlockInfo, own: list[LoopRef], sch: Schedule) -> bool:
+    """True if ``after`` reduces what ``info`` computes, each element once, in the same order."""
+    made = {s.buffer for s in info.stores}
+    reads = [a for a in after.inputs if a.buffer in made]
+    if len(own) != 1 or len(after.reduce) != 1 or update_of(after.block) is None or not reads:
+        return False
+    column, term = info.spatial[-1], after.reduce[-1]
+    steps = {a.stride(term.var) for a in reads} | {s.stride(column.var) for s in info.stores}
+    plain = all(a.stride(term.var) in (0, 1) for a in after.inputs)
+    return plain and steps == {1} and column.extent == term.extent
 
 
 def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
@@ -154,22 +191,32 @@ def _reducing(info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
     return own if len(own) <= len(info.reduce) else []
 
 
-def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) -> None:
+def _fitting(columns: int, width: int) -> int:
+    """Return the number of partial sums: ``width``, or less where there are few columns."""
+    while width > 1 and columns < 2 * width:
+        width //= 2
+    return width
+
+
+def reduce_columns(
+    sch: Schedule, block: str, own: list[LoopRef], width: int, before: LoopRef | None = None
+) -> None:
     """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
 
     ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
     stay in vector registers. Narrow reductions, and those of several values at once, are unchanged.
+    ``before`` is a loop over as many vectors that computes the terms: the sums move into it.
     """
     if not own or any(extent(sch, x) < 1 for x in own) or update_of(sch.block(block)) is None:
         return
-    columns = extent(sch, own[-1])
-    while width > 1 and columns < 2 * width:
-        width //= 2
-    if width < 4:
+    width = _fitting(extent(sch, own[-1]), width)
+    if width < FEWEST:
         return
     outer, lane = sch.split(own[-1], [None, width])
     partial = sch.rfactor(lane, -1)
     sch.set_scope(partial, 0, "register")
+    if before is not None:
+        outer = sch.merge(before, outer)
     init = sch.decompose_reduction(partial, own[0] if len(own) > 1 else outer)
     sch.vectorize(lane)
     sch.vectorize(sch.get_loops(init)[-1])
@@ -182,6 +229,13 @@ def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
     blocks = [b for part in k.parts for b in part]
     return ilp * pass_seconds([*blocks, *k.others], threads, target)
+
+
+def accumulators(blocks: Iterable[BlockInfo]) -> int:
+    """Return the default number of vectors of partial results for these blocks."""
+    updates = [update_of(b.block) for b in blocks if b.reduce]
+    slow = any(u is not None and u[1] in ("maximum", "minimum") for u in updates)
+    return SLOW_ACCUMULATORS if slow else LANE_ACCUMULATORS
 
 
 def _in_order(info: BlockInfo, target: Target) -> bool:
@@ -210,8 +264,14 @@ def rows_sketch(k: RowwiseGroup, target: Target) -> Sketch:
             "accumulators": (1, 2, 4, 8),
             "unroll": (1, 2, 4),
             "parallel": (1, 0) if shared else (0,),
+            "together": (1, 0),
         },
-        default={"accumulators": LANE_ACCUMULATORS, "unroll": 2, "parallel": int(shared)},
+        default={
+            "accumulators": accumulators(b for part in k.parts for b in part),
+            "unroll": 2,
+            "parallel": int(shared),
+            "together": 1,
+        },
         apply=lambda sch, c: apply_rows(k, sch, c, target),
         valid=lambda c: True,
         cost=lambda c: rows_cost(k, c, target),
