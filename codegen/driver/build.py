@@ -37,6 +37,7 @@ from ..plan.nodes import Plan, accesses, walk
 from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED, WEIGHTS
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
+from ..plan.streaming import streamed_outputs
 from ..runtime.executable import Executable
 from ..runtime.packing import packers
 from ..targets.registry import backend
@@ -267,8 +268,9 @@ def compile_groups(
 ) -> dict[str, KernelCode]:
     """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``."""
     known = {key: group.computation for key, group in groups.distinct.items()}
+    streamed = streamed_outputs(groups, target)
     jobs = {
-        key: CompileJob(canonical_text(c), symbol(key), schedules.get(key))
+        key: CompileJob(canonical_text(c), symbol(key), schedules.get(key), streamed.get(key, ()))
         for key, c in (known | dict(groups.extra)).items()
         if wanted is None or key in wanted
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 
 from ...ir.errors import NestwrightError
 from ...ir.hlo.nodes import Computation
 from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
-from ...ir.loop.notes import IN_PLACE, WORKSPACE_BYTES
+from ...ir.loop.notes import IN_PLACE, STREAMED, WORKSPACE_BYTES
 from ...ir.target import HERE, Target
 from ...schedule.excess_error import require_accuracy
 from ...schedule.language.schedule import Schedule
@@ -27,23 +28,35 @@ log = logging.getLogger("nestwright")
 
 
 def compile_text(
-    text: str, symbol: str, target: Target, trace: Trace | None, timings: dict[str, float]
+    text: str,
+    symbol: str,
+    target: Target,
+    trace: Trace | None,
+    timings: dict[str, float],
+    streamed: Sequence[int] = (),
 ) -> KernelCode:
     """Compile a group given as canonical text; its kernel is called ``symbol``.
 
-    ``UnsupportedError`` if it cannot be compiled.
+    ``streamed`` are the outputs that nothing reads soon, by number. ``UnsupportedError`` if it
+    cannot be compiled.
     """
     with timed(timings, "te"):
         func, sharing = loops(parse(text).entry, symbol, trace)
     with timed(timings, "schedule"):
         scheduled = apply(func, target, trace)
-    main, packs = split_packs(scheduled.func)
+    main, packs = split_packs(with_streams(scheduled.func, streamed))
     with timed(timings, "lower"):
         flat = lower(main, target)
     code = backend(target).compile(flat, target, timings)
     with timed(timings, "llvm"):
         packed = tuple(map(pack_code, packs))
     return KernelCode(code, buffer_sizes(main, flat), workspace_bytes(flat), sharing, packed)
+
+
+def with_streams(func: Func, streamed: Sequence[int]) -> Func:
+    """Return the function with the note that nothing reads these outputs soon."""
+    first = len(func.params) - func.outputs
+    return STREAMED.put(func, tuple(first + n for n in streamed)) if streamed else func
 
 
 def pack_code(pack: Pack) -> PackCode:

@@ -18,6 +18,7 @@ from ...ir.passes import Dump, Verify
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.groups import fuse_module
+from ..plan.streaming import streamed_outputs
 from .group_stages import fused_text, group_stages, plan_text, titled
 from .pass_report import dump_lowering
 from .schedules import for_groups
@@ -69,7 +70,11 @@ def dump_stages(
 
     write("fused", fused_text(groups))
     distinct = groups.distinct
-    steps = [group_stages(g, key, target, traces.get(key)) for key, g in distinct.items()]
+    streamed = streamed_outputs(groups, target)
+    steps = [
+        group_stages(g, key, target, traces.get(key), streamed.get(key, ()))
+        for key, g in distinct.items()
+    ]
     for row in zip(*steps, strict=True):  # all groups at one stage
         parts = [
             titled(g, key, text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ...ir.errors import ArgumentError
@@ -20,9 +20,10 @@ from ..plan.compiled import Compiled
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import show as show_plan
 from ..plan.sequence import make_plan
+from ..plan.streaming import streamed_outputs
 from ..runtime.packing import packers
 from ..targets.registry import backend, lower
-from .compile_group import apply, loops, pack_code, workspace_bytes
+from .compile_group import apply, loops, pack_code, with_streams, workspace_bytes
 from .prepack import split_packs
 from .schedules import for_groups
 
@@ -42,6 +43,7 @@ def compiled_text(
     """
     groups = fuse_module(module, excess_precision, target.row.groups)
     traces = for_groups(schedules, groups.distinct)
+    streamed = streamed_outputs(groups, target)
     match stage:
         case "fused":
             return fused_text(groups)
@@ -49,7 +51,11 @@ def compiled_text(
             return plan_text(module, groups, target, traces, entry_orders(frozen))
         case _:
             parts = [
-                titled(found, key, _group(found, key, stage, target, traces.get(key)))
+                titled(
+                    found,
+                    key,
+                    _group(found, key, stage, target, traces.get(key), streamed.get(key, ())),
+                )
                 for key, found in _chosen(groups, group)
             ]
             return "\n".join(parts)
@@ -83,19 +89,26 @@ def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
             yield key, groups.distinct[key]
 
 
-def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
-    steps = group_stages(group, key, target, trace)
+def _group(
+    group: Group,
+    key: str,
+    stage: str,
+    target: Target,
+    trace: Trace | None,
+    streamed: Sequence[int],
+) -> str:
+    steps = group_stages(group, key, target, trace, streamed)
     return next(text() for name, text in steps if name == stage)
 
 
 def group_stages(
-    group: Group, key: str, target: Target, trace: Trace | None
+    group: Group, key: str, target: Target, trace: Trace | None, streamed: Sequence[int] = ()
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield a group's stages from ``te`` to ``asm`` with a function that prints each, lazily."""
     func, _ = loops(group.computation, symbol(key), trace)
     yield "te", partial(tensor_text, func)
     yield "loop", partial(show_loops, func)
-    scheduled = apply(func, target, trace).func
+    scheduled = with_streams(apply(func, target, trace).func, streamed)
     yield "scheduled", partial(show_loops, scheduled)
     flat = lower(split_packs(scheduled)[0], target)
     yield "flat", partial(show_loops, flat)

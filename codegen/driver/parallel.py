@@ -32,11 +32,14 @@ JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """A group to compile: canonical HLO text, the kernel's symbol, its schedule if it has one."""
+    """A group to compile: canonical HLO text, the kernel's symbol, its schedule if it has one, and
+    its outputs that nothing reads soon.
+    """
 
     text: str
     symbol: str
     trace: Trace | None
+    streamed: tuple[int, ...] = ()
 
 
 @dataclass
@@ -114,7 +117,9 @@ def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
     while (key := queue.take()) is not None:
         job = queue.jobs[key]
         try:
-            queue.done[key] = compile_text(job.text, job.symbol, queue.target, job.trace, timings)
+            queue.done[key] = compile_text(
+                job.text, job.symbol, queue.target, job.trace, timings, job.streamed
+            )
         except Exception as error:
             errors[key] = error
 
@@ -163,6 +168,7 @@ class Helper:
             "symbol": job.symbol,
             "target": queue.target.spec,
             "trace": None if job.trace is None else job.trace.to_json(),
+            "far": job.streamed,
         }
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()

@@ -1,8 +1,9 @@
 """A compiling child process: jobs as JSON lines on stdin, code on stdout.
 
-A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
-answer is a JSON line, followed by the bytes of the code's parts and those of each pack; a job that
-fails is answered ``{"failed": true}``, and the parent, which repeats it, gets the error itself.
+A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null,
+"far": numbers of outputs}``. The answer is a JSON line, followed by the bytes of the code's
+parts and those of each pack; a job that fails is answered ``{"failed": true}``, and the parent,
+which repeats it, gets the error itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     trace = None if job["trace"] is None else Trace.from_json(job["trace"])
     try:
         target = Target.parse(job["target"])
-        kernel = compile_text(job["text"], job["symbol"], target, trace, timings)
+        streamed = tuple(job["far"])
+        kernel = compile_text(job["text"], job["symbol"], target, trace, timings, streamed)
     except Exception:
         return {"failed": True}, b""
     pieces = code_pieces(kernel.code)

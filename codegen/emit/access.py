@@ -21,6 +21,7 @@ from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, s
 SMALL = 2**31 - 1
 FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
 LINE = 64  # bytes of a cache line
+NONTEMPORAL = ", !nontemporal !0"
 AHEAD = 8  # iterations that a far vector is fetched before it is used
 
 
@@ -204,7 +205,8 @@ def _store_vector(
         doubtful = doubtful or on is None or sum(on) == 1
     if mask is None:
         value = opaque(em, value) if doubtful else value
-        line = f"store {value}, ptr {pointer.text}, align {align}"
+        past = NONTEMPORAL if _is_streamed(em, buffer, value, align) else ""
+        line = f"store {value}, ptr {pointer.text}, align {align}{past}"
         em.change(line, buffer, pointer, value)
     elif on is not None and sum(on) == 1:
         lane, type_ = on.index(1), memory_type(buffer.dtype)
@@ -215,6 +217,12 @@ def _store_vector(
         name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
         em.declare(name, "void", [value.type, "ptr", "i32", mask.type])
         em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
+
+
+def _is_streamed(em: Indices, buffer: Buffer, value: IRValue, align: int) -> bool:
+    """True if a store of this vector goes past the caches: it is a line that nothing reads soon."""
+    whole = value.lanes * value.dtype.bytes == LINE
+    return buffer in em.bypassing and whole and align == LINE
 
 
 def _scatter(em: Indices, buffer: Buffer, start: IRValue, steps: IRValue, value: IRValue) -> None:

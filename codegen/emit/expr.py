@@ -10,7 +10,7 @@ from ...ir.loop.affine import Interval, bounds
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
-from .access import SMALL, load_element
+from .access import LINE, SMALL, load_element
 from .align import divisor
 from .fetch import FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
@@ -84,10 +84,13 @@ class Emitter(Indices):
         return self.env[var]
 
     def alignment(self, buffer: Buffer, at: Expr) -> int:
-        """Return one element's size on a CPU, where more has no effect; up to 16 on a GPU."""
-        if self.device is None:
+        """Return one element's size on a CPU, where more has no effect but for streaming stores; up
+        to 16 on a GPU.
+        """
+        if self.device is None and buffer not in self.bypassing:
             return buffer.dtype.bytes
-        return gcd(VECTOR_BYTES, divisor(at, self.divisor) * buffer.dtype.bytes)
+        most = LINE if self.device is None else VECTOR_BYTES
+        return gcd(most, divisor(at, self.divisor) * buffer.dtype.bytes)
 
     def divisor(self, var: Var) -> int:
         """Return a number that divides a variable; in a vector loop, its value in lane 0."""

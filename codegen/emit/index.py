@@ -69,7 +69,8 @@ class Indices(IRBuilder):
     ``lane_dependent`` are the buffers of ``emit.llvm.opaque.lane_dependent_buffers``. ``device`` is
     set when the code is for a GPU; ``private`` are the thread's own buffers. A GPU computes indices
     in 32 bits: ``small`` maps the text of each index that fits to its narrow form. ``fetches`` are
-    the ``FETCH`` notes of serial loops, by the names of their regions.
+    the ``FETCH`` notes of serial loops, by the names of their regions; ``bypassing`` are buffers
+    that are written past the caches and begin at a cache line.
     """
 
     def __init__(self, target: Target) -> None:
@@ -82,6 +83,7 @@ class Indices(IRBuilder):
         self.small: dict[str, NarrowIndex] = {}
         self._split: dict[int, tuple[Expr, tuple[tuple[Expr, int], ...], int]] = {}
         self.fetches: dict[str, int] = {}
+        self.bypassing: frozenset[Buffer] = frozenset()
 
     @abstractmethod
     def value(self, e: Expr) -> IRValue:

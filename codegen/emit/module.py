@@ -17,11 +17,13 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.notes import IN_PLACE
 from ...ir.target import Target
 from ..lower.passes.workspace import workspace_bytes
+from .access import NONTEMPORAL
 from .expr import Emitter
 from .launches import DeviceEmitter, nests
 from .llvm.core import Function, IRValue
 from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
+from .streaming import METADATA, emit_streaming
 
 NO_POLLS: Mapping[int, int] = MappingProxyType({})
 
@@ -39,12 +41,13 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     if workspace_bytes(func.body):
         params.append("ptr noalias %workspace")
     em.function = Function(func.name, ", ".join(params), target)
-    emit_stmt(em, func.body)
+    emit_streaming(em, func, emit_stmt)
     texts = [*em.finished, em.function.text("#0")]
     declared = sorted(em.declarations.values())
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" }}'
     head = f'target triple = "{target.triple}"'
-    return "\n".join([head, "", *texts, *declared, "", attributes, ""])
+    kinds = [METADATA] if any(NONTEMPORAL in text for text in texts) else []
+    return "\n".join([head, "", *texts, *declared, "", attributes, *kinds, ""])
 
 
 def launches_module(

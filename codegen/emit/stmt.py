@@ -45,6 +45,7 @@ from .lane_dots import accumulate_dot
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
 from .pairs import store_paired
+from .streaming import end_streams
 from .vector import narrow_counter, reduce_element, vector_loop
 
 OWN_ALIGN = 16  # bytes: of the buffers of one GPU thread
@@ -61,7 +62,7 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
             em.env[var] = em.value(value)
             if var.dtype == index:
                 em.ranges[var] = bounds(value, em.ranges)
-                if em.device is not None:
+                if em.device is not None or em.bypassing:
                     em.divisors[var] = divisor(value, em.divisor)
             emit_stmt(em, body)
         case If():
@@ -296,6 +297,7 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValu
     em.env[s.var] = counter
     emit_stmt(em, s.body)
     close_loop(em, s, loop, "%begin", "%end", 1, index.bits)
+    end_streams(em)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
 

@@ -142,6 +142,14 @@ WORKSPACE_BYTES = Note(
     ("codegen",),
     "bytes of memory that the last argument points to",
 )
+STREAMED = Note(
+    "streamed",
+    Func,
+    _NUMBERS,
+    "codegen",
+    ("codegen",),
+    "the parameters, by number, that nothing reads soon: stores to them may pass the caches by",
+)
 UNPLACED = Note(
     "unplaced",
     Func,
@@ -229,6 +237,7 @@ NOTES = (
     UPDATES,
     IN_PLACE,
     WORKSPACE_BYTES,
+    STREAMED,
     UNPLACED,
     ASYNC_BUFFERS,
     OPAQUE,
