@@ -86,3 +86,33 @@ def test_note_is_for_serial_loops() -> None:
         schedule.annotate(loop, "fetch", 4096)
     with pytest.raises(ScheduleError, match="64 to 65536"):
         schedule.annotate(schedule.get_loops("dot")[0], "fetch", 8)
+
+
+@pytest.mark.parametrize(("rows", "least"), [(1, 16), (2, 8), (4, 6)])
+def test_rows_of_weights_in_place_are_read_in_long_pieces(rows: int, least: int) -> None:
+    text = TEXT.replace("ROWS", str(rows)).replace("TYPE", "f32")
+    text = text.replace("200", "2048").replace("330", "2048")
+    target = Target.parse("cpu -mcpu=znver5 -threads=2")
+    made = PreparedModule(parse(text), target)
+    sketch = generate(dot_of(made)[1], target)[0]
+    assert sketch.name.startswith("tiling@")
+    assert (sketch.default["pack"], sketch.default["rows"]) == (0, rows)
+    assert int(sketch.default["vectors"]) >= least
+    asm = made.build({}).as_text("asm")
+    loop = max(re.split(r"(?m)^(?=\.L\w+:)", asm), key=lambda b: b.count("vfmadd"))
+    assert loop.count("vfmadd") >= rows * least
+    assert "(%rsp" not in loop[: loop.rindex("vfmadd")]
+
+
+@pytest.mark.parametrize("vectors", [8, 12, 16])
+def test_results_of_wide_tiles(vectors: int) -> None:
+    made = prepared(1, "f32", frozen=False)
+    key, func = dot_of(made)
+    sketch, schedule = generate(func, TARGET)[0], Schedule(func)
+    choices = {**sketch.default, "rows": 1, "vectors": vectors, "panels": 1, "unroll": 1}
+    assert sketch.valid(choices)
+    sketch.apply(schedule, choices)
+    x = np.arange(200, dtype=np.float32).reshape(1, 200) % 7
+    w = np.random.default_rng(0).integers(-9, 9, (200, 330)).astype(np.float32)
+    host = PreparedModule(made.module, "cpu -threads=2")
+    assert np.array_equal(host.build({key: schedule.trace})(x, w), x @ w)

@@ -23,10 +23,9 @@ from ...space.lookup import block_node
 from ...space.space import Array, Batch, Choices, Columns, Sketch
 from .contraction import AHEAD, Contraction
 from .matching import CPU, FuncInfo
-from .tile_cost import contraction_valid
-from .tiling import match_tiling
+from .tile_cost import FEW, contraction_valid
+from .tiling import LONG, match_tiling
 
-FEW = 8  # rows of the result, from which the products take longer than their weights
 FETCHES = (4096, 8192, 2048, 0)
 FOLLOWED = 4.0  # bytes a cycle that memory delivers to one core where nothing is fetched ahead
 FETCHED = 6.0  # and where enough is
@@ -51,7 +50,8 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
         return np.asarray(contraction_valid(k, c, target) & streamed)
 
     many = Batch(valid=valid, cost=lambda c: _seconds(k, c, target))
-    decisions = {**base.decisions, "fetch": FETCHES}
+    short = tuple(v for v in base.decisions["vectors"] if v not in LONG)
+    decisions = {**base.decisions, "vectors": short, "fetch": FETCHES}
     held = {n: base.default[n] for n in ("lanes", "inside", "parallel")}
     fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": FETCHES[0], **held}
     steps = 4 if k.anchor.reduce[-1].extent >= 4 else 1

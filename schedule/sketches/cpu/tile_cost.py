@@ -31,7 +31,8 @@ LOADS_LATE = 1.2  # cycles of loads for each in which they issue: those that mis
 SHARED_RATE = 0.8  # of the rate of L3, for what another core has just written
 L2_LATE = 0.3  # of the cycles of reading weights from L2: what is not hidden behind FMAs
 AGAIN = 0.05  # of the cycles of a first use: what is read again from L3, and arrives in time
-SEGMENT_CYCLES = 32.0  # of a short run of stores to a row that is not in cache
+SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is not in cache
+FEW = 8  # rows of the result, from which the products take longer than their weights
 UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
 
 
@@ -48,8 +49,10 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     tile = k.depth * steps / (tiles_i * tiles_j)
     panel = k.depth * np.minimum(width, columns) * k.dtype.bytes
     memory = _panel_cycles(k, c, target, panel, tile, compute)
-    copied = outer * tiles_j * panel * 2 / target.core.l3.rate * np.maximum(1, c["chunks"])
-    loose = tiles * k.depth * _strided_step(k, width, target)
+    step, pieces = _strided_step(k, width, target), outer * tiles_j * k.depth
+    cold = pieces * (_cold_step(k, width, target) if sweep * _row(k) <= FEW else 0.0)
+    loose = np.maximum(cold, pieces * step) + (tiles * k.depth - pieces) * step
+    copied = outer * tiles_j * panel * 2 / target.core.l3.rate * np.maximum(1, c["chunks"]) + cold
     memory = memory + np.where(c["pack"] == PANEL, copied, np.where(c["pack"] == AHEAD, 0.0, loose))
     if k.frozen:
         memory = memory + outer * _first_use(k, c, target, panel, tile)
@@ -207,7 +210,7 @@ def _strided_step(k: Contraction, width: Array, target: Target) -> Array:
     Distant rows defeat the prefetcher, map to few cache sets and are on separate pages. A panel
     that stays in L1 costs nothing after its first use.
     """
-    step = None if k.weights is None else k.weights.stride(k.anchor.reduce[-1].var)
+    step = _weights_step(k)
     if step is None:
         return np.zeros(())
     stride = step * k.dtype.bytes
@@ -215,6 +218,24 @@ def _strided_step(k: Contraction, width: Array, target: Target) -> Array:
     resident = k.depth * width * k.dtype.bytes <= target.l1 / 2
     cached = resident & bool(stride % 4096 or k.depth <= 8)
     return np.where((step <= width) | cached, 0.0, width * k.dtype.bytes / 64 * each)
+
+
+def _cold_step(k: Contraction, width: Array, target: Target) -> Array:
+    """Estimate the cycles in which memory delivers one row of a panel of unpacked weights.
+
+    The longer the pieces of distant rows, the less is waited for each. Zero for weights that stay
+    in L2.
+    """
+    core, step = target.core, _weights_step(k)
+    if step is None or step * k.dtype.bytes < 512 or step * k.depth * k.dtype.bytes < target.l2:
+        return np.zeros(())
+    rate = core.bandwidth(target.threads) / target.threads / core.clock
+    return np.asarray(SEGMENT_CYCLES + np.minimum(width, step) * k.dtype.bytes / rate)
+
+
+def _weights_step(k: Contraction) -> int | None:
+    """Return the elements from a row of weights to the next; None if there are no such rows."""
+    return None if k.weights is None else k.weights.stride(k.anchor.reduce[-1].var)
 
 
 def _imbalance(k: Contraction, c: Columns, target: Target) -> Array:
@@ -253,7 +274,8 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
     rows, vectors, unroll, panels = c["rows"], c["vectors"], c["unroll"], c["panels"]
     columns, width, by_column = k.column.extent, vectors * c["lanes"], c["order"] == "column"
     inside, pack = c["inside"], c["pack"]
-    held = rows * vectors + vectors + np.where(unroll > 1, 2, 1)
+    operands = np.where(rows > 1, vectors, 1)  # of a single row, weights are read by the FMA
+    held = rows * vectors + operands + np.where(unroll > 1, 2, 1)
     ragged = (_row(k) % rows > 0) | (columns % width > 0)
     fmas = np.where(ragged, MOST_FMAS // 2, MOST_FMAS)
     refused = (

@@ -31,6 +31,9 @@ from .tile_cost import contraction_cost, contraction_valid
 
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (*range(1, 15), 16, 28)
+VECTORS = (1, 2, 3, 4, 6)
+LONG = (8, 12, 16, 24)  # vectors of a tile of few rows, over weights in place
+FEWEST = 4  # rows, from which so many exceed the registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,11 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         lanes = (extent,)
     row_extent = k.row.extent if k.row else 1
     chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
+    widths = (*VECTORS, *LONG) if row_extent < FEWEST else VECTORS
     packs = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
     return {
         "rows": tuple(r for r in ROWS if r <= row_extent),
-        "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes[-1] < extent),
+        "vectors": tuple(v for v in widths if v == 1 or (v - 1) * lanes[-1] < extent),
         "lanes": lanes,
         "order": ("column", "row"),
         "chunks": tuple(chunks),
