@@ -2,7 +2,7 @@
 ; steps of one cycle each, parallel loops without work; see ``peak.py``.
 target triple = "${triple}"
 
-declare ${v} @llvm.fma.v${lanes}f32(${v}, ${v}, ${v})
+declare ${v} @llvm.fmuladd.v${lanes}f32(${v}, ${v}, ${v})
 
 define void @peak_fma(i64 %turns, ptr %sink) {
 entry:

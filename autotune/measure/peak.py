@@ -27,7 +27,8 @@ from ...ir.target import Target
 from .lock import MachineLock
 from .placement import placed
 
-CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
+CHAINS = 16  # independent accumulators at most: over latency times ports on any current CPU
+BESIDE = 4  # registers that accumulators leave
 STEPS = 32  # of one cycle each, in a turn of their loop; even
 TURNS = 100_000  # of a loop in registers, per call
 FORKS = 200  # parallel loops per call
@@ -110,7 +111,7 @@ class PeakLoops:
     def fma(self, threads: int) -> Looping:
         """Return the loop of f32 multiply-adds; its amount is in operations."""
         fma = self._function("peak_fma", _INT, _POINTER)
-        amount = 2.0 * CHAINS * self.target.lanes(f32) * TURNS
+        amount = 2.0 * chains_of(self.target) * self.target.lanes(f32) * TURNS
         return Looping(lambda n: fma(TURNS, self._sink[n].ctypes.data), amount, threads)
 
     def read(self, size: int, threads: int) -> Looping:
@@ -142,7 +143,7 @@ class PeakLoops:
     @property
     def _block(self) -> int:
         """The bytes that one turn of a loop over memory accesses."""
-        return CHAINS * 4 * self.target.lanes(f32)
+        return chains_of(self.target) * 4 * self.target.lanes(f32)
 
     def _blocks(self, size: int, threads: int) -> tuple[list[Array], int, int]:
         """Return a buffer for each thread, the blocks in it, and turns for a call."""
@@ -273,13 +274,18 @@ def _together(work: Looping, times: int, clocks: Clocks) -> list[tuple[float, fl
     return found
 
 
+def chains_of(target: Target) -> int:
+    """Return the accumulators of a loop: no more than stay in registers."""
+    return min(CHAINS, target.registers - BESIDE)
+
+
 def module_text(target: Target) -> str:
     """Return the LLVM module of the loops."""
-    lanes = target.lanes(f32)
+    lanes, count = target.lanes(f32), chains_of(target)
     v = f"<{lanes} x float>"
     start = "  %s{n} = fadd {v} %j, {number}"
     phi = "  %a{n} = phi {v} [ %s{n}, %entry ], [ %b{n}, %loop ]"
-    step = "  %b{n} = call {v} @llvm.fma.v{lanes}f32({v} %a{n}, {v} %j, {v} %j)"
+    step = "  %b{n} = call {v} @llvm.fmuladd.v{lanes}f32({v} %a{n}, {v} %j, {v} %j)"
     store = "  %p{n} = getelementptr {v}, ptr %sink, i64 {n}\n  store {v} %b{n}, ptr %p{n}, align 4"
     read = (
         "  %q{n} = getelementptr {v}, ptr %from, i64 {n}\n"
@@ -292,7 +298,7 @@ def module_text(target: Target) -> str:
     )
 
     def chains(line: str) -> str:
-        numbers = (", ".join([f"float {n}.0"] * lanes) for n in range(CHAINS))
+        numbers = (", ".join([f"float {n}.0"] * lanes) for n in range(count))
         return "\n".join(
             line.format(n=n, v=v, lanes=lanes, number=f"<{number}>")
             for n, number in enumerate(numbers)
@@ -302,7 +308,7 @@ def module_text(target: Target) -> str:
         "triple": target.triple,
         "v": v,
         "lanes": lanes,
-        "chains": CHAINS,
+        "chains": count,
         "starts": chains(start),
         "phis": chains(phi),
         "steps": chains(step),

@@ -7,6 +7,7 @@ import pytest
 
 from nestwright.autotune.measure import peak
 from nestwright.autotune.measure.peak import LINE, Clocks, Looping, PeakLoops, Reading, repeat
+from nestwright.codegen.targets.cpu.toolchain import assembly
 from nestwright.ir.dtypes import f32
 from nestwright.ir.target import Target
 
@@ -22,7 +23,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> PeakLoops:
 
 
 def test_a_copy_copies_what_it_counts(loops: PeakLoops) -> None:
-    block = 4 * peak.CHAINS * HERE.lanes(f32)
+    block = 4 * peak.chains_of(HERE) * HERE.lanes(f32)
     looping = loops.copy(6 * block + 12, threads=2)
     source, goal = looping.held[:2], looping.held[2:]
     assert [len(x) for x in looping.held] == [3 * block] * 4
@@ -36,22 +37,22 @@ def test_a_copy_copies_what_it_counts(loops: PeakLoops) -> None:
 
 
 def test_a_read_reads_every_byte(loops: PeakLoops) -> None:
-    block = 4 * peak.CHAINS * HERE.lanes(f32)
+    block = 4 * peak.chains_of(HERE) * HERE.lanes(f32)
     looping = loops.read(16 * block, threads=1)
     (data,) = looping.held
     words = data.view(np.float32)
     words[:] = 0
     words[-1] = 7.0
     looping.call(0)
-    sink = loops._sink[0][: peak.CHAINS * HERE.lanes(f32)]
+    sink = loops._sink[0][: peak.chains_of(HERE) * HERE.lanes(f32)]
     times = looping.amount / (16 * block)
-    starts = sum(n * HERE.lanes(f32) for n in range(peak.CHAINS))
+    starts = sum(n * HERE.lanes(f32) for n in range(peak.chains_of(HERE)))
     assert sink.sum() == pytest.approx(starts + 7.0 * times)
 
 
 def test_registers_and_parallel_loops_run(loops: PeakLoops) -> None:
     for looping, amount in (
-        (loops.fma(2), 2.0 * peak.CHAINS * HERE.lanes(f32) * 10),
+        (loops.fma(2), 2.0 * peak.chains_of(HERE) * HERE.lanes(f32) * 10),
         (loops.cycles(), peak.STEPS * 10.0),
         (loops.forks(), 3.0),
     ):
@@ -72,3 +73,12 @@ def test_rates_of_threads_are_added() -> None:
     found = repeat(Looping(call, 10.0, threads=2), 3, clocks)
     assert found == Reading((40.0,) * 3, (0.25,) * 3)
     assert found.best == 40.0
+
+
+@pytest.mark.parametrize("spec", ["cpu -mcpu=haswell", "cpu -mcpu=x86-64", "cpu -mcpu=znver4"])
+def test_accumulators_of_the_peak_stay_in_registers(spec: str) -> None:
+    target = Target.parse(f"{spec} -threads=1")
+    text = assembly(peak.module_text(target), target)
+    body = text.partition("peak_fma:")[2].partition("peak_read:")[0]
+    assert "rsp" not in body, "an accumulator in memory makes the peak lower than kernels"
+    assert "call" not in body, "nor is a multiply-add a call where there is no such instruction"
