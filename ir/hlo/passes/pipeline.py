@@ -53,6 +53,7 @@ from .simplify.move_transposes import move_transposes
 from .simplify.raise_erfc import raise_erfc
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_reshapes import sink_reshapes
+from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .weights.integer_products import integer_products
@@ -118,6 +119,8 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _DCE,
         SIMPLIFY,
         _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
+        _pass(split_argmax, "The largest value of a row is found before its place is."),
+        _TUPLES,
         _FOLD,
         _DOTS,
         CANONICALIZE,
