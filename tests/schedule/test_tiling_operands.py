@@ -1,4 +1,4 @@
-"""Tiles of products whose operands are one buffer: packed alone, and by default."""
+"""Operands of products: both in one buffer, or transposed: by default, and packed alone."""
 
 from __future__ import annotations
 
@@ -62,3 +62,13 @@ def test_results_of_a_square_with_packed_panels(batch: int) -> None:
     verify(schedule.func)
     assert np.array_equal(run(schedule.func, [x])[0], x @ x)
     assert np.array_equal(compile_func(schedule.func, HOST)(x), x @ x)
+
+
+@pytest.mark.parametrize(("rows", "columns", "unroll"), [(64, 1024, 1), (64, 768, 2), (64, 300, 2)])
+def test_transpositions_of_rows_that_share_cache_sets(rows: int, columns: int, unroll: int) -> None:
+    text = f"""HloModule m
+ENTRY e {{ x = f32[{rows},{columns}] parameter(0)
+ ROOT t = f32[{columns},{rows}] transpose(x), dimensions={{1,0}} }}"""
+    target = Target.parse("cpu -mcpu=znver5 -threads=2")
+    sketch = generate(lower_group(parse(text).entry, "f"), target)[0]
+    assert sketch.name.startswith("alone@") and sketch.default["unroll"] == unroll

@@ -37,6 +37,16 @@ def schedule_fallback(
         schedule_pointwise(sch, info, target, unroll, shared)
 
 
+def _crowded(info: BlockInfo, target: Target) -> bool:
+    """True for a transposition, two vectors of which take more lines of a set than L1 has ways."""
+    if info.opaque or info.reduce or not info.spatial:
+        return False
+    last, cache = info.spatial[-1].var, target.core.l1
+    steps = [(a.stride(last) or 0) * a.buffer.dtype.bytes for a in info.inputs]
+    rows = 2 * lanes_of(info, target)
+    return any(cache.held(rows, n) < 1 for n in steps if n >= cache.line)
+
+
 def _work(info: BlockInfo) -> float:
     """Return the rough cost of a block; of an opaque one, whose own loops ``work_of`` does not
     count, the elements of the buffers that it accesses.
@@ -101,7 +111,10 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
         name="alone@1",
         kind="elementwise",
         decisions={"unroll": (1, 2, 4, 8), "parallel": (1, 0) if shared else (0,)},
-        default={"unroll": 2, "parallel": int(shared)},
+        default={
+            "unroll": 1 if any(_crowded(b, target) for b in blocks) else 2,
+            "parallel": int(shared),
+        },
         apply=apply,
         valid=lambda c: True,
         cost=cost,
