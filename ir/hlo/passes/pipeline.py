@@ -60,6 +60,7 @@ from .weights.integer_products import integer_products
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
 from .weights.unsigned_codes import unsigned_codes
+from .weights.wide_products import wide_products
 
 
 def _pass(
@@ -161,8 +162,8 @@ def optimize_narrow(
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
     ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Products of
-    bytes take the form that ``target`` multiplies fastest. Errors as for ``optimize``, and
-    ``ArgumentError`` for an unknown form.
+    bytes and of f16 take the form that ``target`` multiplies fastest. Errors as for ``optimize``,
+    and ``ArgumentError`` for an unknown form.
     """
     check_form(weights)
     optimized = optimize(module, instruments=instruments)
@@ -177,6 +178,8 @@ def optimize_narrow(
     steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
+    if target is not None and target.row.work == "threads":
+        steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(optimized, checks if verifying() else ()), tuple(found)
