@@ -15,6 +15,7 @@ from ...nodes import Computation, HloModule, Instruction, Shape
 from ...patterns import build
 from ...patterns.match import all_static, inverse, is_pointwise, moves
 from ...rewrite import assemble, make, map_computations, parameter, rebuild, users
+from .shared import share_repeated
 
 Dims = tuple[int, ...]
 
@@ -44,7 +45,12 @@ def _canonical(computation: Computation) -> Computation:
 
     def rule(i: Instruction) -> Instruction | None:
         old = next(written)
-        if i.opcode != "dot" or not all_static(i) or is_canonical(i):
+        if i.opcode != "dot" or not all_static(i):
+            return None
+        if (shared := share_repeated(i)) is not None:
+            dot = shared.dot if is_canonical(shared.dot) else _rewrite(shared.dot, None)
+            return build.reshape(build.transpose(dot, shared.order), i.array.dims)
+        if is_canonical(i):
             return None
         return _rewrite(i, _following(followers[old]))
 
@@ -107,10 +113,14 @@ def _extent(x: Instruction, dims: Dims) -> int:
     return math.prod(x.array.dims[d] for d in dims)
 
 
-def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> int:
-    """Return the bytes that transposes move if the product is computed in this order."""
+def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> tuple[int, int]:
+    """Return the bytes that transposes move if the product is computed in this order.
+
+    The second number is how many of them leave their rows: of two orders that move as much, the one
+    that keeps rows together is read faster, and what makes the rows may do it in that order.
+    """
     first, second = (1, 0) if swap else (0, 1)
-    total = 0
+    total = scattered = 0
     for side, order in (
         (first, (p.batch[first], p.free[first], p.contracted[first])),
         (second, (p.batch[second], p.contracted[second], p.free[second])),
@@ -122,11 +132,15 @@ def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> int
             x = x.operands[0]
         if _moves(flat, x.array.dims) and not _is_constant(x):
             total += x.array.bytes
+            scattered += x.array.bytes * (flat[-1] != x.array.rank - 1)
     back = _back(p, swap)
     if following is not None:
         back = tuple(back[d] for d in following)
     made = [i.array.dims[d] for d in inverse(_back(p, swap))]
-    return total + (i.array.bytes if _moves(back, tuple(made)) else 0)
+    if _moves(back, tuple(made)):
+        total += i.array.bytes
+        scattered += i.array.bytes * (back[-1] != i.array.rank - 1)
+    return total, scattered
 
 
 def _back(p: _Places, swap: bool) -> Dims:

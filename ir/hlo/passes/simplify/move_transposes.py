@@ -7,11 +7,14 @@ with the one before the next convolution.
 
 from __future__ import annotations
 
+import math
+
 from ...nodes import HloModule, Instruction, Shape
 from ...ops.registry import definition
 from ...patterns import build
 from ...patterns.match import all_static, inverse, splat
-from ...rewrite import make, map_computations, rebuild
+from ...rewrite import make, map_computations, rebuild, with_operands
+from ..canonical.dot import is_canonical
 
 Order = tuple[int, ...]
 
@@ -22,6 +25,8 @@ def move_transposes(module: HloModule) -> HloModule:
 
 
 def _sink(i: Instruction) -> Instruction | None:
+    if i.opcode == "dot":
+        return _past_dot(i) if all_static(i) else None
     if not any(o.opcode == "transpose" for o in i.operands) or not all_static(i):
         return None
     match i.opcode:
@@ -82,6 +87,33 @@ def _past_reduce(i: Instruction) -> Instruction | None:
     attrs = {**i.attrs, "dimensions": axes}
     new = make("reduce", shape, (x, init), name=i.name, metadata=i.metadata, **attrs)
     return build.transpose(new, after)
+
+
+def _past_dot(i: Instruction) -> Instruction | None:
+    """dot(reshape(transpose(x)), y)  ->  reshape(transpose(reshape(dot(x, y))))
+
+    Where the transpose permutes parts of the rows of a canonical dot, whose results are no longer
+    than its rows: grouped queries, whose weights are made in the order of their scores.
+    """
+    rows, right = i.operands
+    if rows.opcode != "reshape" or rows.operands[0].opcode != "transpose":
+        return None
+    if not is_canonical(i) or i.array.dims[-1] > rows.array.dims[-1]:
+        return None
+    moved = rows.operands[0]
+    order: Order = moved.attrs["dimensions"]
+    dims, lead = moved.array.dims, rows.array.dims[:-2]
+    first = next((n for n in range(len(dims)) if math.prod(dims[:n]) == math.prod(lead)), None)
+    first = first if lead else 0
+    if first is None or dims[-1] != rows.array.dims[-1] or order[-1] != len(dims) - 1:
+        return None
+    units = [d for d in order[:first] if moved.operands[0].array.dims[d] != 1]
+    if units != sorted(units) or any(d >= first for d in order[:first]):
+        return None
+    x = moved.operands[0]
+    product = with_operands(i, (build.reshape(x, rows.array.dims), right))
+    apart = build.reshape(product, (*x.array.dims[:-1], i.array.dims[-1]))
+    return build.reshape(build.transpose(apart, order), i.array.dims)
 
 
 def _past_padded(i: Instruction) -> Instruction | None:

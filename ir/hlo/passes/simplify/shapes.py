@@ -50,9 +50,25 @@ def _reshape(i: Instruction) -> Instruction | None:
 
 def _transpose(i: Instruction) -> Instruction | None:
     x, order = i.operands[0], i.attrs["dimensions"]
-    new = build.transpose(x, order)
+    new = _through_units(x, order) or build.transpose(x, order)
     same = new.opcode == "transpose" and new.operands[0] is x
     return None if same else new
+
+
+def _through_units(x: Instruction, order: tuple[int, ...]) -> Instruction | None:
+    """transpose(reshape(transpose(y)))  ->  reshape(transpose(y)), for a reshape by sizes of 1"""
+    if x.opcode != "reshape" or x.operands[0].opcode != "transpose":
+        return None
+    inner = x.operands[0]
+    y = inner.operands[0]
+    kept = [d for d in inner.attrs["dimensions"] if y.array.dims[d] != 1]
+    inside = [d for d, n in enumerate(x.array.dims) if n != 1]
+    if [y.array.dims[d] for d in kept] != [x.array.dims[d] for d in inside]:
+        return None
+    source = dict(zip(inside, kept, strict=True))
+    units = [d for d, n in enumerate(y.array.dims) if n == 1]
+    moved = build.transpose(y, (*units, *(source[d] for d in order if d in source)))
+    return build.reshape(moved, tuple(x.array.dims[d] for d in order))
 
 
 def _broadcast(i: Instruction) -> Instruction | None:
