@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ..ir.dtypes import index
 from ..ir.loop.affine import Linear, bounds, linear, mentions, of_dtype, to_expr
-from ..ir.loop.build import add, floordiv, mul
+from ..ir.loop.build import add, as_int, floordiv, floormod, mul
 from ..ir.loop.nodes import BlockAxis, Cast, Const, Expr, Op, Var
 from ..ir.loop.visit import free_vars
 
@@ -83,12 +84,30 @@ def largest(e: Expr, inner: Mapping[Var, int]) -> Expr | None:
         elif not free_vars(atom) & inner.keys():
             total = add(total, mul(atom, k))
         else:
-            match atom:
-                case Op(name="floordiv", args=(x, Const(value=int(d)))) if d > 0 and k > 0:
-                    most = largest(x, inner)
-                case _:
-                    most = None
+            most = _largest_part(atom, inner) if k > 0 else None
             if most is None:
                 return None
-            total = add(total, mul(floordiv(most, d), k))
+            total = add(total, mul(most, k))
     return total
+
+
+def _largest_part(e: Expr, inner: Mapping[Var, int]) -> Expr | None:
+    """Return the largest quotient; the largest remainder of a tile that ends where those begin."""
+    match e:
+        case Op(name="floordiv", args=(x, Const(value=int(d)))) if d > 0:
+            most = largest(x, inner)
+            return None if most is None else floordiv(most, d)
+        case Op(name="floormod", args=(x, Const(value=int(d)))) if d > 0:
+            form = linear(x)
+            within = Linear({a: k for a, k in form.terms.items() if a in inner})
+            outer = form - within
+            step = math.gcd(d, outer.constant, *outer.terms.values())
+            most = largest(to_expr(within), inner)
+            if any(free_vars(a) & inner.keys() for a in outer.terms) or most is None:
+                return None
+            reach = as_int(most)
+            if reach is None or reach >= step or min(within.terms.values(), default=0) < 0:
+                return None
+            return add(floormod(to_expr(outer), d), reach)
+        case _:
+            return None

@@ -32,7 +32,7 @@ Launches: TypeAlias = Sequence[tuple[float, float, float, float]]
 """Registers, spills, bytes of shared memory and threads of a block of each launch."""
 UNKNOWN: Compiled = (math.nan, math.nan, math.nan)
 
-KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
+KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective", "attention")
 DECISIONS = (
     "rows",
     "vectors",

@@ -78,6 +78,8 @@ def _between(state: State, values: Instruction) -> list[Instruction]:
         raise _NotFusableError("the product is not over the rows of its left operand")
     if dims(values)[:-1] != weights[:-1] or len(dims(values)) != rank:
         raise _NotFusableError("the result has other rows")
+    if dims(values)[-1] < 2:
+        raise _NotFusableError("its result has no columns to be lanes")
     if dims(scores[0]) != weights:
         raise _NotFusableError("the scores have other dimensions")
     scaling = _scaling(state, values)

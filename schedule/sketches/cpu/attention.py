@@ -128,6 +128,7 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     compute += rows * (vectors * SOFTMAX_CYCLES + parts_shown * ROW_CYCLES)
     if parts > 1:
         compute += rows * parts_shown * (3.0 * math.ceil(k.width / lanes) + 2.0)
+    partial = 2.0 * parts_shown * k.width * size  # bytes of a row's results of parts, both ways
     if c["pack"]:
         compute += tiles * k.heads * k.length * k.depth * size / 16 * shown
     head = k.length * (k.depth + k.width) * size
@@ -138,6 +139,8 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
         near = kept + head / parts < 0.75 * target.l2
         rate = 2 * core.l2.rate if near else core.l3.rate
         traffic += 4.0 * shown * rows * k.length * size / rate
+    if parts > 1 and int(c["tile"]) * partial > target.l2:
+        traffic += rows * partial / core.l3.rate
     total = compute + max(0.0, traffic - 0.5 * compute) + 0.2 * min(traffic, compute)
     return core.seconds(total) * _imbalance(k, c, target, total)
 

@@ -146,7 +146,7 @@ def _contiguous(scores: BlockInfo, values: BlockInfo) -> bool:
         strides = [a.stride(last) for a in product_operands(b) or ()]
         if sorted(s if s is not None else -1 for s in strides) != [0, 1] or len(b.reduce) != 1:
             return False
-        if len(b.spatial) < 2 or b.reduce[0].extent < 2:
+        if len(b.spatial) < 2 or min(b.reduce[0].extent, b.spatial[-1].extent) < 2:
             return False
     return values.reduce[0].extent == scores.spatial[-1].extent
 

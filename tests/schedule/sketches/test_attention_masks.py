@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nestwright as nw
 import nestwright.te as te
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
-from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.nodes import Alloc, Func
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
+from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
@@ -215,3 +219,32 @@ def test_what_skip_masked_refuses(
     with pytest.raises(ScheduleError, match="holds no exponentials of parts of rows"):
         sch.skip_masked("part")
     assert sch.show() == before
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"d": 40}, {"w": 65}, {"w": 1}, *({n: size} for n in "hstd" for size in (0, 1))],
+    ids=lambda sizes: " ".join(f"{n}{size}" for n, size in sizes.items()),
+)
+def test_odd_and_empty_sizes(sizes: dict[str, int]) -> None:
+    of = {**SIZES, "s": 21, "t": 33, **sizes}
+    compared, arms = MASKS["ge"]
+    module = parse(TEXT.format(mask=compared.format(**of), arms=arms, fill="-inf", by=0, **of))
+    rng = np.random.default_rng(5)
+    args = [rng.standard_normal(p.array.dims).astype(np.float32) for p in module.entry.parameters]
+    expected = evaluate_computation(module.entry, args)
+    found = nw.build(module, target="cpu -threads=2")(*args)
+    assert_same(np.asarray(found), np.asarray(expected))
+
+
+@pytest.mark.parametrize("by", [0, 1 << 20], ids=["causal", "open"])
+def test_scores_of_long_rows_never_go_to_memory(by: int) -> None:
+    """All that a kernel holds, of 2 x 8192 x 8192 scores of 512 MiB, is less than 8 MiB."""
+    func = attention(s=8192, t=8192, d=64, w=64, by=by)
+    target = Target.parse(TARGET)
+    sketch = generate(func, target)[0]
+    sch = Schedule(func)
+    sketch.apply(sch, sketch.default)
+    low = lower(sch.func, target)
+    held = [x.buffer for x in walk(low.body) if isinstance(x, Alloc)]
+    assert sum(b.shape[0] * b.dtype.bytes for b in held) < 8 << 20

@@ -138,8 +138,12 @@ def test_only_targets_with_a_sketch_take_it() -> None:
             module(PLAIN, SOFTMAX, EARLY, END).replace("[3,9", "[3,5"),
             "with 5 queries it is bound by reading keys and values",
         ),
+        (
+            module(PLAIN, SOFTMAX, EARLY, END).replace(",5]", ",1]"),
+            "its result has no columns to be lanes",
+        ),
     ],
-    ids=["weights", "sums", "columns", "few"],
+    ids=["weights", "sums", "columns", "few", "narrow"],
 )
 def test_what_keeps_it_from_being_one_group(text: str, why: str) -> None:
     fusion = fused(text)
