@@ -19,6 +19,7 @@ from .core import IRValue, element_type, register_type
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
 
+DIGITS = {f32: 24, f64: 53}  # bits of a significand
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
 
@@ -139,6 +140,8 @@ def _float_to_float(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
 
 def _float_to_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     wide = widen(b, x)
+    if wide.lanes and wide.dtype in DIGITS and not b.nvidia:
+        return _clamped(b, wide, to)
     if to.bits < 32 and not b.nvidia:
         return _float_to_small(b, wide, to)
     name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
@@ -159,6 +162,23 @@ def _float_to_small(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     if to.kind == "signed":  # otherwise NaN is 0 by now
         clamped = b.select(b.compare("uno", x, x), b.like(0, x), clamped)
     return b.cast("trunc", b.cast("fptosi", clamped, s32), to)
+
+
+def _clamped(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
+    """Convert a vector of floats: it is clamped first, since LLVM scalarizes what saturates."""
+    low, high = int_range(to)
+    lost = max(0, high.bit_length() - DIGITS[x.dtype])
+    least, most = b.like(float(low), x), b.like(float(high >> lost << lost), x)
+    x = b.select(b.compare("uno", x, x), b.like(0.0, x), x)
+    kept = b.select(b.compare("olt", x, least), least, x)
+    kept = b.select(b.compare("ogt", kept, most), most, kept)
+    wide = SIGNED[max(to.bits, 32)]
+    value = b.cast("fptosi" if low or to.bits < wide.bits else "fptoui", kept, wide)
+    if to.bits < wide.bits:
+        return b.cast("trunc", value, to)
+    if lost:
+        value = b.select(b.compare("ogt", x, most), b.like(wrap(high, wide), value), value)
+    return IRValue(value.text, to, value.lanes, value.depth)
 
 
 def _saturate(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
