@@ -32,7 +32,7 @@ def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
         type_ = f"<{count} x {memory_type(buffer.dtype)}>"
         text = f"load {type_}, ptr {pointer.text}, align {buffer.dtype.bytes}"
         halves.append(em.read(text, dtype, count, buffer, pointer, pointer.depth))
-    return _mixed(em, halves[0], halves[1], [2 * k + odd for k in range(count)])
+    return mixed(em, halves[0], halves[1], [2 * k + odd for k in range(count)])
 
 
 def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
@@ -58,7 +58,7 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     order = [k // 2 + count * (k % 2) for k in range(2 * count)]
     for start in (0, count):
         pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
-        value = _mixed(em, *parts, order[start : start + count])
+        value = mixed(em, *parts, order[start : start + count])
         value = opaque(em, value) if buffer in em.lane_dependent else value
         line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
         em.change(line, buffer, pointer, value)
@@ -66,7 +66,7 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     return True
 
 
-def _mixed(em: Indices, a: IRValue, b: IRValue, order: list[int]) -> IRValue:
+def mixed(em: Indices, a: IRValue, b: IRValue, order: list[int]) -> IRValue:
     """Return the given lanes of two vectors, the second's numbered after the first's."""
     mask = ", ".join(f"i32 {k}" for k in order)
     text = f"shufflevector {a}, {b}, <{len(order)} x i32> <{mask}>"

@@ -46,6 +46,7 @@ from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
 from .pairs import store_paired
 from .streaming import end_streams
+from .transposed import store_transposed
 from .vector import narrow_counter, reduce_element, vector_loop
 
 OWN_ALIGN = 16  # bytes: of the buffers of one GPU thread
@@ -138,6 +139,8 @@ def emit_loop(em: Emitter, s: For) -> None:
         em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
         em.threaded = True
         emit_stmt(em, s.body)
+    elif s.kind is Kind.UNROLLED and store_transposed(em, s):
+        pass
     elif s.kind is Kind.UNROLLED and count is not None:
         for k in range(count):
             em.env[s.var] = em.const(k, index)

@@ -1,0 +1,136 @@
+"""Tiles that are stored transposed: lanes far apart in memory, unrolled iterations side by side.
+
+Each iteration's vector would be a scatter. The vectors of up to 16 iterations are transposed in
+registers instead, and each lane stores its elements of all of them as one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...ir.dtypes import index
+from ...ir.loop.affine import linear, mentions
+from ...ir.loop.build import as_int
+from ...ir.loop.nodes import For, Kind, Load, Scope, Stmt, Store, Var
+from ...ir.loop.visit import walk_expr
+from .access import store_element
+from .expr import Emitter
+from .index import Lanes
+from .llvm.core import IRValue
+from .pairs import mixed
+
+FEWEST = 4  # neighbors in memory: fewer are quicker as scatters
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """``near`` iterations store neighbors in memory, ``lanes`` elements that are far apart.
+
+    ``between`` are the unrolled loops between the two, with their trip counts.
+    """
+
+    store: Store
+    near: tuple[Var, int]
+    between: tuple[tuple[Var, int], ...]
+    lanes: tuple[Var, int]
+
+
+def store_transposed(em: Emitter, s: For) -> bool:
+    """Emit an unrolled loop as a transposed tile; False if it is none."""
+    tile = _tile(em, s)
+    if tile is None:
+        return False
+    width = em.target.lanes(tile.store.buffer.dtype)
+    for values in _combinations(tile.between):
+        for var, value in values:
+            em.env[var] = em.const(value, index)
+        for lane in range(0, tile.lanes[1], width):
+            for near in range(0, tile.near[1], width):
+                _store_square(em, tile, lane, near, width)
+    em.function.forget(tile.store.buffer)
+    return True
+
+
+def _tile(em: Emitter, s: For) -> _Tile | None:
+    """Return the parts of a nest of unrolled loops around one vectorized store."""
+    loops: list[For] = []
+    body: Stmt = s
+    while isinstance(body, For):
+        loops.append(body)
+        body = body.body
+    if em.device is not None or em.lanes is not None or len(loops) < 2:
+        return None
+    if not isinstance(body, Store) or any(x.kind is not Kind.UNROLLED for x in loops[:-1]):
+        return None
+    counts = [as_int(x.extent) for x in loops]
+    if loops[-1].kind is not Kind.VECTOR or None in counts:
+        return None
+    pairs = [(x.var, n) for x, n in zip(loops, counts, strict=True) if n is not None]
+    tile = _Tile(body, pairs[0], tuple(pairs[1:-1]), pairs[-1])
+    return tile if _is_transposed(em, tile) else None
+
+
+def _is_transposed(em: Emitter, tile: _Tile) -> bool:
+    buffer, (at,) = tile.store.buffer, tile.store.index
+    width = em.target.lanes(buffer.dtype)
+    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred" or buffer.dtype.bytes < 4:
+        return False
+    if tile.near[1] < FEWEST or width < FEWEST or tile.lanes[1] % width:
+        return False
+    form = linear(at)
+    near, lane = form.terms.get(tile.near[0], 0), form.terms.get(tile.lanes[0], 0)
+    hidden = [x for x in form.terms if not isinstance(x, Var)]
+    if (
+        near != 1
+        or abs(lane) < 2
+        or any(mentions(x, v) for x in hidden for v in (tile.near[0], tile.lanes[0]))
+    ):
+        return False
+    return not any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(tile.store.value))
+
+
+def _combinations(loops: tuple[tuple[Var, int], ...]) -> Iterator[tuple[tuple[Var, int], ...]]:
+    if not loops:
+        yield ()
+        return
+    (var, count), *rest = loops
+    for k in range(count):
+        for others in _combinations(tuple(rest)):
+            yield (var, k), *others
+
+
+def _store_square(em: Emitter, tile: _Tile, lane: int, near: int, width: int) -> None:
+    """Store up to ``width`` x ``width`` elements from iteration ``near`` and lane ``lane`` on."""
+    rows = min(width, tile.near[1] - near)
+    side = 1 << (rows - 1).bit_length()
+    vectors = []
+    for k in range(rows):
+        em.env[tile.near[0]] = em.const(near + k, index)
+        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width)
+        vectors.append(em.broadcast(em.value(tile.store.value), width))
+    em.lanes = None
+    for part in range(0, width, side):
+        own = [em.shuffle(v, list(range(part, part + side))) for v in vectors]
+        for k, row in enumerate(_transposed(em, own, side)):
+            em.env[tile.lanes[0]] = em.const(lane + part + k, index)
+            mask = em.first_lanes(rows, side) if rows < side else None
+            em.lanes = Lanes(tile.near[0], em.const(near, index), side, mask)
+            store_element(em, tile.store.buffer, tile.store.index[0], row)
+            em.lanes = None
+
+
+def _transposed(em: Emitter, rows: list[IRValue], side: int) -> list[IRValue]:
+    """Return the columns of a square whose last rows may be missing; those elements are any.
+
+    Each step is a perfect shuffle of the rows, of which as many as there are bits in a row's number
+    bring an element from place (i, j) to (j, i).
+    """
+    rows = [*rows, *(rows[-1:] * (side - len(rows)))]
+    half = side // 2
+    low = [k // 2 + side * (k % 2) for k in range(side)]
+    high = [k + half for k in low]
+    for _ in range(side.bit_length() - 1):
+        pairs = list(zip(rows[:half], rows[half:], strict=True))
+        rows = [mixed(em, a, b, order) for a, b in pairs for order in (low, high)]
+    return rows
