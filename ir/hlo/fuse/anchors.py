@@ -12,6 +12,9 @@ from ..ops.registry import definition
 from .kinds import dims, is_view, pattern
 from .state import OUTPUTS, Growing, State
 
+PLANES = "planes"
+"""The name of convolutions that read planes among the groups that only some targets take."""
+
 
 def fuse_anchors(state: State) -> None:
     """Start a group for each dot, convolution and reduce-window, and grow its epilogue."""
@@ -22,6 +25,21 @@ def fuse_anchors(state: State) -> None:
             grow_epilogue(state, g)
             if pattern(i) is Pattern.OUT_FUSABLE:
                 _take_final_view(state, g)
+
+
+def fuse_planes(state: State) -> None:
+    """Let convolutions read an image that comes in as planes without transposing it first.
+
+    A tile of neighbors in a row of the image is read side by side in any order of the dimensions.
+    Not where a feature group has one channel: then channels are lanes and must be neighbors.
+    """
+    for i in [g.anchor for g in state.group_of.values() if g.anchor.opcode == "convolution"]:
+        image, *rest = i.operands
+        if not definition(image.opcode).permutes or image.operands[0].opcode != "parameter":
+            continue
+        alone = state.users[image] == (i,) and image not in rest and state.is_free_to_join(image)
+        if alone and i.attrs.get("feature_group_count", 1) == 1:
+            state.take_inside(state.group_of[i], image)
 
 
 def take_elements_of_tuple(state: State, g: Growing) -> None:

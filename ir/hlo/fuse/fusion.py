@@ -13,7 +13,7 @@ from collections.abc import Collection
 from ..nodes import Computation
 from ..rewrite import reachable
 from ..text.printer import show_computation
-from .anchors import fuse_anchors
+from .anchors import PLANES, fuse_anchors, fuse_planes
 from .attention import KIND as ATTENTION
 from .attention import fuse_attention, scale_late
 from .groups import Edge as Edge
@@ -40,6 +40,8 @@ def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
     if ATTENTION in kinds:
         fuse_attention(state)
     fuse_anchors(state)
+    if PLANES in kinds:
+        fuse_planes(state)
     fuse_rows(state)
     fuse_loops(state)
     fusion = compute_masks(scale_late(finish(state)), ATTENTION)

@@ -384,3 +384,43 @@ def test_values_of_other_rows_are_no_stage():
     )
     assert kinds(fusion) == ["reduction", "elementwise"]
     assert reason(fusion, "s", "t") == "reads the rows of the group in another order"
+
+
+PLANES = """HloModule m
+ENTRY e {{ x = f32[1,3,9,9] parameter(0)
+ w = f32[3,3,{inputs},8] parameter(1)
+ t = f32[1,9,9,3] transpose(x), dimensions={{0,2,3,1}}
+ {extra}ROOT c = {result} {last} }}"""
+CONV = "convolution(t, w), dim_labels=b01f_01io->b01f, window={size=3x3}"
+
+
+def planes(
+    last: str = CONV, extra: str = "", inputs: int = 3, kinds: tuple[str, ...] = ("planes",)
+) -> int:
+    """Return the number of groups."""
+    result = "(f32[1,7,7,8], f32[1,9,9,3])" if last.startswith("tuple") else "f32[1,7,7,8]"
+    text = PLANES.format(inputs=inputs, extra=extra, last=last, result=result)
+    return len(fuse(parse(text).entry, kinds).groups)
+
+
+def test_a_convolution_reads_an_image_in_planes() -> None:
+    assert planes() == 1
+    assert planes(kinds=()) == 2, "only targets that say so"
+    both = f"c0 = f32[1,7,7,8] {CONV}\n "
+    assert planes("tuple(c0, t)", both) == 2, "a result of the module is stored"
+    assert planes("add(c0, c1)", both + both.replace("c0", "c1")) == 3, "transposed once for two"
+
+
+def test_channels_that_are_lanes_are_transposed() -> None:
+    text = PLANES.format(
+        inputs=1, extra="", result="f32[1,7,7,3]", last=CONV + ", feature_group_count=3"
+    )
+    assert len(fuse(parse(text.replace(",1,8]", ",1,3]")).entry, ("planes",)).groups) == 2
+
+
+def test_what_is_computed_is_not_read_through_a_transpose() -> None:
+    text = PLANES.format(inputs=3, extra="", result="f32[1,7,7,8]", last=CONV)
+    text = text.replace("transpose(x)", "transpose(y)").replace(
+        " t =", " y = f32[1,3,9,9] tanh(x)\n t ="
+    )
+    assert len(fuse(parse(text).entry, ("planes",)).groups) == 2
