@@ -56,6 +56,9 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
     fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": FETCHES[0], **held}
     steps = 4 if k.anchor.reduce[-1].extent >= 4 else 1
     default = many.cheapest(decisions, {**fixed, "unroll": steps})
+    if not many.valid_one(default):  # feeders that are computed in chunks, say
+        fetch = FETCHES[0] if base.default["pack"] == AHEAD else 0
+        default = {**base.default, "fetch": fetch}
     return replace(
         base,
         name="skinny@1",
