@@ -24,6 +24,8 @@ from .tasks.extract import Task
 
 REFUSED = 1e9  # estimated seconds of a schedule that cannot be made
 HOPELESS = 4  # trials without a success after which a task is given up
+HOPE = 0.05  # share of its time that a task may save, even if it seems to be at the roofline
+TRUSTED = 32  # trials after which the roofline is believed: a clock may be faster, padding skipped
 RECENT = 0.3  # weight of the last round's gain relative to the potential gain
 
 
@@ -180,7 +182,8 @@ class TaskState:
         if self.exhausted or hopeless:
             return 0.0
         now = self.seconds if math.isfinite(self.seconds) else 10 * self.encoder.roof
-        hope = min(now, max(0.0, now - self.encoder.roof)) / max(1, len(self.trials))
+        least = HOPE * now if len(self.trials) < TRUSTED else 0.0
+        hope = min(now, max(least, now - self.encoder.roof)) / max(1, len(self.trials))
         return self.task.weight * (RECENT * self._gain_per_trial + (1 - RECENT) * hope)
 
     def finalists(self, count: int) -> list[Trial]:

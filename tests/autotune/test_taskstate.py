@@ -1,0 +1,46 @@
+"""The expected gain of a task's next trials."""
+
+from __future__ import annotations
+
+from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial
+from nestwright.autotune.search.evolution import Evolution
+from nestwright.autotune.tasks.extract import extract
+from nestwright.autotune.taskstate import TRUSTED, TaskState
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
+
+MODEL = """HloModule product
+ENTRY main {
+  x = f32[64,96] parameter(0)
+  w = f32[96,80] parameter(1)
+  ROOT d = f32[64,80] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+TARGET = Target.parse("cpu -mcpu=znver4 -threads=2")
+
+
+def at_share_of_roof(share: float, trials: int) -> TaskState:
+    """Return a task whose trials all took this multiple of the roofline's seconds."""
+    (task,) = extract(optimize(parse(MODEL)), TARGET)
+    state = TaskState(task, TARGET, Evolution(task.space, 0), closely=False)
+    for n in range(trials):
+        sketch, decisions = (DEFAULT_SKETCH, {}) if n == 0 else ("none", {"n": n})
+        cost = share * state.encoder.roof
+        state.add(Trial(task.key, "d", sketch, decisions, "ok", "prior", (cost,)))
+    return state
+
+
+def test_a_task_that_seems_faster_than_the_roofline_is_tried_nevertheless() -> None:
+    assert at_share_of_roof(0.8, 1).gain() > 0, "a clock may be faster, padding skipped"
+    assert at_share_of_roof(0.8, TRUSTED - 1).gain() > 0
+
+
+def test_after_some_trials_the_roofline_is_believed() -> None:
+    assert at_share_of_roof(0.8, TRUSTED).gain() == 0
+    assert at_share_of_roof(1.5, TRUSTED).gain() > 0
+
+
+def test_slow_tasks_promise_more() -> None:
+    gains = [at_share_of_roof(share, 4).gain() for share in (0.9, 1.0, 1.5, 3.0)]
+    assert gains == sorted(gains) and gains[-1] > 5 * gains[1]
