@@ -348,28 +348,6 @@ def test_cache_read(schedule: Make) -> None:
 """)
 
 
-def test_cache_read_of_one_of_two_reads(schedule: Make) -> None:
-    sch = schedule(STENCIL)
-    assert sch.cache_read("C", 1, alone=True).name == "B_cache"
-    assert whole(sch).endswith("""\
-    for ax0_in in range(8):
-        with block("B_cache"):
-            vax0 = spatial(10, ax0_in + 2)
-            reads(B[vax0])
-            writes(B_cache[vax0])
-            B_cache[vax0] = B[vax0]
-    for i_1 in range(8):
-        with block("C"):
-            vi_1 = spatial(8, i_1)
-            reads(B[vi_1], B_cache[vi_1 + 2])
-            writes(C[vi_1])
-            C[vi_1] = B[vi_1] + B_cache[vi_1 + 2]
-""")
-    other = schedule(STENCIL)
-    with pytest.raises(ScheduleError, match="reads `B` with others"):
-        other.cache_read("C", 0, "global", ["C"], alone=True)
-
-
 def test_cache_write(schedule: Make) -> None:
     sch = schedule(CHAIN)
     assert sch.cache_write("C", 0, "register").name == "C_store"

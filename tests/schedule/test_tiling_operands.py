@@ -11,6 +11,7 @@ from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
+from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.cpu.contraction import PANEL
 from nestwright.schedule.sketches.generate import generate
@@ -72,3 +73,13 @@ ENTRY e {{ x = f32[{rows},{columns}] parameter(0)
     target = Target.parse("cpu -mcpu=znver5 -threads=2")
     sketch = generate(lower_group(parse(text).entry, "f"), target)[0]
     assert sketch.name.startswith("alone@") and sketch.default["unroll"] == unroll
+
+
+def test_cache_read_of_one_of_two_reads() -> None:
+    schedule = Schedule(square(6))
+    assert schedule.cache_read("dot", 2, alone=True).name == "p0_cache"
+    assert "reads(out[vi0, vi1], p0[vi0, vk0], p0_cache[vk0, vi1])" in schedule.show()
+    x = np.arange(36, dtype=np.float32).reshape(6, 6)
+    assert np.array_equal(run(schedule.func, [x])[0], x @ x)
+    with pytest.raises(ScheduleError, match="reads `p0` with others"):
+        Schedule(square(6)).cache_read("dot", 2, "global", ["dot"], alone=True)
