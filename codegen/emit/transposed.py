@@ -24,7 +24,7 @@ FEWEST = 4  # neighbors in memory: fewer are quicker as scatters
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _TransposedTile:
     """``near`` iterations store neighbors in memory, ``lanes`` elements that are far apart.
 
     ``between`` are the unrolled loops between the two, with their trip counts.
@@ -52,7 +52,7 @@ def store_transposed(em: Emitter, s: For) -> bool:
     return True
 
 
-def _tile(em: Emitter, s: For) -> _Tile | None:
+def _tile(em: Emitter, s: For) -> _TransposedTile | None:
     """Return the parts of a nest of unrolled loops around one vectorized store."""
     loops: list[For] = []
     body: Stmt = s
@@ -67,11 +67,11 @@ def _tile(em: Emitter, s: For) -> _Tile | None:
     if loops[-1].kind is not Kind.VECTOR or None in counts:
         return None
     pairs = [(x.var, n) for x, n in zip(loops, counts, strict=True) if n is not None]
-    tile = _Tile(body, pairs[0], tuple(pairs[1:-1]), pairs[-1])
+    tile = _TransposedTile(body, pairs[0], tuple(pairs[1:-1]), pairs[-1])
     return tile if _is_transposed(em, tile) else None
 
 
-def _is_transposed(em: Emitter, tile: _Tile) -> bool:
+def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
     buffer, (at,) = tile.store.buffer, tile.store.index
     width = em.target.lanes(buffer.dtype)
     if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred" or buffer.dtype.bytes < 4:
@@ -100,7 +100,7 @@ def _combinations(loops: tuple[tuple[Var, int], ...]) -> Iterator[tuple[tuple[Va
             yield (var, k), *others
 
 
-def _store_square(em: Emitter, tile: _Tile, lane: int, near: int, width: int) -> None:
+def _store_square(em: Emitter, tile: _TransposedTile, lane: int, near: int, width: int) -> None:
     """Store up to ``width`` x ``width`` elements from iteration ``near`` and lane ``lane`` on."""
     rows = min(width, tile.near[1] - near)
     side = 1 << (rows - 1).bit_length()

@@ -437,7 +437,13 @@ def answer() -> tuple[parallel.CompileJob, bytes]:
     groups = fuse_module(optimize(freeze(module, {1: arguments(module)[1]})))
     (group,) = groups.distinct.values()
     job = parallel.CompileJob(canonical_text(group.computation), "k", None)
-    line = {"text": job.text, "symbol": job.symbol, "target": HOST.spec, "trace": None}
+    line = {
+        "text": job.text,
+        "symbol": job.symbol,
+        "target": HOST.spec,
+        "trace": None,
+        "streamed": (),
+    }
     answers = io.BytesIO()
     worker.serve(io.BytesIO(json.dumps(line).encode() + b"\n"), answers)
     return job, answers.getvalue()
