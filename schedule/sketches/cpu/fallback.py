@@ -17,13 +17,19 @@ from .pointwise import (
     pass_seconds,
     schedule_pointwise,
     side_by_side,
+    turns_squares,
     work_of,
 )
 from .rows import accumulators, reduce_columns
 
 
 def schedule_fallback(
-    sch: Schedule, info: BlockInfo, target: Target, unroll: int = 2, parallel: bool | None = None
+    sch: Schedule,
+    info: BlockInfo,
+    target: Target,
+    unroll: int = 2,
+    parallel: bool | None = None,
+    squares: bool = False,
 ) -> None:
     """Schedule one block by rule, independently of the others."""
     shared = target.threads > 1 and _work(info) >= PARALLEL_WORK
@@ -34,7 +40,7 @@ def schedule_fallback(
     elif info.reduce:
         _reduction(sch, info, target, shared)
     else:
-        schedule_pointwise(sch, info, target, unroll, shared)
+        schedule_pointwise(sch, info, target, unroll, shared, squares)
 
 
 def _crowded(info: BlockInfo, target: Target) -> bool:
@@ -99,9 +105,12 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling and threads are the only decisions."""
     shared = target.threads > 1 and any(_work(b) >= PARALLEL_WORK for b in blocks)
 
+    turned = any(turns_squares(b, target) for b in blocks)
+
     def apply(sch: Schedule, c: Choices) -> None:
         for info in blocks:
-            schedule_fallback(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
+            squares = bool(c.get("squares", 0))
+            schedule_fallback(sch, info, target, int(c["unroll"]), bool(c["parallel"]), squares)
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1
@@ -110,8 +119,13 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     return Sketch(
         name="alone@1",
         kind="elementwise",
-        decisions={"unroll": (1, 2, 4, 8), "parallel": (1, 0) if shared else (0,)},
+        decisions={
+            "unroll": (1, 2, 4, 8),
+            "parallel": (1, 0) if shared else (0,),
+            "squares": (1, 0) if turned else (0,),
+        },
         default={
+            "squares": int(turned),
             "unroll": 1 if any(_crowded(b, target) for b in blocks) else 2,
             "parallel": int(shared),
         },

@@ -11,6 +11,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 
 PARALLEL_WORK = 1 << 15  # FLOPs and moved elements below which a second thread does not pay
+LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -74,12 +75,19 @@ def side_by_side(info: BlockInfo, lanes: int) -> bool:
 
 
 def schedule_pointwise(
-    sch: Schedule, info: BlockInfo, target: Target, unroll: int, parallel: bool
+    sch: Schedule,
+    info: BlockInfo,
+    target: Target,
+    unroll: int,
+    parallel: bool,
+    squares: bool = False,
 ) -> None:
     """Collapse axes, vectorize the last one, and run the others in parallel.
 
     If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbours on that
     axis are processed before the next vector, while the cache lines that they share are cached.
+    With ``squares`` the lanes are on that axis instead, if all loads allow it, and as many elements
+    of the last one are unrolled: code generation transposes such squares in registers.
     """
     loops = list(sch.get_loops(info.name))
     if not loops or info.reduce:
@@ -93,7 +101,12 @@ def schedule_pointwise(
     if extent > width > 1:
         rest, lane = sch.split(last, [None, width])
         across = _transposed(info, count)
-        if across is not None:
+        if squares and across is not None and turns_squares(info, target):
+            sch.unroll(lane)
+            outer[across], near = sch.split(outer[across], [None, lanes])
+            sch.reorder(*outer, rest, lane, near)
+            lane = near
+        elif across is not None:
             rows = min(TOGETHER, sch.extent(outer[across]))
             outer[across], near = sch.split(outer[across], [None, rows])
             sch.reorder(*outer, rest, near, lane)
@@ -105,6 +118,19 @@ def schedule_pointwise(
         outer.append(last)
     if outer and parallel:
         sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+
+
+def turns_squares(info: BlockInfo, target: Target) -> bool:
+    """True if a transposition can read vectors, transpose squares of them and store vectors."""
+    count, lanes = max(1, trailing(info)), lanes_of(info, target)
+    moved = info.spatial and not info.reduce and not info.opaque
+    across = _transposed(info, count) if moved else None
+    if across is None or lanes < LEAST_SQUARE:
+        return False
+    axis, last = info.spatial[across], info.spatial[-1]
+    words = all(a.buffer.dtype.bytes >= 4 for a in (*info.loads, *info.stores))
+    steps = {a.stride(axis.var) for a in info.inputs}
+    return words and steps <= {0, 1} and min(axis.extent, last.extent) >= lanes
 
 
 def _transposed(info: BlockInfo, last: int) -> int | None:

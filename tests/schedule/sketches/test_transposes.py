@@ -1,0 +1,69 @@
+"""Transposes whose squares turn in registers: right elements, and neither gathers nor scatters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
+
+WIDE = Target.parse("cpu -mcpu=skylake-avx512 -threads=1")
+
+
+def text(dtype: str, shape: tuple[int, ...], order: tuple[int, ...], bias: bool = False) -> str:
+    def listed(values: tuple[int, ...]) -> str:
+        return ",".join(map(str, values))
+
+    turned = f"{dtype}[{listed(tuple(shape[n] for n in order))}]"
+    body = f"  t = {turned} transpose(x), dimensions={{{listed(order)}}}\n"
+    if bias:
+        body += f"  b = {turned} parameter(1)\n  ROOT r = {turned} add(t, b)\n"
+    else:
+        body += f"  ROOT r = {turned} negate(t)\n"
+    return f"HloModule m\nENTRY e {{\n  x = {dtype}[{listed(shape)}] parameter(0)\n{body}}}\n"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["f32", "s32", "f64", "s8", "bf16"])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((64, 48), (1, 0)),
+        ((33, 17), (1, 0)),
+        ((16, 16), (1, 0)),
+        ((15, 40), (1, 0)),
+        ((1, 40), (1, 0)),
+        ((0, 40), (1, 0)),
+        ((3, 19, 35), (0, 2, 1)),
+        ((19, 3, 35), (2, 0, 1)),
+        ((19, 3, 35), (2, 1, 0)),
+        ((2, 18, 20, 33), (0, 3, 1, 2)),
+        ((130, 200), (1, 0)),
+    ],
+)
+def test_every_element_is_in_its_place(
+    dtype: str, shape: tuple[int, ...], order: tuple[int, ...], threads: int
+) -> None:
+    module = parse(text(dtype, shape, order))
+    exe = nw.build(module, f"cpu -threads={threads}")
+    kind = to_numpy(module.entry.root.array.dtype)
+    x = np.random.default_rng(0).integers(-99, 99, shape).astype(kind)
+    np.testing.assert_array_equal(exe(x), -x.transpose(order))
+
+
+def stage(dtype: str, name: str, bias: bool = False) -> str:
+    return stage_text(parse(text(dtype, (64, 48), (1, 0), bias)), WIDE, name)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s32", "f64"])
+def test_a_transpose_neither_gathers_nor_scatters(dtype: str) -> None:
+    code = stage(dtype, "llvm")
+    assert "gather" not in code and "scatter" not in code
+
+
+def test_lanes_stay_where_another_operand_is_read_straight() -> None:
+    assert "gather" in stage("f32", "llvm", bias=True)
