@@ -17,9 +17,9 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, BlockInfo, product_operands
 from ...space.lookup import own_loops
-from ...space.space import Choice, Choices, Sketch, cheapest
+from ...space.space import Choice, Choices, Sketch
 from .contraction import Contraction
-from .fallback import schedule_fallback
+from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES
 from .pointwise import PARALLEL_WORK
@@ -90,30 +90,14 @@ def match_depthwise(work: FuncInfo, target: Target) -> Sketch | None:
 
 def depthwise_sketch(s: Stencil, others: tuple[BlockInfo, ...], target: Target) -> Sketch | None:
     """Return the space of a stencil; ``others`` get the fallback schedule. None if it is empty."""
-    decisions = _decisions(s, target)
-
-    def valid(c: Choices) -> bool:
-        return _is_valid(s, c, target)
-
-    def cost(c: Choices) -> float:
-        return _cost(s, c, target)
-
-    def apply(sch: Schedule, c: Choices) -> None:
-        for info in others if s.base.kept is not None else (*others, *s.base.feeders):
-            schedule_fallback(sch, info, target)
-        _apply(s, sch, c)
-
-    default = cheapest(decisions, valid, cost, {})
-    if not valid(default):
-        return None
-    return Sketch(
-        name="depthwise@1",
-        kind="contraction",
-        decisions=decisions,
-        default=default,
-        apply=apply,
-        valid=valid,
-        cost=cost,
+    return around_anchor(
+        "depthwise@1",
+        _decisions(s, target),
+        valid=lambda c: _is_valid(s, c, target),
+        cost=lambda c: _cost(s, c, target),
+        apply=lambda sch, c: _apply(s, sch, c),
+        others=others if s.base.kept is not None else (*others, *s.base.feeders),
+        target=target,
     )
 
 

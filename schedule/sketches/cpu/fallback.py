@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
-from ...space.space import Choices, Sketch
+from ...space.space import Choice, Choices, Sketch, cheapest
 from .matching import CPU, FuncInfo
 from .pointwise import (
     PARALLEL_WORK,
@@ -93,6 +94,44 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
         spatial[-1] = outer
     if parallel and spatial:
         sch.parallel(spatial[0])
+
+
+def around_anchor(
+    name: str,
+    decisions: Mapping[str, tuple[Choice, ...]],
+    *,
+    valid: Callable[[Choices], bool],
+    cost: Callable[[Choices], float],
+    apply: Callable[[Schedule, Choices], None],
+    others: Sequence[BlockInfo],
+    target: Target,
+    fixed: Choices | None = None,
+    share: float = 1.0,
+) -> Sketch | None:
+    """Return the space of an anchor with the cheapest point as default; None if no point is valid.
+
+    ``others`` are the blocks beside the anchor, scheduled by rule before ``apply``. Decisions in
+    ``fixed`` are not varied in the search for the default. ``share`` is as in a ``Sketch``.
+    """
+
+    def apply_all(sch: Schedule, c: Choices) -> None:
+        for info in others:
+            schedule_fallback(sch, info, target)
+        apply(sch, c)
+
+    default = cheapest(decisions, valid, cost, fixed or {})
+    if not valid(default):
+        return None
+    return Sketch(
+        name=name,
+        kind="contraction",
+        decisions=decisions,
+        default=default,
+        apply=apply_all,
+        valid=valid,
+        cost=cost,
+        share=share,
+    )
 
 
 @CPU.row(90)

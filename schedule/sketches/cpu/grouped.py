@@ -16,9 +16,9 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
 from ...space.lookup import block_node, own_loops
-from ...space.space import Choice, Choices, Sketch, cheapest
+from ...space.space import Choice, Choices, Sketch
 from .contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
-from .fallback import schedule_fallback
+from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
 from .pointwise import PARALLEL_WORK
@@ -118,23 +118,15 @@ def match_grouped(work: FuncInfo, target: Target) -> Sketch | None:
 
 def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) -> Sketch | None:
     """Return the space of a grouped convolution; None if it is empty."""
-    decisions = _decisions(g, target)
-
-    def valid(c: Choices) -> bool:
-        return _is_valid(g, c, target)
-
-    def cost(c: Choices) -> float:
-        return _cost(g, c, target)
-
-    def apply(sch: Schedule, c: Choices) -> None:
-        for info in others if g.kept is not None else (*others, *g.feeders):
-            schedule_fallback(sch, info, target)
-        _apply(g, sch, c)
-
-    default = cheapest(decisions, valid, cost, {})
-    if not valid(default):
-        return None
-    return Sketch("grouped@1", "contraction", decisions, default, apply, valid, cost)
+    return around_anchor(
+        "grouped@1",
+        _decisions(g, target),
+        valid=lambda c: _is_valid(g, c, target),
+        cost=lambda c: _cost(g, c, target),
+        apply=lambda sch, c: _apply(g, sch, c),
+        others=others if g.kept is not None else (*others, *g.feeders),
+        target=target,
+    )
 
 
 def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:

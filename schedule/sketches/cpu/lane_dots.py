@@ -18,9 +18,9 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, product_operands
 from ...space.lookup import block_node, own_loops
-from ...space.space import Choice, Choices, Sketch, cheapest
+from ...space.space import Choice, Choices, Sketch
 from .contraction import Contraction, tile_of
-from .fallback import schedule_fallback
+from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
 from .tile_cost import L2_LATE, LOADS_LATE
@@ -46,32 +46,22 @@ def match_lane_dots(work: FuncInfo, target: Target) -> Sketch | None:
     form = None if k is None else _form(k, target)
     if k is None or form is None:
         return None
-    others, lanes = work.besides(k.anchor, k.consumer), form.dot.lanes
-    decisions = _decisions(k, target, lanes)
-
-    def valid(c: Choices) -> bool:
-        rows, vectors, _ = tile_of(c)
-        if vectors > 1 and (vectors - 1) * lanes >= k.column.extent:
-            return False
-        return rows * vectors + vectors + 2 < target.registers
-
-    def cost(c: Choices) -> float:
-        return _seconds(k, form.dot, c, target)
-
-    def apply(sch: Schedule, c: Choices) -> None:
-        for info in others:
-            schedule_fallback(sch, info, target)
-        _apply(k, form, sch, c)
-
-    return Sketch(
-        name=NAMES[form.dot.depth],
-        kind="contraction",
-        decisions=decisions,
-        default=cheapest(decisions, valid, cost, {}),
-        apply=apply,
-        valid=valid,
-        cost=cost,
+    return around_anchor(
+        NAMES[form.dot.depth],
+        _decisions(k, target, form.dot.lanes),
+        valid=lambda c: _is_valid(k, form.dot.lanes, c, target),
+        cost=lambda c: _seconds(k, form.dot, c, target),
+        apply=lambda sch, c: _apply(k, form, sch, c),
+        others=work.besides(k.anchor, k.consumer),
+        target=target,
     )
+
+
+def _is_valid(k: Contraction, lanes: int, c: Choices, target: Target) -> bool:
+    rows, vectors, _ = tile_of(c)
+    if vectors > 1 and (vectors - 1) * lanes >= k.column.extent:
+        return False
+    return rows * vectors + vectors + 2 < target.registers
 
 
 def _input(k: Contraction) -> AccessPattern:

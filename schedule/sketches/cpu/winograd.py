@@ -18,10 +18,10 @@ from ...language.schedule import Schedule
 from ...primitives.winograd import SIZES, TAPS, Convolution, convolution_of
 from ...space.analyze import BlockInfo, point_reads
 from ...space.lookup import block_node, own_loops
-from ...space.space import Choices, Sketch, cheapest
+from ...space.space import Choices, Sketch
 from ...transforms import relative_error
 from .contraction import Contraction
-from .fallback import schedule_fallback
+from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .tiling import ROWS, match_tiling
 
@@ -51,7 +51,7 @@ def _ranked(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
     if shape is None:
         return None
     sketch, direct = _sketch(work, shape, target), match_tiling(work, target)
-    if direct is None or not sketch.valid(sketch.default):
+    if direct is None or sketch is None:
         return None
     seconds = direct.cost(direct.default)
     return sketch, sketch.cost(sketch.default) / seconds
@@ -115,7 +115,7 @@ def _consumer(k: Contraction) -> tuple[BlockInfo | None, dict[Var, Var]]:
     return k.consumer, back
 
 
-def _sketch(work: FuncInfo, shape: _Shape, target: Target) -> Sketch:
+def _sketch(work: FuncInfo, shape: _Shape, target: Target) -> Sketch | None:
     k = shape.k
     others = work.besides(k.anchor, shape.out, *k.feeders)
     lanes = max(1, target.lanes(k.dtype))
@@ -130,26 +130,16 @@ def _sketch(work: FuncInfo, shape: _Shape, target: Target) -> Sketch:
         "parallel": (1, 0) if target.threads > 1 else (0,),
     }
 
-    def valid(c: Choices) -> bool:
-        return _valid(shape, c, target)
-
-    def cost(c: Choices) -> float:
-        return _cost(shape, c, target)
-
-    def apply(sch: Schedule, c: Choices) -> None:
-        for info in others:
-            schedule_fallback(sch, info, target)
-        _apply(sch, shape, c)
-
     fixed = {"lanes": decisions["lanes"][0], "parallel": decisions["parallel"][0], "unroll": 1}
-    return Sketch(
-        name="winograd@1",
-        kind="contraction",
-        decisions=decisions,
-        default=cheapest(decisions, valid, cost, fixed),
-        apply=apply,
-        valid=valid,
-        cost=cost,
+    return around_anchor(
+        "winograd@1",
+        decisions,
+        valid=lambda c: _valid(shape, c, target),
+        cost=lambda c: _cost(shape, c, target),
+        apply=lambda sch, c: _apply(sch, shape, c),
+        others=others,
+        target=target,
+        fixed=fixed,
         share=min(((m + TAPS - 1) / (m * TAPS)) ** 2 for m in shape.sizes),
     )
 
