@@ -16,9 +16,10 @@ from .plan import StagePlan, is_plumbing, make_plan
 from .reductions import reduce_, reduce_window
 from .scalars import CONVERSIONS, SAME, elementwise, refuse
 from .scatters import scatter, select_and_scatter
-from .sorting import sort, topk
+from .sorting import sort
 from .stages import Draft, complex_, concatenate, dynamic_update_slice, hand_out, pointwise
 from .storage import buffer_of
+from .top_k import topk
 
 
 def _pointwise(e: ElementEmitter, x: Instruction, at: Index) -> Expr:

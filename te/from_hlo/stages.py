@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, cast, const
-from ...ir.loop.nodes import NO_NOTES, Buffer, Expr, Load, Stmt
+from ...ir.loop.nodes import NO_NOTES, Buffer, Expr, Load, Scope, Stmt
 from ...ir.loop.notes import COPY
 from ...ir.loop.printer import CALLS
 from .. import blocks
@@ -41,6 +41,12 @@ class Draft:
     def alloc(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
         """A new intermediate buffer."""
         buffer = Buffer(name, tuple(shape), dtype)
+        self.allocs.append(buffer)
+        return buffer
+
+    def register(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
+        """A new intermediate buffer that is only accessed at constant places: in registers."""
+        buffer = Buffer(name, tuple(shape), dtype, Scope.REGISTER)
         self.allocs.append(buffer)
         return buffer
 

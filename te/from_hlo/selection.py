@@ -1,0 +1,266 @@
+"""Where the first few elements of each row are: a bisection on the bits of the keys.
+
+A key is an unsigned integer, the larger the earlier its element comes. The ``count``-th largest key
+of a row is found bit by bit, from the highest: a bit is set where that many keys reach the number
+so far. What is above that key, and as many of its equals as are wanted, lowest index first, are the
+first elements.
+
+A long row is cut into chunks first. By (largest key, index of the chunk) the first ``count`` chunks
+hold the first ``count`` elements: any other is behind the largest of each of these chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.dtypes import BY_NAME, DType, s32
+from ...ir.dtypes import index as index_type
+from ...ir.loop.build import (
+    add,
+    cast,
+    compare,
+    const,
+    floordiv,
+    floormod,
+    lt,
+    minimum,
+    mul,
+    op,
+    select,
+    sub,
+)
+from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
+from ...ir.loop.notes import OPAQUE
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import lets, variables
+from .scalars import reinterpret, total_order
+from .stages import Draft
+
+LANES = 64  # keys that are compared and counted at once
+RUN = 256  # elements that are put in order by comparing each with each
+SHORTEST = 8  # elements of a chunk, below which its largest key saves no work
+
+Key = Callable[[tuple[Expr, ...]], Expr]
+
+
+def key_type(dtype: DType) -> DType | None:
+    """The type of the keys of elements; None if they fill no whole bytes."""
+    return BY_NAME[f"u{dtype.bits}"] if dtype.bits in (8, 16, 32, 64) else None
+
+
+def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
+    """The key of an element, where the largest or the smallest come first; floats totally."""
+    key = total_order(x) if x.dtype.is_float else x
+    if key.dtype != dtype:
+        key = op("xor", reinterpret(key, dtype), const(1 << (dtype.bits - 1), dtype))
+    return key if largest else op("not", key)
+
+
+def chunk(n: int, count: int) -> int:
+    """Elements of a chunk, 1 for none: about as many chunks as ``count`` chunks have elements."""
+    best = 1 << round(math.log2(n / count) / 2)
+    return best if best >= SHORTEST else 1
+
+
+def first_places(
+    d: Draft, name: str, extents: Sequence[int], count: int, dtype: DType, key: Key
+) -> Buffer:
+    """Return where the ``count`` largest keys of each row are: s64[..., count].
+
+    Every ``RUN`` of them are in order, and what is equal stands as it did in the row.
+    """
+    n = extents[-1]
+    size = chunk(n, count)
+    axes = d.emitter.spatial(extents[:-1])
+    row = variables(axes)
+    out = d.alloc(f"{name}_chosen", (*extents[:-1], count), index_type)
+    s = _Scratch(d, name, n if size == 1 else max(-(-n // size), count * size), count, dtype)
+    if size == 1:
+        body = seq(s.fill(n, lambda at: key((*row, at))), s.pick(n, "picked"))
+    else:
+        tops = _tops(d, name, extents, size, dtype, key)
+        body = seq(
+            s.fill(-(-n // size), lambda at: Load(tops, (*row, at))),
+            s.pick(-(-n // size), "chunks"),
+            _fetched(s, n, count, size, lambda at: key((*row, at))),
+            s.pick(count * size, "picked"),
+        )
+
+    def place(at: Expr) -> Expr:
+        if size == 1:
+            return at
+        return add(mul(s.picked("chunks", floordiv(at, size)), size), floormod(at, size))
+
+    written = s.ranked(lambda at, found: blocks.store(out, (*row, at), place(found)))
+    d.body.append(blocks.nest(name, axes, seq(body, written), notes=OPAQUE.alone(1)))
+    return out
+
+
+def _tops(d: Draft, name: str, extents: Sequence[int], size: int, dtype: DType, key: Key) -> Buffer:
+    """Blocks that compute the largest key of each chunk; what is left over is the last one."""
+    rows, n = extents[:-1], extents[-1]
+    out = d.alloc(f"{name}_tops", (*rows, -(-n // size)), dtype)
+    for full, length in ((n // size, size), (1, n % size)):
+        if length == 0:
+            continue
+        axes = d.emitter.spatial((*rows, full))
+        (term,) = d.emitter.reducing((length,))
+        first = 0 if length == size else n // size
+        *row, c = variables(axes)
+        at = (*row, add(c, first))
+        value = key((*row, add(mul(add(c, first), size), term.var)))
+        new = op("maximum", Load(out, at), value)
+        init = Store(out, at, const(0, dtype))
+        made = d.fresh(f"{name}_tops")
+        d.body.append(blocks.nest(made, (*axes, term), blocks.store(out, at, new), init))
+    return out
+
+
+def _fetched(s: _Scratch, n: int, count: int, size: int, key: Callable[[Expr], Expr]) -> Stmt:
+    """The keys of the picked chunks, one after the other; 0 behind the end of the row."""
+    c, j, first = s.loop(count), s.loop(size), Var("first")
+    at = add(first, j)
+    value = key(at if n % size == 0 else minimum(at, n - 1))
+    if n % size:
+        value = select(lt(at, const(n)), value, const(0, s.dtype))
+    put = blocks.store(s.keys, (add(mul(c, size), j),), value)
+    found = [(first, mul(s.picked("chunks", c), size))]
+    return seq(For(c, const(count), lets(found, For(j, const(size), put))), s.cleared(count * size))
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """The keys of a row, and what a bisection over them keeps.
+
+    Keys are padded by zeros, the least there are, to a multiple of ``LANES``.
+    """
+
+    d: Draft
+    name: str
+    most: int
+    count: int
+    dtype: DType
+    keys: Buffer = field(init=False)
+    bound: Buffer = field(init=False)
+    tally: Buffer = field(init=False)
+    state: Buffer = field(init=False)
+    places: dict[str, Buffer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Allocate what every bisection shares."""
+        new = self.d.alloc
+        self.keys = new(f"{self.name}_keys", (_padded(self.most),), self.dtype)
+        self.bound = self.d.register(f"{self.name}_bound", (1,), self.dtype)
+        self.tally = new(f"{self.name}_tally", (1,), s32)
+        self.state = self.d.register(f"{self.name}_state", (2,), index_type)
+
+    def loop(self, extent: int) -> Var:
+        """A new loop variable below ``extent``."""
+        return self.d.emitter.reducing((extent,), "s")[0].var
+
+    def picked(self, which: str, at: Expr) -> Expr:
+        """One of the places that ``pick`` wrote."""
+        return Load(self.places[which], (at,))
+
+    def fill(self, n: int, key: Callable[[Expr], Expr]) -> Stmt:
+        """Write the keys."""
+        at = self.loop(n)
+        return seq(For(at, const(n), blocks.store(self.keys, (at,), key(at))), self.cleared(n))
+
+    def cleared(self, n: int) -> Stmt:
+        """Zeros behind ``n`` keys."""
+        return self._zeros(self.keys, n, _padded(n))
+
+    def _zeros(self, keys: Buffer, start: int, stop: int) -> Stmt:
+        at = self.loop(stop - start)
+        return For(at, const(stop - start), Store(keys, (add(at, start),), const(0, self.dtype)))
+
+    def pick(self, n: int, which: str) -> Stmt:
+        """Write the places of the ``count`` largest of ``n`` keys, in ascending order."""
+        out = self.d.alloc(f"{self.name}_{which}", (self.count,), index_type)
+        self.places[which] = out
+        zero, one = const(0), const(1)
+        bound, key = Var("bound", self.dtype), Var("key", self.dtype)
+        at, filled, spare = self.loop(n), Load(self.state, (zero,)), Load(self.state, (one,))
+        equal = compare("eq", key, bound)
+        taken = seq(
+            Store(out, (filled,), at),
+            Store(self.state, (zero,), add(filled, one)),
+            Store(self.state, (one,), sub(spare, cast(equal, index_type))),
+        )
+        wanted = op("or", compare("gt", key, bound), compare("gt", spare, zero))
+        step = lets(
+            [(key, Load(self.keys, (at,)))],
+            If(compare("ge", key, bound), If(wanted, taken)),
+        )
+        above = cast(Load(self.tally, (zero,)), index_type)
+        kept = seq(
+            self._counted(self.keys, zero, n, "gt", bound),
+            Store(self.state, (zero,), zero),
+            Store(self.state, (one,), sub(const(self.count), above)),
+            For(at, const(n), step),
+        )
+        return seq(self._bisected(n), lets([(bound, Load(self.bound, (zero,)))], kept))
+
+    def ranked(self, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """Put what ``pick`` found last in runs in order: ``put`` takes where to, and the place.
+
+        An element goes behind as many as have larger keys, and behind equals that went before.
+        """
+        width = min(RUN, _padded(self.count))
+        kept = self.d.alloc(f"{self.name}_kept", (-(-self.count // width) * width,), self.dtype)
+        behind = self.d.alloc(f"{self.name}_behind", (width,), index_type)
+        run, at, fetch, clear = map(self.loop, (kept.shape[0] // width, width, self.count, width))
+        first, place, rank = mul(run, width), Var("place"), Var("rank")
+        key = Load(self.keys, (self.picked("picked", fetch),))
+        larger = self._counted(kept, first, width, "gt", Load(kept, (place,)))
+        equals = Load(behind, (rank,))
+        moved = seq(
+            put(add(first, add(rank, equals)), self.picked("picked", place)),
+            Store(behind, (rank,), add(equals, 1)),
+        )
+        found = [(rank, cast(Load(self.tally, (const(0),)), index_type))]
+        step = lets([(place, add(first, at))], seq(larger, lets(found, moved)))
+        runs = seq(
+            For(clear, const(width), Store(behind, (clear,), const(0))),
+            For(at, minimum(width, sub(const(self.count), first)), step),
+        )
+        return seq(
+            For(fetch, const(self.count), blocks.store(kept, (fetch,), key)),
+            self._zeros(kept, self.count, kept.shape[0]),
+            For(run, const(kept.shape[0] // width), runs),
+        )
+
+    def _bisected(self, n: int) -> Stmt:
+        """The ``count``-th largest key, as the bound."""
+        zero, bits, trial = const(0), self.dtype.bits, Var("trial", self.dtype)
+        bit = self.loop(bits)
+        place = cast(sub(const(bits - 1), bit), self.dtype)
+        tried = op("or", Load(self.bound, (zero,)), op("shift-left", const(1, self.dtype), place))
+        reached = compare("ge", Load(self.tally, (zero,)), const(self.count, s32))
+        step = seq(
+            self._counted(self.keys, zero, n, "ge", trial),
+            If(reached, Store(self.bound, (zero,), trial)),
+        )
+        return seq(
+            Store(self.bound, (zero,), const(0, self.dtype)),
+            For(bit, const(bits), lets([(trial, tried)], step)),
+        )
+
+    def _counted(self, keys: Buffer, first: Expr, n: int, direction: str, bound: Expr) -> Stmt:
+        """The number of keys above a bound, or at least that, as the tally."""
+        step, lane, zero = self.loop(_padded(n) // LANES), self.loop(LANES), (const(0),)
+        at = add(add(first, mul(step, LANES)), lane)
+        held = compare(direction, Load(keys, (at,)), bound)
+        more = Store(self.tally, zero, op("add", Load(self.tally, zero), cast(held, s32)))
+        lanes = For(lane, const(LANES), more, Kind.VECTOR)
+        return seq(
+            Store(self.tally, zero, const(0, s32)), For(step, const(_padded(n) // LANES), lanes)
+        )
+
+
+def _padded(n: int) -> int:
+    return -(-n // LANES) * LANES

@@ -1,0 +1,114 @@
+"""Topk, row by row: the first few are found, by insertion or by selection, and only they sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.dtypes import pred
+from ...ir.hlo.nodes import Instruction, Shape, TupleShape
+from ...ir.loop.build import add, cast, compare, const, op, sub
+from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Op, Store, Var
+from ...ir.loop.notes import OPAQUE
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import lets, variables
+from .scalars import refuse, total_order
+from .selection import RUN, chunk, first_places, key_of, key_type
+from .sorting import Before, Column, merge_sort, reader
+from .stages import Draft
+
+FEW = 4
+"""So many of a short row are inserted one by one."""
+
+
+def topk(d: Draft, x: Instruction) -> None:
+    """The first ``k`` of the sorted last dimension, and where they stood."""
+    (operand,) = x.operands
+    extents, dtype = operand.array.dims, operand.array.dtype
+    assert isinstance(x.shape, TupleShape)
+    values, places = x.shape.elements
+    assert isinstance(values, Shape) and isinstance(places, Shape)
+    largest, read = _largest(d, x), reader(d, operand)
+    name = d.fresh("topk")
+    out = d.target((x, 0), name, values.dims, values.dtype)
+    where = d.target((x, 1), f"{name}_1", places.dims, places.dtype)
+
+    def before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+        keys = (total_order(a[0]), total_order(b[0])) if dtype.is_float else (a[0], b[0])
+        return Op("gt" if largest else "lt", keys, pred)
+
+    columns = [
+        Column(dtype, read, out),
+        Column(places.dtype, lambda at: cast(at[-1], places.dtype), where),
+    ]
+    n, count, unsigned = extents[-1], values.dims[-1], key_type(dtype)
+    few, run = 0 < count <= n // 2, 1
+    if few and unsigned and (count > FEW or chunk(n, count) > 1):
+        chosen = first_places(
+            d, name, extents, count, unsigned, lambda at: key_of(read(at), unsigned, largest)
+        )
+        columns = [_through(c, chosen) for c in columns]
+        extents, run = (*extents[:-1], count), RUN
+        name = d.fresh(f"{name}_order")
+    if few and run == 1 and count <= FEW:
+        _insert(d, name, extents, count, columns, before)
+    else:
+        merge_sort(d, name, extents, len(extents) - 1, count, columns, before, run)
+    d.done((x, 0), out)
+    d.done((x, 1), where)
+
+
+def _through(c: Column, places: Buffer) -> Column:
+    """The column at ``places`` of each row."""
+    return replace(c, read=lambda at: c.read((*at[:-1], Load(places, tuple(at)))))
+
+
+def _largest(d: Draft, x: Instruction) -> bool:
+    found = x.attrs.get("largest", True)
+    if not isinstance(found, bool):
+        refuse(x, d.emitter.computation, f"`largest` is {found!r}")
+    return found
+
+
+def _insert(
+    d: Draft,
+    name: str,
+    extents: Sequence[int],
+    count: int,
+    columns: Sequence[Column],
+    before: Before,
+) -> None:
+    """Write the first ``count`` elements of each row along the last dimension, in order.
+
+    A sorted list of that length takes each element that goes before its last; from the end on,
+    what the element goes before moves down by one, into a spare place at first.
+    """
+    axes = d.emitter.spatial(extents[:-1])
+    row = variables(axes)
+    kept = [d.alloc(f"{name}_kept{i}", (count + 1,), c.dtype) for i, c in enumerate(columns)]
+    (clear, step, back, write) = d.emitter.reducing((count + 1, extents[-1], count, count), "s")
+    new = [Var(f"new{i}", c.dtype) for i, c in enumerate(columns)]
+
+    def first(place: Expr) -> Expr:
+        """True if the new element goes before the one at ``place``, or none is there yet."""
+        held = [Load(k, (place,)) for k in kept]
+        return op("or", compare("ge", place, step.var), before(new, held))
+
+    place = Var("place")
+    moved = [Store(k, (add(place, 1),), Load(k, (place,))) for k in kept]
+    put = [Store(k, (place,), x) for k, x in zip(kept, new, strict=True)]
+    shift = lets([(place, sub(count - 1, back.var))], If(first(place), seq(*moved, *put)))
+    element = [(x, c.read((*row, step.var))) for x, c in zip(new, columns, strict=True)]
+    taken = If(first(const(count - 1)), For(back.var, const(count), shift))
+    cleared = [Store(k, (clear.var,), const(0, k.dtype)) for k in kept]
+    written = [
+        Store(c.out, (*row, write.var), Load(k, (write.var,)))
+        for k, c in zip(kept, columns, strict=True)
+    ]
+    body = seq(
+        For(clear.var, const(count + 1), seq(*cleared)),
+        For(step.var, const(extents[-1]), lets(element, taken)),
+        For(write.var, const(count), seq(*written)),
+    )
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
