@@ -168,7 +168,7 @@ class Helper:
             "symbol": job.symbol,
             "target": queue.target.spec,
             "trace": None if job.trace is None else job.trace.to_json(),
-            "streamed": job.streamed,
+            "bypassing": job.streamed,
         }
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()

@@ -1,7 +1,7 @@
 """A compiling child process: jobs as JSON lines on stdin, code on stdout.
 
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null,
-"streamed": numbers of outputs}``. The answer is a JSON line, followed by the bytes of the code's
+"bypassing": numbers of outputs}``. The answer is a JSON line, followed by the bytes of the code's
 parts and those of each pack; a job that fails is answered ``{"failed": true}``, and the parent,
 which repeats it, gets the error itself.
 """
@@ -31,7 +31,7 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     trace = None if job["trace"] is None else Trace.from_json(job["trace"])
     try:
         target = Target.parse(job["target"])
-        streamed = tuple(job["streamed"])
+        streamed = tuple(job["bypassing"])
         kernel = compile_text(job["text"], job["symbol"], target, trace, timings, streamed)
     except Exception:
         return {"failed": True}, b""

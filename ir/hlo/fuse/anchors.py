@@ -33,7 +33,8 @@ def fuse_planes(state: State) -> None:
     A tile of neighbors in a row of the image is read side by side in any order of the dimensions.
     Not where a feature group has one channel: then channels are lanes and must be neighbors.
     """
-    for i in [g.anchor for g in state.group_of.values() if g.anchor.opcode == "convolution"]:
+    anchors = {g.anchor: None for g in state.group_of.values()}
+    for i in (a for a in anchors if pattern(a) is Pattern.OUT_FUSABLE and "window" in a.attrs):
         image, *rest = i.operands
         if not definition(image.opcode).permutes or image.operands[0].opcode != "parameter":
             continue

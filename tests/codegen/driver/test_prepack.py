@@ -442,7 +442,7 @@ def answer() -> tuple[parallel.CompileJob, bytes]:
         "symbol": job.symbol,
         "target": HOST.spec,
         "trace": None,
-        "streamed": (),
+        "bypassing": (),
     }
     answers = io.BytesIO()
     worker.serve(io.BytesIO(json.dumps(line).encode() + b"\n"), answers)
