@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.dtypes import BY_NAME, DType, s32
+from ...ir.dtypes import DType, s32
 from ...ir.dtypes import index as index_type
 from ...ir.loop.build import (
     add,
@@ -36,7 +36,6 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
-from .scalars import reinterpret, total_order
 from .stages import Draft
 
 LANES = 64  # keys that are compared and counted at once
@@ -44,19 +43,6 @@ RUN = 256  # elements that are put in order by comparing each with each
 SHORTEST = 8  # elements of a chunk, below which its largest key saves no work
 
 Key = Callable[[tuple[Expr, ...]], Expr]
-
-
-def key_type(dtype: DType) -> DType | None:
-    """The type of the keys of elements; None if they fill no whole bytes."""
-    return BY_NAME[f"u{dtype.bits}"] if dtype.bits in (8, 16, 32, 64) else None
-
-
-def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
-    """The key of an element, where the largest or the smallest come first; floats totally."""
-    key = total_order(x) if x.dtype.is_float else x
-    if key.dtype != dtype:
-        key = op("xor", reinterpret(key, dtype), const(1 << (dtype.bits - 1), dtype))
-    return key if largest else op("not", key)
 
 
 def chunk(n: int, count: int) -> int:

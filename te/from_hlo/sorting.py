@@ -1,8 +1,9 @@
-"""Sort, row by row: a stable bottom-up merge sort with fixed trip counts.
+"""Sort, row by row: by keys where the comparator has some, else by merging.
 
-Runs of width 1, 2, 4, ... are merged between the two halves of a scratch row. Each merge keeps its
-two heads in memory and moves one element per step, so the result is a permutation of the row for
-any comparator, consistent or not.
+The merge sort is stable and bottom-up, with fixed trip counts. Runs of width 1, 2, 4, ... are
+merged between the two halves of a scratch row. Each merge keeps its two heads in registers and
+moves one element per step, so the result is a permutation of the row for any comparator, consistent
+or not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from ...ir.dtypes import DType, pred
 from ...ir.dtypes import index as index_type
+from ...ir.hlo.meaning.sort import sort_key
 from ...ir.hlo.nodes import Instruction, Shape, TupleShape
 from ...ir.loop.build import add, cast, compare, const, floormod, minimum, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Stmt, Store, Var
@@ -19,6 +21,8 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
+from .keys import element_of, key_of, key_type
+from .radix import SHORTEST, radix_sort
 from .scalars import apply
 from .stages import Draft
 
@@ -51,9 +55,38 @@ def sort(d: Draft, x: Instruction) -> None:
 
     (dim,) = x.attrs["dimensions"]
     extents = x.operands[0].array.dims
-    merge_sort(d, name, extents, dim, extents[dim], columns, before)
+    if not _sorted_by_key(d, x, name, columns):
+        merge_sort(d, name, extents, dim, extents[dim], columns, before)
     for n, column in enumerate(columns):
         d.done((x, n), column.out)
+
+
+def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column]) -> bool:
+    """Sort long rows whose comparator compares an integer, or a float in total order, of each."""
+    (dim,) = x.attrs["dimensions"]
+    extents, comparator = x.operands[0].array.dims, x.attrs["to_apply"]
+    found = sort_key(comparator)
+    if found is None or extents[dim] < SHORTEST:
+        return False
+    number, of, descending = found
+    dtype, total = of.root.array.dtype, comparator.root.attrs.get("type") == "TOTALORDER"
+    unsigned = key_type(dtype)
+    if unsigned is None or not (dtype.is_int or (dtype.is_float and total)):
+        return False
+    alone = len(columns) == 1 and of.root.opcode == "parameter"
+
+    def key(at: tuple[Expr, ...]) -> Expr:
+        element = columns[number].read(at)
+        (value,) = apply(of, [element] * len(of.parameters))
+        return key_of(value, unsigned, not descending)
+
+    def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:
+        if alone:
+            return blocks.store(columns[0].out, to, element_of(ranked, dtype, not descending))
+        return seq(*(blocks.store(c.out, to, c.read(was)) for c in columns))
+
+    radix_sort(d, name, extents, dim, unsigned, key, put, moved=not alone)
+    return True
 
 
 def reader(d: Draft, operand: Instruction) -> Callable[[tuple[Expr, ...]], Expr]:

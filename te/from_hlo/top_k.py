@@ -13,8 +13,9 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
+from .keys import key_of, key_type
 from .scalars import refuse, total_order
-from .selection import RUN, chunk, first_places, key_of, key_type
+from .selection import RUN, chunk, first_places
 from .sorting import Before, Column, merge_sort, reader
 from .stages import Draft
 

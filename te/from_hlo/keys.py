@@ -1,0 +1,34 @@
+"""Unsigned integers that order elements as a comparator does: what is selected and sorted by."""
+
+from __future__ import annotations
+
+from ...ir.dtypes import BY_NAME, DType
+from ...ir.loop.build import const, op
+from ...ir.loop.nodes import Expr
+from .scalars import reinterpret, total_order
+
+
+def key_type(dtype: DType) -> DType | None:
+    """The type of the keys of elements; None if they fill no whole bytes."""
+    return BY_NAME[f"u{dtype.bits}"] if dtype.bits in (8, 16, 32, 64) else None
+
+
+def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
+    """The key of an element, greatest for the largest or the smallest; floats in total order."""
+    key = total_order(x) if x.dtype.is_float else x
+    if key.dtype != dtype:
+        key = op("xor", reinterpret(key, dtype), _sign(dtype))
+    return key if largest else op("not", key)
+
+
+def element_of(key: Expr, dtype: DType, largest: bool) -> Expr:
+    """The element of a type that has this key."""
+    key = key if largest else op("not", key)
+    if key.dtype == dtype:
+        return key
+    bits = reinterpret(op("xor", key, _sign(key.dtype)), dtype)
+    return reinterpret(total_order(bits), dtype) if dtype.is_float else bits
+
+
+def _sign(dtype: DType) -> Expr:
+    return const(1 << (dtype.bits - 1), dtype)
