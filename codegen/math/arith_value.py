@@ -61,6 +61,14 @@ class ArithValue:
         """
         return ArithValue(self.b, self.b.ratio(self.v, self.lift(other).v, maybe_inf))
 
+    def reciprocal(self) -> ArithValue:
+        """Return ``1 / self`` in f64, to 2**-45, of a number that f32 holds as a normal one."""
+        if self.b.nvidia:
+            return self.lift(1.0).over(self)
+        near = ArithValue(self.b, self.b.cast("fptrunc", self.v, f32))
+        r = (1.0 / near).double()
+        return r.fma((-self).fma(r, 1.0), r)
+
     def __neg__(self) -> ArithValue:
         return ArithValue(self.b, self.b.unary("fneg", self.v))
 
@@ -154,6 +162,10 @@ class ArithValue:
             self.b, self.b.cast("sitofp", self.v, f64 if self.dtype.bits == 64 else f32)
         )
 
+    def as_integer(self) -> ArithValue:
+        """Truncate an f32 that 32 bits hold to an integer."""
+        return ArithValue(self.b, self.b.cast("fptosi", self.v, SIGNED[32]))
+
     def low_half(self) -> ArithValue:
         """Truncate 64 bits to the low 32."""
         return ArithValue(self.b, self.b.cast("trunc", self.v, SIGNED[32]))
@@ -171,6 +183,20 @@ def in_halves(x: ArithValue, *coefficients: float) -> ArithValue:
     """Evaluate a polynomial like ``horner``, even and odd powers side by side: half the latency."""
     square = x * x
     return horner(square, *coefficients[1::2]).fma(x, horner(square, *coefficients[::2]))
+
+
+def in_pairs(x: ArithValue, *coefficients: float) -> ArithValue:
+    """Evaluate a polynomial like ``horner``, pairs of terms side by side (Estrin): as many
+    operations and half the latency.
+    """
+    square = x * x
+    firsts = [x.lift(c) for c in coefficients[::2]]
+    terms = [x.fma(c, firsts[k]) for k, c in enumerate(coefficients[1::2])]
+    terms += firsts[len(terms) :]
+    result = terms[-1]
+    for term in reversed(terms[:-1]):
+        result = result.fma(square, term)
+    return result
 
 
 def clamp(x: ArithValue, low: float, high: float) -> ArithValue:

@@ -1,15 +1,18 @@
 """Sines, cosines, tangents and their inverses in f32, computed in f64 and rounded once.
 
-Argument reduction is that of Payne and Hanek (1983): ``x * 2/pi`` is the sum of exact products with
-28-bit pieces of ``2/pi``, each taken modulo 4, so that the largest f32 keeps its fraction.
-Polynomials interpolate at the Chebyshev nodes of the range.
+A multiple of pi, or of pi/2 for tangents, is subtracted in two parts (Cody and Waite, 1980). Beyond
+2**30, and without a fused multiply-add, argument reduction is that of Payne and Hanek (1983): ``x *
+2/pi`` is the sum of exact products with 28-bit pieces of ``2/pi``, each taken modulo 4, so that the
+largest f32 keeps its fraction. Polynomials interpolate at the Chebyshev nodes of the range.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from .arith_value import ArithValue, horner
+from .rare import unless_rare
 
 _TWO_OVER_PI = tuple(
     map(
@@ -40,6 +43,14 @@ _COSINE = (
     -2.75563659022590211e-7,
     2.07002494675627724e-9,
 )
+_HALF_WAVE = (
+    -0.16666666666658467,
+    0.00833333333094035,
+    -0.00019841268709050423,
+    2.7557123173630674e-06,
+    -2.5036744969745246e-08,
+    1.5502508331330266e-10,
+)
 _ARCTANGENT = (
     -0.333333333333309241,
     0.19999999997723209,
@@ -51,6 +62,9 @@ _ARCTANGENT = (
     0.0516872560003961242,
     -0.0272311888807796933,
 )
+_PI = 3.141592653589793, 1.2246467991473532e-16
+_RIGHT_ANGLE = 1.5707963267948966, 6.123233995736766e-17
+_FAR = 2.0**30  # the multiple has 30 bits up to here
 _MAGIC = 6755399441055744.0  # 1.5 * 2**52: a sum ends in an integer's bits
 
 
@@ -76,7 +90,7 @@ def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue]:
 def _sine_and_cosine(r: ArithValue) -> tuple[ArithValue, ArithValue]:
     """Return sine and cosine of ``|r| <= pi / 4``, f64."""
     z = r * r
-    sine = (r * z).fma(horner(z, *_SINE), r)
+    sine = r * z.fma(horner(z, *_SINE), 1.0)  # -0 stays -0
     cosine = (z * z).fma(horner(z, *_COSINE), z.fma(-0.5, 1.0))
     return sine, cosine
 
@@ -90,28 +104,77 @@ def _sign_by_quadrant(value: ArithValue, quadrant: ArithValue) -> ArithValue:
     return (quadrant & 2).equals(2).where(-value, value)
 
 
-def sin(x: ArithValue) -> ArithValue:
-    """Return the sine, f32."""
+def _sine_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
     result = _sign_by_quadrant(_odd(quadrant).where(cosine, sine), quadrant).single()
     return (x.abs() < 1e-10).where(x, result)
 
 
-def cos(x: ArithValue) -> ArithValue:
-    """Return the cosine, f32."""
+def _cosine_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
     return _sign_by_quadrant(_odd(quadrant).where(sine, cosine), quadrant + 1).single()
 
 
-def tan(x: ArithValue) -> ArithValue:
-    """Return the tangent, f32."""
+def _tangent_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
     odd = _odd(quadrant)
     result = (odd.where(-cosine, sine) / odd.where(sine, cosine)).single()
     return (x.abs() < 1e-10).where(x, result)
+
+
+def _less_multiples(d: ArithValue, n: ArithValue, period: tuple[float, float]) -> ArithValue:
+    """Return ``d - n period`` for a period in two parts: the first product is exact."""
+    return n.fma(-period[1], n.fma(-period[0], d))
+
+
+def _half_wave(r: ArithValue, number: ArithValue) -> ArithValue:
+    """Return the sine of ``|r| <= pi / 2``, f64, negated if the number's last bit is set."""
+    z = r * r
+    value = r * z.fma(horner(z, *_HALF_WAVE), 1.0)  # -0 stays -0
+    return (value.bits() ^ (number.bits() << 63)).floats()
+
+
+def _unless_far(
+    name: str, x: ArithValue, near: ArithValue, anywhere: Callable[[ArithValue], ArithValue]
+) -> ArithValue:
+    """Return ``near``, but ``anywhere(x)`` in lanes too far from 0 for it."""
+    return unless_rare(name, x.abs() > _FAR, near, x, anywhere)
+
+
+def sin(x: ArithValue) -> ArithValue:
+    """Return the sine, f32."""
+    if not x.b.has_fma:
+        return _sine_anywhere(x)
+    d = x.double()
+    number = d.fma(1 / math.pi, _MAGIC)
+    r = _less_multiples(d, number - _MAGIC, _PI)
+    return _unless_far("sine", x, _half_wave(r, number).single(), _sine_anywhere)
+
+
+def cos(x: ArithValue) -> ArithValue:
+    """Return the cosine, f32: ``cos(x)`` is the negated sine of ``x - pi / 2``."""
+    if not x.b.has_fma:
+        return _cosine_anywhere(x)
+    d = x.double()
+    number = d.fma(1 / math.pi, -0.5) + (_MAGIC + 1.0)
+    r = _less_multiples(d, (number - (_MAGIC + 1.0)) + 0.5, _PI)
+    return _unless_far("cosine", x, _half_wave(r, number).single(), _cosine_anywhere)
+
+
+def tan(x: ArithValue) -> ArithValue:
+    """Return the tangent, f32."""
+    if not x.b.has_fma:
+        return _tangent_anywhere(x)
+    d = x.double()
+    number = d.fma(2 / math.pi, _MAGIC)
+    sine, cosine = _sine_and_cosine(_less_multiples(d, number - _MAGIC, _RIGHT_ANGLE))
+    odd = (number.bits() << 63) < 0
+    below = odd.where(sine, cosine)
+    near = (odd.where(-cosine, sine) * below.reciprocal()).single()
+    return _unless_far("tangent", x, near, _tangent_anywhere)
 
 
 def _atan_double(t: ArithValue) -> ArithValue:
