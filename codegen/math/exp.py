@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ..emit.llvm.builder import SIGNED
-from .arith_value import ArithValue, clamp, horner
+from .arith_value import ArithValue, clamp, horner, in_pairs
 
 _SINGLE = (
     0.49999994039535522,
@@ -60,6 +60,11 @@ class Exponential:
     most: float
     full: float
     shift: int
+
+    @property
+    def alternating(self) -> tuple[float, ...]:
+        """The coefficients of ``(exp(-r) - 1 + r) / r**2``."""
+        return tuple(-c if k % 2 else c for k, c in enumerate(self.series))
 
     def reduce(self, x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
         """Return ``n`` as a float and as an integer, and ``r``."""
@@ -250,16 +255,11 @@ def expm1(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     return (x.abs() < 2.0 ** -(kind.place + 2)).where(x, result)
 
 
-def _one_over(
-    c: ArithValue, s: ArithValue, p: ArithValue, lost: ArithValue | None = None
-) -> ArithValue:
-    """Return ``1 / (c + s p + lost)``, ``c`` the largest of the three.
+def _one_over(total: ArithValue, low: ArithValue) -> ArithValue:
+    """Return ``1 / (total + low)``, where ``low`` is below the last place of ``total``.
 
-    The quotient by the rounded sum is corrected by the errors of that sum and of the division.
+    The quotient is corrected by ``low`` and by the error of the division.
     """
-    total = s.fma(p, c)
-    low = s.fma(p, c - total)
-    low = low if lost is None else low + lost
     v = total.lift(1.0).over(total)
     return v.fma(low.fma(-v, (-v).fma(total, 1.0)), v)
 
@@ -267,17 +267,20 @@ def _one_over(
 def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     """Return 1 / (1 + e**-x), its sum scaled down so that it cannot overflow.
 
-    As in ``exp``, no denormals are computed where the result underflows to 0.
+    As in ``exp``, no denormals are computed where the result underflows to 0. What the rounding of
+    ``1 + s + s p`` loses is exact where it is half an ulp or more.
     """
-    vanished = x < kind.least
-    minus = -vanished.where(x.lift(0.0), x)
-    _, number, r = kind.reduce((minus < -kind.full).where(x.lift(-kind.full), minus))
-    one, s = x.lift(2.0**-kind.shift), kind.power_of_two(number - kind.shift)
-    grows = s > one
-    large, small = grows.where(s, one), grows.where(one, s)
-    c = s + one
-    result = _one_over(c, s, kind.minus_one(r), small - (c - large)) * 2.0**-kind.shift
-    return vanished.where(x.lift(0.0), result)
+    kept = (x < kind.least) ^ True
+    inside = (x > kind.full).where(x.lift(kind.full), x)
+    shifted = inside.fma(-_LOG2E, kind.magic)
+    n = shifted - kind.magic
+    q = n.fma(kind.ln2_low, n.fma(kind.ln2_high, inside))  # that of -x, negated
+    p = (q * q).fma(in_pairs(q, *kind.alternating), -q)
+    one = x.lift(2.0**-kind.shift)
+    s = kind.power_of_two(shifted.bits() - (kind.magic_bits + kind.shift))
+    total = s.fma(p, s + one)
+    low = s.fma(p, (s - total) + one)
+    return kept.where(_one_over(total, low) * 2.0**-kind.shift, 0.0)
 
 
 def tanh(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
@@ -285,7 +288,9 @@ def tanh(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     a, z = x.abs(), x * x
     _, number, r = kind.reduce((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
     s = kind.power_of_two(number)
-    far = _one_over(s + 1.0, s, kind.minus_one(r)).fma(-2.0, 1.0)
+    c, p = s + 1.0, kind.minus_one(r)
+    total = s.fma(p, c)
+    far = _one_over(total, s.fma(p, c - total)).fma(-2.0, 1.0)
     return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
 
 

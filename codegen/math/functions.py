@@ -32,7 +32,7 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., Arit
             "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
             "logistic": ("", exp.logistic, double.logistic),
             "log": ("log", log.log, double.log),
-            "log-plus-one": ("log1p", log.log1p, double.log1p),
+            "log-plus-one": ("log1p", single.log1p, double.log1p),
             "power": ("pow", log.power_single, double.pow),
             "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
             "erf": ("erf", special.erf, double_special.erf),
@@ -59,11 +59,19 @@ SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
         "sine": single.sin,
         "cosine": single.cos,
-        "log-plus-one": single.log1p,
         "power": single.pow,
     }
 )
 """What f32 takes on GPUs instead."""
+
+BY_DOUBLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
+    {
+        "log-plus-one": log.log1p,
+        "cbrt": special.cbrt_by_double,
+        "erfc": special.erfc_by_double,
+    }
+)
+"""What CPUs take where a result is rounded again, and without a fused multiply-add."""
 
 HALF: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
@@ -112,8 +120,8 @@ def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
         )  # exact where that is a tie
     if not b.libm:
         code = SINGLE.get(name, code)
-    elif name == "erfc" and (b.final_dtype is not None or not b.has_fma):
-        code = special.erfc_by_double
+    elif name in BY_DOUBLE and (b.final_dtype is not None or not b.has_fma):
+        code = BY_DOUBLE[name]
     elif b.final_dtype == f16:
         code = HALF.get(name, code)
     return code(*(ArithValue(b, a) for a in args)).v

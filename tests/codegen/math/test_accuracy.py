@@ -174,6 +174,38 @@ def test_where_the_largest_errors_were(op: str, script: Any) -> None:
         assert script.acceptable(row, dtype, 2.0 if name == "f64" else 1.0), row.show()
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("op", ["sine", "cosine", "tan"])
+@pytest.mark.parametrize("size", [1, 3, 67])
+def test_far_arguments_among_near_ones(op: str, form: str, size: int, script: Any) -> None:
+    """Slow code for some lanes changes no other lane, and neither code is used beyond its limit."""
+    if "haswell" in form and not Target.parse(form).is_host:
+        pytest.skip("this machine lacks AVX2")
+    far = [2.0**30, np.nextafter(np.float32(2.0**30), np.float32(np.inf)), -3.4e38, 1e12, np.inf]
+    run = script.build(op, f32, form, size)
+    for k, value in enumerate([*far, -np.inf, np.nan, 0.0, -0.0]):
+        x = np.random.default_rng(k).uniform(-1e5, 1e5, size).astype(np.float32)
+        x[k * 7 % size] = value
+        row = script.Row(op, "f32", form, 1, size, 1)
+        script.judge(row, (x,), np.asarray(run(x)), f32)
+        assert script.acceptable(row, f32, 1.0 if "bare" in form else 0.5001), (value, row.show())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("op", ["logistic", "cbrt", "log-plus-one"])
+def test_where_the_code_for_f32_changes_its_ways(op: str, form: str, script: Any) -> None:
+    """Next to each power of two, and where ``logistic`` loses its smaller terms."""
+    if "haswell" in form and not Target.parse(form).is_host:
+        pytest.skip("this machine lacks AVX2")
+    powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)
+    around = [np.nextafter(powers, np.float32(end)) for end in (0, np.inf)]
+    x = np.concatenate([powers, *around, np.linspace(14, 21, 4001, dtype=np.float32)])
+    x = np.concatenate([x, -x, np.linspace(-105, -85, 4001, dtype=np.float32)])
+    row = script.Row(op, "f32", form, 1, x.size, 1)
+    script.judge(row, (x,), np.asarray(script.build(op, f32, form, x.size)(x)), f32)
+    assert script.acceptable(row, f32, 1.0), row.show()
+
+
 def test_zeros_and_ends(script: Any) -> None:
     """Signs of zeros, infinities, NaN, what overflows and what becomes 0."""
     for op in ONE:
