@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from ....ir.target import Target
+from ...legality import update_of
 from ...space.space import Array, Columns
 from .contraction import (
     AHEAD,
@@ -33,6 +34,8 @@ L2_LATE = 0.3  # of the cycles of reading weights from L2: what is not hidden be
 AGAIN = 0.05  # of the cycles of a first use: what is read again from L3, and arrives in time
 SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is not in cache
 FEW = 8  # rows of the result, from which the products take longer than their weights
+PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
+EXTREME = 3  # instructions of a maximum or minimum that sees NaN
 UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
 
 
@@ -109,13 +112,20 @@ def _steps_of_all(k: Contraction, c: Columns, target: Target) -> Array:
     return np.asarray(sum(cycles, np.zeros(())))
 
 
+def _instructions(k: Contraction) -> int:
+    """Return the instructions that add a term to a vector of partial results."""
+    update = update_of(k.anchor.block)
+    return EXTREME if update is not None and update[1] in ("maximum", "minimum") else 1
+
+
 def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vectors: Array) -> Array:
     """Estimate the cycles of one step of the reduction on a tile that is in cache."""
     core = target.core
     turns = np.maximum(1.0, c["lanes"] * k.dtype.bytes * 8 / core.vector_bits)
     stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
     loads = rows * vectors + vectors if stencil else rows + vectors
-    cycles = np.maximum(rows * vectors * turns / core.fmas, LOADS_LATE * loads * turns / core.loads)
+    work = rows * vectors * _instructions(k) * turns / core.fmas
+    cycles = np.maximum(work, LOADS_LATE * loads * turns / core.loads)
     cycles = np.maximum(cycles, float(core.fma_latency))
     if not stencil:
         missed = _crowded(k, rows, target) * core.l1.line / core.l2.rate
@@ -168,13 +178,18 @@ def _rows_cycles(k: Contraction, c: Columns, target: Target) -> Array:
 
     By rows, each thread reads its part once and writes whole rows. By columns, each reads all of
     it, again for every panel if it does not stay in L2, and writes a short piece of every row.
+    Windows without weights have one operand, of which a thread then reads short pieces.
     """
-    others = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    windows = k.weights is None
+    others = [a for a in k.anchor.inputs if windows or not a.uses(k.anchor_column)]
     size = sum(math.prod(a.buffer.shape) * a.buffer.dtype.bytes for a in others)
     rate = SHARED_RATE * target.core.l3.rate
-    if k.row is None or k.weights is None:
-        return np.asarray(size / rate)
     tiles_j, outer = _ceil(k.column.extent, c["vectors"] * c["lanes"]), _outer(k)
+    if k.row is None:
+        return np.asarray(size / rate)
+    if windows:
+        in_pieces = (c["order"] == "column") & (tiles_j > 1)
+        return np.asarray(size / rate * np.where(in_pieces, PIECEWISE, 1.0))
     sharing = np.minimum(target.threads, tiles_j) if outer == 1 else np.asarray(1)
     again = 0.0 if size / outer < 0.5 * target.l2 else AGAIN
     times = sharing + again * np.maximum(0, tiles_j - sharing)
@@ -289,7 +304,7 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
         (pack > 0) & ((inside == INLINE) | (inside == SKIP)) & made_by_feeder(k),  # no buffer left
         c["chunks"] > np.maximum(1, _chunk_extents(k, rows)),
         (inside == CHUNK) & by_column & (columns > width),
-        (unroll > 1) & (rows * vectors * unroll > fmas),
+        (unroll > 1) & (rows * vectors * unroll * _instructions(k) > fmas),
         unroll > k.anchor.reduce[-1].extent,
     )
     return np.asarray(~np.logical_or.reduce(np.broadcast_arrays(*refused)))

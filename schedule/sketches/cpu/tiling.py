@@ -83,8 +83,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         "unroll": 1,
         "parallel": decisions["parallel"][0],
     }
-    # Inlining feeders adds code for every element at a border; the tuner measures if that pays.
-    modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
+    modest = {**decisions, "inside": _usual_places(k, decisions["inside"])}
     default = many.cheapest(modest, fixed)
     for unroll in (2, 4):
         if many.valid_one({**default, "unroll": unroll}):
@@ -99,6 +98,15 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         cost=many.cost_one,
         many=many,
     )
+
+
+def _usual_places(k: Contraction, places: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """Return where a default schedule may place feeders.
+
+    Inlining them adds code for every element at a border. Beside products the tuner measures if
+    that pays; a window without weights does so little that it always has.
+    """
+    return places if k.weights is None else tuple(x for x in places if x != INLINE)
 
 
 def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
