@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 ROUNDS: Mapping[Work, int] = {"threads": 8, "launches": 16}
 """Trials of a round: more where building costs more than running."""
-FINALISTS = 5  # of a race: readings 3 % apart seldom misplace the fastest by more
+FINALISTS = 5  # of a race: readings of one schedule are a few percent apart
 DOING = {"load": "preparing", "build": "building", "wait": "about to time", "run": "timing"}
 
 

@@ -7,14 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import mul
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from ...schedule.space.space import Batch, Choice, Sketch
+from ...schedule.space.space import Array, Batch, Choice, Sketch
 from ..log.records import Json, canonical
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled
 PRICED = 1 << 21  # combinations up to which a sketch that prices many at once is priced completely

@@ -142,26 +142,14 @@ def _float_to_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     wide = widen(b, x)
     if wide.lanes and wide.dtype in DIGITS and not b.nvidia:
         return _clamped(b, wide, to)
-    if to.bits < 32 and not b.nvidia:
-        return _float_to_small(b, wide, to)
     name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
-    bits = max(to.bits, 32)
+    bits = max(to.bits, 32)  # narrower results are saturated by hand: LLVM scalarizes them
     result = SIGNED[bits]
     over = f"{_mangled(result, x.lanes)}.{_mangled(wide.dtype, x.lanes)}"
     value = b.intrinsic(name, wide, result=result, over=over)
     if to.bits < 32:
         return b.cast("trunc", _saturate(b, value, to), to)
     return IRValue(value.text, to, value.lanes, value.depth)
-
-
-def _float_to_small(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
-    """Convert f32 or f64 to fewer than 32 bits, saturated as floats: LLVM's own are scalars."""
-    low, high = (b.like(bound, x) for bound in int_range(to))
-    clamped = b.select(b.compare("ogt", x, low), x, low)
-    clamped = b.select(b.compare("olt", clamped, high), clamped, high)
-    if to.kind == "signed":  # otherwise NaN is 0 by now
-        clamped = b.select(b.compare("uno", x, x), b.like(0, x), clamped)
-    return b.cast("trunc", b.cast("fptosi", clamped, s32), to)
 
 
 def _clamped(b: IRBuilder, x: IRValue, to: DType) -> IRValue:

@@ -57,6 +57,11 @@ class Contraction:
         """The number of terms of the reduction."""
         return math.prod(a.extent for a in self.anchor.reduce)
 
+    @property
+    def all_rows(self) -> int:
+        """The number of rows of the result that each panel of weights is used for."""
+        return math.prod(a.extent for a in (*self.sweep, *((self.row,) if self.row else ())))
+
 
 def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
     """Return the axis roles of a function's heaviest reduction; None if it cannot be tiled."""

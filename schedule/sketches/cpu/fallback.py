@@ -141,9 +141,8 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 
 
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
-    """Return the space of per-block schedules: unrolling and threads are the only decisions."""
+    """Return the space of per-block schedules: unrolling, threads, squares of transpositions."""
     shared = target.threads > 1 and any(_work(b) >= PARALLEL_WORK for b in blocks)
-
     turned = any(turns_squares(b, target) for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:

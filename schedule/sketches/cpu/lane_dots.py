@@ -93,17 +93,12 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
     extent = k.column.extent
     parallel = k.anchor.flops >= PARALLEL_WORK and target.threads > 1
     return {
-        "order": ("column", "row") if _rows_around(k) > 1 else ("column",),
+        "order": ("column", "row") if k.all_rows > 1 else ("column",),
         "rows": tuple(r for r in ROWS if r <= (k.row.extent if k.row else 1)),
         "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes < extent),
         "lanes": (lanes,),
         "parallel": (1, 0) if parallel else (0,),
     }
-
-
-def _rows_around(k: Contraction) -> int:
-    """Return the rows of the result that share the weights."""
-    return math.prod(a.extent for a in (*k.sweep, *((k.row,) if k.row else ())))
 
 
 def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:

@@ -73,7 +73,7 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
 
 def _streams(k: Contraction, target: Target) -> bool:
     """True if few rows share frozen weights that are larger than the first cache."""
-    if k.weights is None or not k.frozen or _rows(k) > FEW:
+    if k.weights is None or not k.frozen or k.all_rows > FEW:
         return False
     return _weight_bytes(k) > target.l1
 
@@ -96,7 +96,7 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     work = vectors * (rows + converted) * turns / core.fmas
     step = np.maximum(work, core.fma_latency) + 1.0 / c["unroll"]
     tiles_j = -(-k.column.extent // (vectors * lanes))
-    tiles = tiles_j * -(-_rows(k) // rows) * math.prod(a.extent for a in k.outer)
+    tiles = tiles_j * -(-k.all_rows // rows) * math.prod(a.extent for a in k.outer)
     cycles = tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
     rate = FOLLOWED + (FETCHED - FOLLOWED) * np.minimum(1.0, c["fetch"] / FETCHES[0])
     cycles = cycles + _weight_bytes(k) / rate
@@ -106,10 +106,6 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     cycles = cycles * np.where(c["parallel"] > 0, share, 1.0)
     loose = np.where(c["pack"] == AHEAD, 1.0, 4.0)  # weights that are not one stream
     return np.asarray(core.seconds(cycles * loose))
-
-
-def _rows(k: Contraction) -> int:
-    return math.prod(a.extent for a in (*k.sweep, *((k.row,) if k.row else ())))
 
 
 def _stream(sch: Schedule, k: Contraction) -> LoopRef:

@@ -53,7 +53,7 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     panel = k.depth * np.minimum(width, columns) * k.dtype.bytes
     memory = _panel_cycles(k, c, target, panel, tile, compute)
     step, pieces = _strided_step(k, width, target), outer * tiles_j * k.depth
-    cold = pieces * (_cold_step(k, width, target) if sweep * _row(k) <= FEW else 0.0)
+    cold = pieces * (_cold_step(k, width, target) if k.all_rows <= FEW else 0.0)
     loose = np.maximum(cold, pieces * step) + (tiles * k.depth - pieces) * step
     copied = outer * tiles_j * panel * 2 / target.core.l3.rate * np.maximum(1, c["chunks"]) + cold
     memory = memory + np.where(c["pack"] == PANEL, copied, np.where(c["pack"] == AHEAD, 0.0, loose))
