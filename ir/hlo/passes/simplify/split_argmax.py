@@ -5,7 +5,8 @@ value, and then the least index where it stands:
 
     (v, k) = argmax(x)  ->  v = max(x);  k = min(where(x == v or x != x, iota, highest))
 
-A NaN is larger than any number here, and the first of equals wins. What a combiner does is found by
+A NaN is larger than any number here, and the first of equals wins; of zeros of both signs the value
+is +0 (-0 for a least one), whichever came first. What a combiner does is found by
 evaluating it: one that only compares values with values and indices with indices, and selects, does
 the same for all values in the same order.
 """
