@@ -8,49 +8,49 @@ from itertools import chain, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestwright.ir.clusters import Step, steps
+from nestwright.ir.clusters import Phase, phases
 
 
-def inside(found: tuple[Step, ...]) -> list[tuple[int, ...]]:
-    return [step.nodes for step in found if step.inside]
+def inside(found: tuple[Phase, ...]) -> list[tuple[int, ...]]:
+    return [phase.nodes for phase in found if phase.inside]
 
 
 def test_a_graph_that_fits_is_one_cluster() -> None:
-    assert steps([(), (0,), (0,), (1, 2)], [True] * 4) == (Step((0, 1, 2, 3), True),)
+    assert phases([(), (0,), (0,), (1, 2)], [True] * 4) == (Phase((0, 1, 2, 3), True),)
 
 
 def test_a_node_in_the_middle_parts_what_is_before_from_what_is_after() -> None:
     graph = [(), (0,), (1,), (2,), (3, 1)]
-    found = steps(graph, [True, True, False, True, True])
-    assert found == (Step((0, 1), True), Step((2,), False), Step((3, 4), True))
+    found = phases(graph, [True, True, False, True, True])
+    assert found == (Phase((0, 1), True), Phase((2,), False), Phase((3, 4), True))
 
 
 def test_what_runs_beside_an_outside_node_stays_in_one_cluster() -> None:
     # 1 is outside and reads the input only: it runs first, and the rest is a single cluster.
-    found = steps([(), (), (0,), (1, 2)], [True, False, True, True])
-    assert found == (Step((1,), False), Step((0, 2, 3), True))
+    found = phases([(), (), (0,), (1, 2)], [True, False, True, True])
+    assert found == (Phase((1,), False), Phase((0, 2, 3), True))
 
 
 def test_nodes_sink_to_their_first_reader() -> None:
     # 0 and 1 are read after the outside node 3 alone, so no value of theirs crosses.
     graph = [(), (0,), (), (2,), (1, 3), (4,)]
-    found = steps(graph, [True, True, True, False, True, True])
+    found = phases(graph, [True, True, True, False, True, True])
     assert inside(found) == [(2,), (0, 1, 4, 5)]
 
 
 def test_small_clusters_are_dissolved() -> None:
     graph = [(), (0,), (1,), (2,)]
-    found = steps(graph, [True, False, True, True], least=2)
-    assert found == (Step((0, 1), False), Step((2, 3), True))
+    found = phases(graph, [True, False, True, True], least=2)
+    assert found == (Phase((0, 1), False), Phase((2, 3), True))
 
 
 def test_weights_decide_what_is_small() -> None:
-    found = steps([(), (0,)], [True, True], least=2, weights=[1, 0])
-    assert found == (Step((0, 1), False),)
+    found = phases([(), (0,)], [True, True], least=2, weights=[1, 0])
+    assert found == (Phase((0, 1), False),)
 
 
 def test_no_nodes_make_no_steps() -> None:
-    assert steps([], []) == ()
+    assert phases([], []) == ()
 
 
 @st.composite
@@ -65,15 +65,15 @@ def test_steps_run_every_node_once_after_its_inputs(
     graph: tuple[list[list[int]], list[bool]], least: int
 ) -> None:
     inputs, fits = graph
-    found = steps(inputs, fits, least)
-    order = list(chain.from_iterable(step.nodes for step in found))
+    found = phases(inputs, fits, least)
+    order = list(chain.from_iterable(phase.nodes for phase in found))
     assert sorted(order) == list(range(len(fits)))
     for place, i in enumerate(order):
         assert set(inputs[i]) <= set(order[:place])
-    for step in found:
-        if step.inside:
-            assert len(step.nodes) >= least
-            assert all(fits[i] for i in step.nodes)
+    for phase in found:
+        if phase.inside:
+            assert len(phase.nodes) >= least
+            assert all(fits[i] for i in phase.nodes)
 
 
 @given(graphs(most=5))
@@ -85,7 +85,7 @@ def test_clusters_are_as_few_as_can_be(graph: tuple[list[list[int]], list[bool]]
         for groups in product(range(len(fitting)), repeat=len(fitting))
         if acyclic(inputs, dict(zip(fitting, groups, strict=True)))
     )
-    assert len(inside(steps(inputs, fits))) == fewest
+    assert len(inside(phases(inputs, fits))) == fewest
 
 
 def acyclic(inputs: list[list[int]], group: dict[int, int]) -> bool:
