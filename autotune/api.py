@@ -11,8 +11,8 @@ from typing import Any
 
 from ..codegen.driver.build import PreparedModule
 from ..ir.errors import ArgumentError, TargetError
-from ..ir.frontends.load import as_model, as_module
-from ..ir.hlo.nodes import HloModule
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import as_model, imported
 from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
@@ -51,11 +51,12 @@ def tune(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    freeze: bool = True,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example``, ``excess_precision``, ``weights`` and ``accuracy`` are as for ``build``.
-    For a ``Schedule`` its function is tuned, unless it has holes (``sample_tile``,
+    ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy`` and ``freeze`` are as
+    for ``build``. For a ``Schedule`` its function is tuned, unless it has holes (``sample_tile``,
     ``sample_choice``): then those are. ``trials`` is the total for this model in the log, including
     earlier calls; with ``resume`` false it counts new trials only. ``seconds`` limits the wall time
     of the call, including the final races. ``constants`` maps parameter numbers or names to arrays
@@ -73,7 +74,9 @@ def tune(
     budget = Budget(seconds)
     asked = with_accuracy(target, accuracy)
     machine = asked if simulate_cost else _runnable(asked)
-    name, tasks, builder = _tasks(model, machine, constants, example, excess_precision, weights)
+    name, tasks, builder = _tasks(
+        model, machine, constants, example, excess_precision, weights, freeze
+    )
     here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
     if here is not machine:
         tasks = tuple(priced(t, here) for t in tasks)
@@ -125,6 +128,7 @@ def _tasks(
     example: Any,
     excess_precision: bool,
     weights: str | None,
+    freeze: bool,
 ) -> tuple[str, tuple[Task, ...], PreparedModule | None]:
     """Return a model's name, its tasks, and its prepared module (None for a single function)."""
     check_constants(constants)
@@ -133,11 +137,11 @@ def _tasks(
         func = model.func if isinstance(model, Schedule) and not model.holes else None
         return name, from_func(model if func is None else func, target), None
     known = as_model(model, example)
-    module = as_module(known)
-    name = module.name if isinstance(known, HloModule) else Path(known).stem
-    frozen = dict(constants) if constants else None
+    found = imported(known)
+    name = found.module.name if isinstance(known, Imported) else Path(known).stem
+    frozen = found.constants(constants or {}, freeze)
     builder = PreparedModule(
-        module, target, frozen, excess_precision=excess_precision, weights=weights
+        found.module, target, frozen, excess_precision=excess_precision, weights=weights
     )
     return name, extract(builder.optimized, target, groups=builder.groups), builder
 

@@ -20,7 +20,8 @@ from ..codegen.plan.bundle import write
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
 from ..ir.errors import ArtifactError, NestwrightError
-from ..ir.frontends.load import as_module
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import imported
 from ..ir.hlo.analysis.inputs import random_arguments
 from ..ir.hlo.nodes import HloModule
 from ..ir.scratch import scratch
@@ -81,10 +82,10 @@ def bench(
         name = _name(model)
         tell(name)
         try:
-            module = as_module(model, example if callable(model) else None)
-            name = name if isinstance(model, str | os.PathLike) else module.name
+            known = imported(model, example if callable(model) else None)
+            name = name if isinstance(model, str | os.PathLike) else known.module.name
             model_bench = _bench_model(
-                module, name, machine, log, constants, seed, check, tell, excess_precision, weights
+                known, name, machine, log, constants, seed, check, tell, excess_precision, weights
             )
             done.append(model_bench)
         except NestwrightError as e:
@@ -112,7 +113,7 @@ def _name(model: GraphLike) -> str:
 
 
 def _bench_model(
-    module: HloModule,
+    model: Imported,
     name: str,
     target: Target,
     log: str | os.PathLike[str] | None,
@@ -130,9 +131,9 @@ def _bench_model(
         history = read(path) if log is not None or path.exists() else Log(())
     began = time.perf_counter()
     builder = PreparedModule(
-        module,
+        model.module,
         target,
-        dict(constants) if constants else None,
+        model.constants(constants or {}, freeze=True),
         excess_precision=excess_precision,
         weights=weights,
     )

@@ -16,14 +16,14 @@ from ..codegen.driver.frozen_weights import FrozenWeights
 from ..codegen.driver.schedules import Schedules
 from ..codegen.driver.stages import stage_text
 from ..codegen.driver.store import folder
-from ..codegen.plan.bundle import Bundle
 from ..codegen.plan.nodes import KernelThunk, walk
 from ..codegen.plan.notes import SCHEDULED
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
 from ..ir import hlo
 from ..ir.errors import ArgumentError, NestwrightWarning
-from ..ir.frontends.load import as_model, as_module
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import as_model, imported, is_one_file
 from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_accuracy
@@ -59,6 +59,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    freeze: bool = ...,
 ) -> Kernel: ...
 
 
@@ -74,6 +75,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    freeze: bool = ...,
 ) -> Executable: ...
 
 
@@ -88,6 +90,7 @@ def build(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    freeze: bool = True,
 ) -> Executable | Kernel:
     """Compile a model with the best schedules of a log; never measures or tunes.
 
@@ -95,6 +98,9 @@ def build(
     lowered, traced or exported; a JAX function, with the arguments ``example`` (a tuple of arrays,
     ``jax.ShapeDtypeStruct`` or pytrees of them: the executable takes and gives their leaves, in
     JAX's order); or a function or ``Schedule`` of the DSL.
+
+    The weights that a model carries are frozen as ``constants`` are; with ``freeze`` false they are
+    arguments of the executable, after the model's inputs.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``log="auto"`` takes all logs of
@@ -120,7 +126,7 @@ def build(
     check_constants(constants)
     known = as_model(model, example)
     exe = _build_graph(
-        known, machine, schedules, constants, spent, cache, excess_precision, weights
+        known, machine, schedules, constants or {}, freeze, spent, cache, excess_precision, weights
     )
     _warn_of_weights(exe)
     if log == AUTO:
@@ -140,41 +146,59 @@ def _told(exe: Executable, target: Target) -> str:
 
 
 def _build_graph(
-    model: str | os.PathLike[str] | HloModule,
+    model: str | os.PathLike[str] | Imported,
     target: Target,
     schedules: Schedules,
-    constants: Constants | None,
+    constants: Constants,
+    freeze: bool,
     timings: dict[str, float],
     cache: bool,
     excess_precision: bool,
     weights: str | None,
 ) -> Executable:
     """Return the executable of a model: out of the store, if it is used and has it, else built."""
-
-    held = FrozenWeights(constants)
+    with timed(timings, "parse"):
+        known = None if is_one_file(model) else imported(model)
+    frozen = dict(constants) if known is None else known.constants(constants, freeze)
+    held, graph = FrozenWeights(frozen), None if known is None else known.module
 
     def module() -> HloModule:
         with timed(timings, "parse"):
-            return as_module(model)
+            return graph or imported(model).module
 
     def fresh() -> Executable:
+        with timed(timings, "parse"):
+            found = known or imported(model)
         return driver.build_module(
-            module(), target, schedules, constants, timings, excess_precision, weights=weights
+            found.module,
+            target,
+            schedules,
+            frozen,
+            timings,
+            excess_precision,
+            weights=weights,
+            inputs=found.names(frozen),
+            outputs=found.outputs,
         )
-
-    def kept(bundle: Bundle) -> Executable:
-        return Executable(bundle, module, stage)
 
     def stage(name: str) -> str:
         return stage_text(
             module(), target, name, None, schedules, held.arrays(), excess_precision, weights
         )
 
-    content = _content(model) if cache and folder() is not None else None
+    content = _content(known or model) if cache and folder() is not None else None
     if content is None:
         return fresh()
     return build_or_load(
-        content, fresh, kept, target, schedules, constants, timings, excess_precision, weights
+        content,
+        fresh,
+        lambda bundle: Executable(bundle, module, stage),
+        target,
+        schedules,
+        frozen,
+        timings,
+        excess_precision,
+        weights,
     )
 
 
@@ -195,10 +219,15 @@ def _is_function(model: ModelLike) -> TypeGuard[Func | Schedule]:
     return isinstance(model, Func | schedule.Schedule)
 
 
-def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
-    """Return a hash of a model's content; None for a file that cannot be read."""
-    if isinstance(model, HloModule):
-        return hlo.digest(model)
+def _content(model: str | os.PathLike[str] | Imported) -> bytes | None:
+    """Return a hash of a model's graph and names; None for a file that cannot be read.
+
+    The weights that it carries are hashed with the other frozen arrays.
+    """
+    if isinstance(model, Imported):
+        return sha256(
+            hlo.digest(model.module) + repr((model.inputs, model.outputs)).encode()
+        ).digest()
     try:
         return sha256(Path(model).read_bytes()).digest()
     except (OSError, ValueError):

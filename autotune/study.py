@@ -10,7 +10,8 @@ from typing import Any
 
 from ..codegen.plan.bundle import write
 from ..ir.errors import ArgumentError, NestwrightError, UnsupportedError
-from ..ir.frontends.load import as_model, as_module
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import imported
 from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.scratch import scratch
 from ..ir.target import Target
@@ -63,17 +64,17 @@ def study(
     optuna_study = _optuna()
     machine = Target.parse(target)
     require_timeable(machine, "study")
-    module = as_module(as_model(model, example))
-    wanted = _usual(module, machine) if options is None else dict(options)
+    known = imported(model, example)
+    wanted = _usual(known.module, machine) if options is None else dict(options)
     _check(wanted, trials)
     tried: list[tuple[Mapping[str, Json], float]] = []
     failed: list[tuple[Mapping[str, Json], str]] = []
     with scratch("study") as folder, Pool(machine.threads) as pool:
-        plain = _written(module, machine, {}, constants, folder / "default.nw")
+        plain = _written(known, machine, {}, constants, folder / "default.nw")
 
         def measure(chosen: dict[str, Json]) -> float:
             try:
-                place = _written(module, machine, chosen, constants, folder / "other.nw")
+                place = _written(known, machine, chosen, constants, folder / "other.nw")
             except NestwrightError as error:
                 failed.append((chosen, str(error).splitlines()[0]))
                 return math.inf
@@ -84,7 +85,9 @@ def study(
             tried.append((chosen, found.speedup if found.faster else min(found.speedup, 1.0)))
             return 1 / found.speedup
 
-        made = optuna_study.choose(wanted, measure, trials, sampler, seed, storage, module.name)
+        made = optuna_study.choose(
+            wanted, measure, trials, sampler, seed, storage, known.module.name
+        )
     best = max(tried, key=lambda row: row[1], default=({}, 1.0))
     chosen, speedup = best if best[1] > 1 else ({}, 1.0)
     shares = optuna_study.importances(made)
@@ -122,7 +125,7 @@ def _check(options: Mapping[str, Sequence[Json]], trials: int) -> None:
 
 
 def _written(
-    module: HloModule,
+    model: Imported,
     target: Target,
     options: Mapping[str, Any],
     constants: Constants | None,
@@ -133,6 +136,6 @@ def _written(
     threads = given.pop("threads", target.threads)
     words = [w for w in target.spec.split() if not w.startswith("-threads=")]
     machine = Target.parse(" ".join([*words, f"-threads={threads}"]))
-    exe = build(module, machine, constants=constants, cache=False, **given)
+    exe = build(model, machine, constants=constants, cache=False, **given)
     write(exe.bundle, place, durable=False)
     return place

@@ -37,6 +37,7 @@ from ..plan.nodes import Plan, accesses, walk
 from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED, WEIGHTS
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
+from ..plan.signature import named
 from ..plan.streaming import streamed_outputs
 from ..runtime.executable import Executable
 from ..runtime.packing import packers
@@ -61,6 +62,8 @@ def build(
     excess_precision: bool = True,
     passes: bool = True,
     weights: str | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
@@ -70,13 +73,15 @@ def build(
     is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
     between the operations of a group; without, every operation rounds. ``passes`` is false for a
     module that is optimized already. ``weights`` stores constant weights of products in a narrow
-    form, "bf16" or "int8". Raises ``UnsupportedError``, which lists everything that
-    cannot be compiled, and ``LimitError`` for what asks for more than there is.
+    form, "bf16" or "int8". ``inputs`` and ``outputs`` name the arguments that are left and the
+    results; by default the module's parameters do, and numbers. Raises ``UnsupportedError``, which
+    lists everything that cannot be compiled, and ``LimitError`` for what asks for more than there
+    is.
     """
     spent: dict[str, float] = {} if timings is None else timings
     with started_helpers(Target.parse(target), _anchors(module)) as helpers:
         builder = PreparedModule(
-            module, target, constants, spent, excess_precision, passes, weights
+            module, target, constants, spent, excess_precision, passes, weights, inputs, outputs
         )
         return builder.build({} if schedules is None else schedules, helpers)
 
@@ -108,6 +113,8 @@ class PreparedModule:
         excess_precision: bool = True,
         passes: bool = True,
         weights: str | None = None,
+        inputs: Sequence[str] = (),
+        outputs: Sequence[str] = (),
     ) -> None:
         """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
@@ -115,6 +122,7 @@ class PreparedModule:
         self.constants = constants
         self.excess_precision = excess_precision
         self.weights = weights
+        self.inputs, self.outputs = inputs, outputs
         self.timings: dict[str, float] = {} if timings is None else timings
         self._kernels: dict[tuple[str, str], KernelCode] = {}
         with exhaustion_as_limit(module.name):
@@ -146,6 +154,7 @@ class PreparedModule:
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
             plan, pool = _plan(self.optimized, self.groups, kernels, target, orders, library)
+            plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())
         codes = {symbol(k): kernels[k].code for k in kernels}
         buffers = {symbol(k): kernels[k].buffers for k in kernels}
@@ -255,6 +264,12 @@ def _plan(
 
     find = compiled(groups, made.__getitem__)
     return make_plan(module, groups.fusions, find, orders, backend(target).alignment)
+
+
+def _with_names(plan: Plan, inputs: Sequence[str], outputs: Sequence[str]) -> Plan:
+    """Return the plan with the model's own names of its arguments and results, if it has any."""
+    params = named(plan.params, plan.param_tree, inputs)
+    return replace(plan, params=params, results=named(plan.results, plan.result_tree, outputs))
 
 
 def compile_groups(

@@ -6,7 +6,7 @@ s32, in the order of the dimensions in memory. Together these are the array's sl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -53,6 +53,33 @@ class ArraySpec:
         for d in self.dims:
             size *= d
         return size
+
+
+def named(specs: Sequence[ArraySpec], tree: Tree, names: Sequence[str]) -> tuple[ArraySpec, ...]:
+    """Return the arrays with names; each names an element of the tree, as an argument."""
+    found = list(specs)
+    branches = tree if isinstance(tree, tuple) else (tree,)
+    for name, branch in zip(names, branches, strict=False):
+        for leaf in leaves(branch):
+            found[leaf] = replace(found[leaf], name=name)
+    return tuple(found)
+
+
+def names(specs: Sequence[ArraySpec], tree: Tree) -> tuple[str, ...]:
+    """Return the names of a tree's elements: of the arguments, or of the results."""
+    branches = tree if isinstance(tree, tuple) else (tree,)
+    return tuple(
+        next((specs[leaf].name for leaf in leaves(b)), f"{n}") for n, b in enumerate(branches)
+    )
+
+
+def leaves(tree: Tree) -> Iterator[int]:
+    """Yield the leaves of a tree in order."""
+    if isinstance(tree, int):
+        yield tree
+    else:
+        for branch in tree:
+            yield from leaves(branch)
 
 
 def is_bounded(specs: Sequence[ArraySpec]) -> bool:

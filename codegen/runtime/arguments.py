@@ -160,6 +160,27 @@ def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         raise ArgumentError(what, f"{arg!r} does not fit {spec}", where) from error
 
 
+def in_order(
+    args: Sequence[object], named: Mapping[str, object], names: Sequence[str], where: str
+) -> tuple[object, ...]:
+    """Return the arguments of a call by place and by name, in the order of the names.
+
+    ``ArgumentError`` for a name that is unknown, given twice, or not given.
+    """
+    rest = names[len(args) :]
+    for name in named:
+        if name not in rest:
+            why = "it is given by place, too" if name in names else f"the inputs are {_list(names)}"
+            raise ArgumentError(f"unknown keyword {name!r}", f"{why}; out= takes results", where)
+    if missing := [name for name in rest if name not in named]:
+        raise ArgumentError(f"no value for {_list(missing)}", f"inputs: {_list(names)}", where)
+    return (*args, *(named[name] for name in rest))
+
+
+def _list(names: Sequence[str]) -> str:
+    return (", ".join(names[:8]) or "none") + (", .." if len(names) > 8 else "")
+
+
 def refuse_keyword(unknown: Mapping[str, object]) -> NoReturn:
     """Raise ``ArgumentError`` for unknown keywords of a call."""
     raise ArgumentError(

@@ -19,8 +19,9 @@ from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
 from ..plan.notes import DRAWS, HLO, WEIGHTS
+from ..plan.signature import names
 from ..targets.registry import load, loads_eagerly
-from .arguments import rebuild, refuse_keyword
+from .arguments import in_order, rebuild
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
@@ -53,15 +54,16 @@ class Executable:
     def __call__(self, *args: object, **named: object) -> Any:
         """Run the model; return one array or a tuple of arrays, as the HLO root says.
 
-        The arguments are the entry's parameters in order, without frozen ones. Arrays must have the
-        exact element type and shape; see ``arguments`` for other accepted types. ``out=``, an array
+        The arguments are the entry's parameters in order, without frozen ones; after those that are
+        given by place, others may be given by name (``input_names``). Arrays must have the exact
+        element type and shape; see ``arguments`` for other accepted types. ``out=``, an array
         or tuples of arrays like the result, receives the results and is returned. Raises
         ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, if the results
         cannot be allocated. A signal whose handler raises, such as Ctrl-C, ends the call with that
         exception; the contents of ``out`` are then undefined.
         """
         try:
-            return self._into(args, **named) if named else self._call(*args)
+            return self._named(args, named) if named else self._call(*args)
         except OutOfMemoryError:
             raise
         except MemoryError as error:
@@ -72,10 +74,10 @@ class Executable:
     def _first_call(self, *args: object) -> Any:
         return self.loaded().call(*args)
 
-    def _into(self, args: tuple[object, ...], out: object = None, **unknown: object) -> Any:
-        if unknown:
-            refuse_keyword(unknown)
-        return self._call(*args) if out is None else self.loaded().run(args, out)
+    def _named(self, args: tuple[object, ...], named: dict[str, object]) -> Any:
+        out = named.pop("out", None)
+        whole = in_order(args, named, self.input_names, self.name) if named else args
+        return self._call(*whole) if out is None else self.loaded().run(whole, out)
 
     def _needs(self) -> str:
         needs = self.memory_analysis()
@@ -91,6 +93,16 @@ class Executable:
     def plan(self) -> Plan:
         """The thunks in order, and where values are stored."""
         return self.bundle.plan
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the arguments, in order: the model's own, or those of the parameters."""
+        return names(self.plan.params, self.plan.param_tree)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the results, in order; ``result 0`` and so on where the model has none."""
+        return names(self.plan.results, self.plan.result_tree)
 
     @property
     def module(self) -> HloModule:

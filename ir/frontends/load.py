@@ -1,4 +1,7 @@
-"""A model from a file or from another framework's object: the first row that recognizes it."""
+"""A model from a file or from another framework's object: the first row that recognizes it.
+
+``load`` reads a path, ``imported`` any model; both return an ``Imported``.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +14,80 @@ from .. import hlo
 from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
 from ..hlo.nodes import HloModule
 from . import registry
-from .registry import FileFrontend, alternatives, readable_files, reader
-from .signatures import text_start
+from .imported import Imported, check_shapes
+from .registry import FileFrontend, Shapes, alternatives, readable_files, reader
+from .signatures import HEAD, text_start
 
 NEWLINE = b"\n"
 MAX_BYTES = 1 << 31  # weights belong into parameters, not into text
 
 
-def load_model(path: str | os.PathLike[str]) -> HloModule:
-    """Return the module in a file of any format that ``registry.FILES`` reads.
+def load(path: str | os.PathLike[str], shapes: Shapes | None = None) -> Imported:
+    """Return the model in a file, or folder, of any format that ``registry.FILES`` reads.
 
-    Raises ``ParseError`` for a file that is missing, unreadable, too large or malformed (with line
-    and column, or the byte), ``VerifyError`` for HLO that is not well formed, ``UnsupportedError``
-    for a model in another format.
+    ``shapes`` are the sizes of inputs whose sizes the model leaves open. Raises ``ParseError`` for
+    a file that is missing, unreadable, too large or malformed (with line and column, or the byte),
+    ``VerifyError`` for HLO that is not well formed, ``UnsupportedError`` for a model in another
+    format, ``ArgumentError`` for shapes that the model does not take.
     """
     place = Path(path)
-    return read_model(_bytes(place), str(place))
+    row = recognized(place)
+    if row.opens:
+        return _checked(reader(row, shapes)(place), str(place), shapes)
+    return read(_bytes(place), str(place), shapes)
+
+
+def load_model(path: str | os.PathLike[str]) -> HloModule:
+    """Return the module in a file; weights that it carries are parameters. Errors as ``load``."""
+    return load(path).module
+
+
+def recognized(place: Path) -> FileFrontend:
+    """Return the row that reads a file or folder, by its start or else its name; errors as
+    ``load``.
+    """
+    if place.is_dir():
+        row = next((r for r in registry.FILES if r.folder and (place / r.folder).exists()), None)
+        if row is not None:
+            return _readable(row, str(place))
+    return recognize(_bytes(place, HEAD), str(place))
+
+
+def is_one_file(model: str | os.PathLike[str] | Imported) -> bool:
+    """True for the path of a file whose bytes are all of a model; errors as ``load``."""
+    return not isinstance(model, Imported) and not recognized(Path(model)).opens
+
+
+def read(data: bytes, source: str, shapes: Shapes | None = None) -> Imported:
+    """Return the model in the bytes of the file ``source``; errors as for ``load``.
+
+    A format of several files cannot be read from bytes: ``UnsupportedError``.
+    """
+    row = recognize(data, source)
+    if row.opens:
+        raise UnsupportedError("cannot read this model", f"{row.name} is read by its path", source)
+    content = _text(data, source) if row.text else data
+    return _checked(reader(row, shapes)(content, source), source, shapes)
 
 
 def read_model(data: bytes, source: str) -> HloModule:
-    """Return the module in the bytes of the file ``source``; errors as for ``load_model``."""
-    row = recognize(data, source)
-    content = _text(data, source) if row.text else data
-    module: HloModule = reader(row)(content, source)
+    """Return the module in the bytes of the file ``source``; errors as for ``load``."""
+    return read(data, source).module
+
+
+def _checked(found: HloModule | Imported, source: str, shapes: Shapes | None) -> Imported:
+    """Return what a reader returned as an ``Imported`` that is well formed, of these shapes."""
+    model = found if isinstance(found, Imported) else Imported(module=found)
     try:
-        hlo.verify(module)
+        hlo.verify(model.module)
     except VerifyError as e:
-        raise replace(e, where=f"{source}: {e.where}") from None
-    return module
+        raise replace(e, where=f"{source}: {e.where}" if source else e.where) from None
+    check_shapes(model, shapes or {})
+    return model
 
 
 def recognize(data: bytes, source: str) -> FileFrontend:
-    """Return the row that reads some bytes: by their content, else by the ending of the name.
+    """Return the row that reads some bytes: by their start, else by the ending of the name.
 
     What nothing recognizes is taken for the first format, whose reader says where it is malformed.
     ``ParseError`` for an empty file, ``UnsupportedError`` for a format that is not read.
@@ -52,23 +97,33 @@ def recognize(data: bytes, source: str) -> FileFrontend:
     rows = registry.FILES
     by_content = (row for row in rows if row.recognizes(data))
     by_name = (row for row in rows if source.endswith(row.endings))
-    row = next(by_content, None) or next(by_name, rows[0])
+    return _readable(next(by_content, None) or next(by_name, rows[0]), source)
+
+
+def _readable(row: FileFrontend, source: str) -> FileFrontend:
     if not row.read:
-        hint = row.hint or f"give {readable_files()}, e.g. what {rows[0].hint} returns"
+        hint = row.hint or f"give {readable_files()}, e.g. what {registry.FILES[0].hint} returns"
         raise UnsupportedError("cannot read this model", f"it looks like {row.name}", source, hint)
     return row
 
 
-def as_model(model: Any, example: Any = None) -> str | os.PathLike[str] | HloModule:
-    """Return a path or a module as it is, an object that ``registry.OBJECTS`` reads as a module.
+def as_model(
+    model: Any, example: Any = None, shapes: Shapes | None = None
+) -> str | os.PathLike[str] | Imported:
+    """Return a path as it is, anything else that is a model as an ``Imported``.
 
     ``example`` are the arguments to lower a function with: a tuple of arrays, of anything with
-    ``shape`` and ``dtype``, or of pytrees of them. ``ArgumentError`` for what is not a model,
-    ``UnsupportedError`` for a model of a framework that is not read.
+    ``shape`` and ``dtype``, or of pytrees of them. ``shapes`` is as for ``load``. ``ArgumentError``
+    for what is not a model, ``UnsupportedError`` for a model of a framework that is not read.
     """
-    if isinstance(model, str | os.PathLike | HloModule):
+    if isinstance(model, str | os.PathLike):
         _check_example(model, example, takes_example=False)
         return model
+    if isinstance(model, HloModule | Imported):
+        _check_example(model, example, takes_example=False)
+        known = Imported(module=model) if isinstance(model, HloModule) else model
+        check_shapes(known, shapes or {})
+        return known
     row = next((r for r in registry.OBJECTS if r.recognizes(model)), None)
     readable = [r.hint for r in registry.OBJECTS if r.read]
     hint = f"give {alternatives(['a path', 'an HloModule', *readable])}"
@@ -78,29 +133,39 @@ def as_model(model: Any, example: Any = None) -> str | os.PathLike[str] | HloMod
     _check_example(model, example, row is not None and row.takes_example)
     if row is None:
         raise ArgumentError("not a model", f"a {_kind(model)}", hint=hint)
-    module: HloModule = reader(row)(model, example)
-    hlo.verify(module)
-    return module
+    return _checked(reader(row, shapes)(model, example), "", shapes)
+
+
+def imported(model: Any, example: Any = None, shapes: Shapes | None = None) -> Imported:
+    """Return any model as an ``Imported``: a path, a module, or an object of another framework."""
+    known = as_model(model, example, shapes)
+    return known if isinstance(known, Imported) else load(known, shapes)
 
 
 def as_module(model: Any, example: Any = None) -> HloModule:
-    """Return the module of a model: of a path, a module, or an object of another framework."""
-    known = as_model(model, example)
-    return known if isinstance(known, HloModule) else load_model(known)
+    """Return the module of a model; weights that it carries are parameters."""
+    return imported(model, example).module
 
 
 def _check_example(model: object, example: object, takes_example: bool) -> None:
     if example is not None and not takes_example:
-        raise ArgumentError("only a function takes example arguments", f"this is a {_kind(model)}")
+        raise ArgumentError(
+            "this model takes no example arguments",
+            f"a {_kind(model)} has its shapes",
+            hint="a function takes example arguments",
+        )
 
 
 def _kind(model: object) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def _bytes(place: Path) -> bytes:
+def _bytes(place: Path, most: int = -1) -> bytes:
+    """Return the content of a file, or its first ``most`` bytes."""
     try:
         with place.open("rb") as file:
+            if most >= 0:
+                return file.read(most)
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
                 raise ParseError(

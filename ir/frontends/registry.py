@@ -7,9 +7,10 @@ refused, with a hint of what to give instead. The first row that recognizes a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from ..lazy import resolve
 from .jax.objects import is_function, is_staged
@@ -24,15 +25,22 @@ from .signatures import (
     text_matches,
 )
 
+Shapes: TypeAlias = Mapping[str | int, tuple[int | None, ...]]
+"""Sizes of inputs, by name or place; None leaves a size as the model has it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFrontend:
     """A format of files.
 
-    ``recognizes`` is asked with the bytes of a file. A file that no row recognizes goes by its
-    name's ``endings``. ``read(content, source)`` returns an ``HloModule``; the content is a string
-    if ``text`` is set, else bytes. ``hint`` says how such a file is made, or, where the format is
-    refused, what to do instead.
+    ``recognizes`` is asked with the first bytes of a file (``HEAD`` or more). A file that no row
+    recognizes goes by its name's ``endings``; a folder is recognized by a file ``folder`` in it.
+    ``read(content, source)`` returns an ``HloModule``, or an ``Imported`` where the model has
+    weights or names of its own; the content is a string if ``text`` is set, else bytes. With
+    ``opens`` it is ``read(path)``: the model may lie in several files, which the reader opens. With
+    ``sized`` the reader has a keyword ``shapes`` (``Shapes``), since models of this format leave
+    sizes open. ``hint`` says how such a file is made, or, where the format is refused, what to do
+    instead.
     """
 
     name: str
@@ -41,15 +49,19 @@ class FileFrontend:
     hint: str = ""
     endings: tuple[str, ...] = ()
     text: bool = False
+    opens: bool = False
+    folder: str = ""
+    sized: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFrontend:
     """A kind of Python object.
 
-    ``read(model, example)`` returns an ``HloModule``; ``example`` is None unless ``takes_example``
-    is set: then it may be a tuple of arguments. ``hint`` is what a user writes to give such a
-    model, or, where it is refused, what to do instead.
+    ``read(model, example)`` returns an ``HloModule`` or an ``Imported``; ``example`` is None unless
+    ``takes_example`` is set: then it may be a tuple of arguments. ``sized`` is as for files.
+    ``hint`` is what a user writes to give such a model, or, where it is refused, what to do
+    instead.
     """
 
     name: str
@@ -57,6 +69,7 @@ class ObjectFrontend:
     read: str = ""
     hint: str = ""
     takes_example: bool = False
+    sized: bool = False
 
 
 def instance_of(package: str, *names: str) -> Callable[[object], bool]:
@@ -168,10 +181,13 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
 )
 
 
-def reader(row: FileFrontend | ObjectFrontend) -> Callable[[Any, Any], Any]:
-    """Return the function that reads what a row recognizes; import its module if need be."""
-    found: Callable[[Any, Any], Any] = resolve(row.read, __package__)
-    return found
+def reader(row: FileFrontend | ObjectFrontend, shapes: Shapes | None = None) -> Callable[..., Any]:
+    """Return the function that reads what a row recognizes; import its module if need be.
+
+    With ``shapes``, which a row that is ``sized`` takes, the function is bound to them.
+    """
+    found: Callable[..., Any] = resolve(row.read, __package__)
+    return partial(found, shapes=shapes) if row.sized and shapes else found
 
 
 def alternatives(parts: Iterable[str]) -> str:

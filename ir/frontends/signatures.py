@@ -1,4 +1,4 @@
-"""Formats by their bytes: predicates on the whole content of a file, which look at its start."""
+"""Formats by their bytes: predicates on the first bytes of a file, ``HEAD`` or more."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeAlias
 Predicate: TypeAlias = Callable[[bytes], bool]
 
 HEAD = 4096
+SAFETENSORS_HEADER = 100_000_000  # bytes, at most, by the format's own limit
 _COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n|/\*.*?\*/)+", re.S)
 STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?:stablehlo|mhlo)\.'
 
@@ -67,4 +68,4 @@ def is_tflite(data: bytes) -> bool:
 
 def is_safetensors(data: bytes) -> bool:
     """True for a safetensors file: the length of a header, and a JSON object."""
-    return data[8:10] == b'{"' and int.from_bytes(data[:8], "little") < len(data)
+    return data[8:10] == b'{"' and int.from_bytes(data[:8], "little") <= SAFETENSORS_HEADER

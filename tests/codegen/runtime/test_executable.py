@@ -418,10 +418,21 @@ def test_results_in_the_other_byte_order_are_refused_by_name(add: Executable) ->
 
 
 def test_an_unknown_keyword_is_refused(add: Executable) -> None:
-    with pytest.raises(ArgumentError, match="unknown keyword 'x'"):
-        add(x=X)
+    with pytest.raises(ArgumentError, match=r"unknown keyword 'y'.*the inputs are x"):
+        add(y=X)
     with pytest.raises(ArgumentError, match="unknown keyword 'where'"):
         add(X, where=True)
+
+
+def test_arguments_go_by_name(add: Executable) -> None:
+    assert (add.input_names, add.output_names) == (("x",), ("result 0",))
+    np.testing.assert_array_equal(add(x=X), add(X))
+    out = np.empty_like(X)
+    assert add(x=X, out=out) is out
+    with pytest.raises(ArgumentError, match=r"unknown keyword 'x'.*it is given by place"):
+        add(X, x=X)
+    with pytest.raises(ArgumentError, match=r"no value for y.*inputs: x, y"):
+        nw.build(nw.parse(PLUS))(x=X)
 
 
 class Broken:

@@ -73,7 +73,7 @@ def test_tune_and_stages_take_them(tmp_path: Path) -> None:
 def test_paths_and_modules_stay_as_they_are(tmp_path: Path) -> None:
     path, module = tmp_path / "m.hlo", parse(MODULE)
     path.write_text(MODULE)
-    assert as_model(path) is path and as_model(module) is module
+    assert as_model(path) is path and as_module(module) is module
     assert show(as_module(path)) == show(module)
 
 
@@ -101,8 +101,8 @@ def double(x: Any) -> Any:
         (3, None, "not a model: a builtins.int"),
         (Lowered, None, "not a model: a builtins.type"),
         (double, None, "cannot build the function double: no example arguments"),
-        (3, (X,), "only a function takes example arguments"),
-        ("m.hlo", (X,), "only a function takes example arguments"),
+        (3, (X,), "this model takes no example arguments"),
+        ("m.hlo", (X,), "this model takes no example arguments"),
     ],
 )
 def test_what_is_no_model(model: Any, example: Any, why: str) -> None:

@@ -1,0 +1,83 @@
+"""Imported models: a graph, the model's own names of its inputs and outputs, and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..hlo.nodes import HloModule, Shape
+from ..hlo.shape_text import show_shape
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Imported:
+    """A model of a file or of another framework.
+
+    ``module`` has the model's inputs as its first parameters and then the weights that the model
+    carries; ``weights`` are their arrays by parameter number. ``inputs`` and ``outputs`` are the
+    model's own names, one for each input and each result; empty where the module's names serve.
+    ``rebuild`` makes what the model's own call returns of the flat results; None where that is the
+    array or tuple of the module's root.
+    """
+
+    module: HloModule
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    weights: Mapping[int, Array] = field(default_factory=dict)
+    rebuild: Callable[[tuple[Array, ...]], Any] | None = None
+
+    def number(self, which: int | str) -> int | str:
+        """Return the number of the parameter with this name or number; else what was given."""
+        names = self.names()
+        if isinstance(which, str) and which in names:
+            return names.index(which)
+        return int(which) if isinstance(which, str) and which.isdecimal() else which
+
+    def constants(self, given: Mapping[int | str, Any], freeze: bool) -> dict[int | str, Any]:
+        """Return the arrays to freeze: those given, and with ``freeze`` the model's weights."""
+        found: dict[int | str, Any] = {self.number(n): array for n, array in given.items()}
+        if freeze:
+            found |= {n: array for n, array in self.weights.items() if n not in found}
+        return found
+
+    def names(self, frozen: Iterable[int | str] = ()) -> tuple[str, ...]:
+        """Return the names of the parameters, without those that are frozen."""
+        own = dict(enumerate(self.inputs))
+        known = {self.number(which) for which in frozen} if frozen else set()
+        entry = self.module.entry
+        found = [own.get(n, p.name) for n, p in enumerate(entry.parameters)]
+        return tuple(name for n, name in enumerate(found) if n not in known)
+
+
+def check_shapes(model: Imported, shapes: Mapping[str | int, Sequence[int | None]]) -> None:
+    """Raise ``ArgumentError`` unless the model's inputs have these shapes, by name or place."""
+    entry = model.module.entry
+    for which, wanted in shapes.items():
+        number = model.number(which)
+        if not isinstance(number, int) or not 0 <= number < len(entry.parameters):
+            known = ", ".join(model.names(model.weights)[:8])
+            raise ArgumentError(
+                f"there is no input {which!r}", "shapes= names it", hint=f"inputs: {known}"
+            )
+        shape = entry.parameters[number].shape
+        dims = shape.dims if isinstance(shape, Shape) else ()
+        fits = len(wanted) == len(dims) and all(
+            w is None or w == d for w, d in zip(wanted, dims, strict=True)
+        )
+        if not fits:
+            raise ArgumentError(
+                f"input {which!r} cannot have the shape {show_sizes(wanted)}",
+                f"the model has {show_shape(shape)} there, and its sizes are fixed",
+                hint="export the model for these sizes, or with sizes left open",
+            )
+
+
+def show_sizes(sizes: Sequence[int | None]) -> str:
+    """Return sizes as text: ``[1,?,224]``."""
+    return f"[{','.join('?' if n is None else str(n) for n in sizes)}]"
