@@ -137,7 +137,7 @@ def operations(
 @dataclass(slots=True)
 class _Prepared:
     ops: list[Op]
-    graph: Graph | None = None
+    graph: DeviceGraph | None = None
     failed: int = 0  # attempts to record it
 
 
@@ -191,7 +191,7 @@ class Recorder:
         else:
             found.graph.launch(self.where)
 
-    def together(self, runs: Sequence[tuple[Segment, Places]]) -> Graph:
+    def together(self, runs: Sequence[tuple[Segment, Places]]) -> DeviceGraph:
         """Return one graph that runs all of these in order."""
         ops = [
             op
@@ -215,7 +215,7 @@ def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
         raise device.failed(error, f"{op} cannot be launched", where) from error
 
 
-def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
+def record(device: Device, ops: Sequence[Op], where: str = "") -> DeviceGraph:
     """Record the operations as a graph, on a stream that nothing else uses.
 
     ``UnsupportedError`` names the operation that could not be recorded; the device is as before.
@@ -235,7 +235,7 @@ def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
         graph = driver.call("cuStreamEndCapture", device.recorder)
         ended, doing = True, "a graph was made of it"
         try:
-            return Graph(device, device.call_with_retry("cuGraphInstantiate", graph, 0))
+            return DeviceGraph(device, device.call_with_retry("cuGraphInstantiate", graph, 0))
         finally:
             device.dispose("cuGraphDestroy", graph)
     except DriverError as error:
@@ -262,7 +262,7 @@ def _end_recording(device: Device) -> None:
             device.renew_recorder()
 
 
-class Graph:
+class DeviceGraph:
     """A graph that can be launched; destroyed with its last reference."""
 
     def __init__(self, device: Device, handle: Any) -> None:

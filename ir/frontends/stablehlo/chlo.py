@@ -13,7 +13,8 @@ from ...dtypes import BY_NAME, f32
 from ...elementwise import dialect_names
 from ...hlo.nodes import Instruction, Shape, TupleShape
 from ...hlo.shape_text import show_shape
-from . import special
+from ..lax import special
+from ..lax.term import Term
 from .ops_plain import (
     array_of,
     broadcast_to,
@@ -27,7 +28,6 @@ from .ops_plain import (
     select,
 )
 from .syntax import Dense
-from .terms import Term
 from .to_hlo import Handler, OpSite, Results
 
 

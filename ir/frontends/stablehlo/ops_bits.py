@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from ...dtypes import BY_NAME, pred
 from ...hlo.nodes import Shape
 from ...hlo.shape_text import UNKNOWN, show_shape
+from ..lax.term import Term
 from .ops_plain import array_of, operands
 from .ops_regions import applied
-from .terms import Term
 from .to_hlo import Handler, OpSite, Results
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...hlo.nodes import AnyShape, HloModule, Shape, TokenShape, TupleShape
 from ...hlo.rewrite import reachable
-from .builder import hlo_name
+from ..lax.graph import hlo_name
 from .header import header
 from .lexer import Tokens
 from .operations import TABLE

@@ -24,7 +24,7 @@ from ...hlo.analysis.verify import check_instruction
 from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
 from ...hlo.ops.registry import definition, infer
 from ...hlo.shape_text import UNKNOWN, show_shape
-from .builder import Array, GraphBuilder, hlo_name, is_cheap
+from ..lax.graph import Array, Graph, hlo_name, is_cheap
 from .dense import dense_value
 from .lexer import Tokens
 from .locations import Origins
@@ -84,11 +84,11 @@ class StablehloLowering:
         if function.name in self._running:
             self.tokens.refuse_at(place, f"`{function.name}` calls itself", "HLO cannot")
         self._running.append(function.name)
-        builder = GraphBuilder(self.name(function.name))
+        builder = Graph(self.name(function.name))
         for (name, _), shape, value in zip(function.body.arguments, shapes, values, strict=True):
             argument = builder.parameter(shape, name)
             if value is not None:
-                argument = builder.add("constant", shape, like=name, attrs={"literal": value})
+                argument = builder.write("constant", shape, like=name, attrs={"literal": value})
             self.define(builder, name, argument, function.place)
         results = self.block(builder, function.body)
         self.check_results(function, results)
@@ -107,13 +107,13 @@ class StablehloLowering:
             why = f"it returns ({given}), its type says ({', '.join(map(show_type, wanted))})"
             self.tokens.fail_at(function.place, f"the type of `{function.name}` does not fit", why)
 
-    def define(self, builder: GraphBuilder, name: str, value: Instruction, place: int) -> None:
+    def define(self, builder: Graph, name: str, value: Instruction, place: int) -> None:
         """Name a value; a ``ParseError`` if the name is taken."""
         if name in builder.values:
             self.tokens.fail_at(place, f"`{name}` is defined twice")
         builder.values[name] = value
 
-    def block(self, builder: GraphBuilder, region: MlirRegion) -> list[Instruction]:
+    def block(self, builder: Graph, region: MlirRegion) -> list[Instruction]:
         """Write the operations of a region; what it returns."""
         self._depth += 1
         if self._depth > MAX_NESTED:
@@ -175,7 +175,9 @@ def is_settled(kind: Type) -> bool:
 class OpSite:
     """One operation while it becomes instructions: its operands and attributes, and errors."""
 
-    def __init__(self, low: StablehloLowering, builder: GraphBuilder, op: MlirOp) -> None:
+    depth = 0
+
+    def __init__(self, low: StablehloLowering, builder: Graph, op: MlirOp) -> None:
         self.low = low
         self.builder = builder
         self.op = op
@@ -353,7 +355,7 @@ class OpSite:
         self, opcode: str, shape: AnyShape, operands: Sequence[Instruction] = (), **attrs: Any
     ) -> Instruction:
         """An instruction of this shape, checked."""
-        found = self.builder.add(
+        found = self.builder.write(
             opcode, shape, operands, like=self.like, metadata=self.metadata, attrs=attrs
         )
         try:
@@ -366,6 +368,10 @@ class OpSite:
         """A constant of an array's value; one number for many elements is broadcast."""
         shape = Shape(from_numpy(value.dtype), value.shape)
         return self.add("constant", shape, literal=np.asarray(value, order="C"))
+
+    def known(self, value: Instruction) -> Array | None:
+        """Return the value if constants alone give it and it is small."""
+        return self.builder.known(value)
 
     def results(self, value: Instruction) -> Results:
         """The value, or the elements of the tuple where the operation has several results."""
@@ -406,7 +412,7 @@ class OpSite:
     def scalars(self, region: MlirRegion, name: str) -> Computation:
         """The computation of a region that sees only its arguments and constants."""
         low = self.low
-        builder = GraphBuilder(low.name(name))
+        builder = Graph(low.name(name))
         for argument, kind in region.arguments:
             if not is_settled(kind):
                 self.open_type(kind)
@@ -417,7 +423,7 @@ class OpSite:
             low.define(builder, free, self._inside(builder, free), self.op.place)
         return low.done(builder.finish(low.block(builder, region)))
 
-    def _inside(self, builder: GraphBuilder, name: str) -> Instruction:
+    def _inside(self, builder: Graph, name: str) -> Instruction:
         value = self.value(name)
         if is_cheap(value):
             return builder.copy(value)
@@ -426,7 +432,7 @@ class OpSite:
             why = f"its region uses `{name}` from around it, which is not a constant"
             self.refuse(why, "pass the value as an operand")
         shape = Shape(from_numpy(known.dtype), known.shape)
-        return builder.add("constant", shape, like=name, attrs={"literal": known})
+        return builder.write("constant", shape, like=name, attrs={"literal": known})
 
     def captured(self, *regions: MlirRegion) -> tuple[list[str], list[str]]:
         """The names that regions use from around: those to be handed in, those to be copied."""
@@ -441,12 +447,12 @@ class OpSite:
         shapes: Sequence[AnyShape],
         taken: Sequence[str],
         copied: Sequence[str],
-    ) -> tuple[GraphBuilder, list[Instruction]]:
+    ) -> tuple[Graph, list[Instruction]]:
         """A computation of one value, of which the region's arguments and ``taken`` are parts.
 
         Returns it unfinished, with the values that the region returns.
         """
-        low, builder = self.low, GraphBuilder(self.low.name(name))
+        low, builder = self.low, Graph(self.low.name(name))
         names = [*(n for n, _ in region.arguments), *taken]
         if len(names) != len(shapes):
             self.fail(f"a region takes {len(region.arguments)} values, not {len(shapes)}")

@@ -1,18 +1,33 @@
-"""A computation while it is written: instructions in order, names, and what is known of values."""
+"""A computation while it is written: instructions in order, names, and what is known of values.
+
+A graph inside another, as the body of a loop, may use values of the outer one: cheap ones are
+written again, known ones become constants, all others parameters, which ``captured`` lists.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...dtypes import from_numpy
 from ...errors import NestwrightError
+from ...hlo.analysis.verify import check_instruction
 from ...hlo.interp.evaluate import evaluate_computation
-from ...hlo.nodes import AnyShape, Computation, Instruction, Metadata, Shape, TupleShape
-from ...hlo.ops.registry import definition
-from ...hlo.rewrite import constant, make, with_operands
+from ...hlo.nodes import (
+    AnyShape,
+    Computation,
+    HloModule,
+    Instruction,
+    Metadata,
+    Shape,
+    TupleShape,
+)
+from ...hlo.ops.registry import definition, infer
+from ...hlo.rewrite import constant, make, with_entry, with_operands
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -41,11 +56,20 @@ _STRANGE = re.compile(r"[^\w.\-]", re.ASCII)
 _RESERVED = frozenset({"ROOT", "ENTRY", "HloModule"})
 
 
-class GraphBuilder:
-    """One computation. ``values`` are the values of the text by their names there."""
+class Graph:
+    """One computation, inside ``outer`` if given.
 
-    def __init__(self, name: str) -> None:
+    ``values`` are the values of a text by their names there. ``label`` and ``origin`` name and
+    describe the instructions that ``add`` and ``infer`` write.
+    """
+
+    def __init__(self, name: str, outer: Graph | None = None) -> None:
         self.name = name
+        self.outer = outer
+        self.label = ""
+        self.origin: Metadata | None = None
+        self.captured: dict[Instruction, Instruction] = {}
+        self._own: dict[Instruction, Instruction] = {}
         self.values: dict[str, Instruction] = {}
         self.instructions: list[Instruction] = []
         self.parameters: list[Instruction] = []
@@ -54,7 +78,7 @@ class GraphBuilder:
         self._seen = 0
         self._steps = MAX_STEPS
 
-    def add(
+    def write(
         self,
         opcode: str,
         shape: AnyShape,
@@ -68,14 +92,64 @@ class GraphBuilder:
         name = self._fresh(_base(like, opcode))
         found = make(opcode, shape, operands, name=name, metadata=metadata, **(attrs or {}))
         self.instructions.append(found)
+        if self.outer is not None:
+            self._own[found] = found
         return found
+
+    def add(
+        self, opcode: str, shape: AnyShape, operands: Sequence[Instruction] = (), **attrs: Any
+    ) -> Instruction:
+        """A new instruction, checked: ``VerifyError`` where it is not well formed."""
+        inside = [self.inside(o) for o in operands]
+        found = self.write(
+            opcode, shape, inside, like=self.label, metadata=self.origin, attrs=attrs
+        )
+        check_instruction(found)
+        return found
+
+    @property
+    def depth(self) -> int:
+        """Return the number of graphs around this one."""
+        return 0 if self.outer is None else self.outer.depth + 1
+
+    def infer(self, opcode: str, operands: Sequence[Instruction], **attrs: Any) -> Instruction:
+        """A new instruction of the shape that its operands give; errors as for ``add``."""
+        shape = infer(opcode, [o.shape for o in operands], attrs)
+        return self.add(opcode, shape, operands, **attrs)
+
+    def constant(self, value: Array) -> Instruction:
+        """A constant of an array's value, of its type and shape."""
+        shape = Shape(from_numpy(value.dtype), value.shape)
+        return self.add("constant", shape, literal=np.asarray(value, order="C"))
+
+    def inside(self, value: Instruction) -> Instruction:
+        """A value of this graph or of one around it, as this graph can use it."""
+        if self.outer is None or value in self._own:
+            return self._own.get(value, value)
+        given = self.outer.inside(value)
+        if given in self.captured:
+            return self.captured[given]
+        if is_cheap(given):
+            found = self.copy(given)
+        elif (known := self.outer.known(given)) is not None:
+            found = self.constant(known)
+        else:
+            found = self.capture(given)
+        self._own[value] = found
+        return found
+
+    def capture(self, value: Instruction) -> Instruction:
+        """A parameter for a value of the graph around this one."""
+        if value not in self.captured:
+            self.captured[value] = self.parameter(value.shape, value.name)
+        return self.captured[value]
 
     def parameter(
         self, shape: AnyShape, like: str = "", metadata: Metadata | None = None
     ) -> Instruction:
         """The next parameter."""
         attrs = {"number": len(self.parameters)}
-        found = self.add("parameter", shape, like=like, metadata=metadata, attrs=attrs)
+        found = self.write("parameter", shape, like=like, metadata=metadata, attrs=attrs)
         self.parameters.append(found)
         return found
 
@@ -83,7 +157,7 @@ class GraphBuilder:
         """The elements of a tuple."""
         assert isinstance(value.shape, TupleShape) and len(value.shape.elements) == count
         return [
-            self.add("get-tuple-element", e, [value], attrs={"index": n}, metadata=value.metadata)
+            self.write("get-tuple-element", e, [value], attrs={"index": n}, metadata=value.metadata)
             for n, e in enumerate(value.shape.elements)
         ]
 
@@ -91,23 +165,52 @@ class GraphBuilder:
         """One value as it is, any other number as a tuple."""
         if len(values) == 1:
             return values[0]
-        return self.add("tuple", TupleShape(tuple(v.shape for v in values)), values)
+        return self.write("tuple", TupleShape(tuple(v.shape for v in values)), values)
 
     def finish(self, results: Sequence[Instruction]) -> Computation:
         """Return the computation with these results; several become a tuple."""
-        root = self.pack(results)
+        root = self.pack([self.inside(r) for r in results])
         return Computation(self.name, tuple(self.parameters), tuple(self.instructions), root)
+
+    def finish_packed(
+        self, results: Sequence[Instruction], order: Sequence[Instruction]
+    ) -> Computation:
+        """Return the computation whose one parameter is the tuple of the parameters in ``order``.
+
+        A single parameter stays as it is.
+        """
+        if len(order) == 1:
+            return self.finish(results)
+        root = self.pack([self.inside(r) for r in results])
+        state = Graph(self.name)
+        packed = state.parameter(TupleShape(tuple(p.shape for p in order)), self._fresh("state"))
+        new = dict(zip(order, state.unpack(packed, len(order)), strict=True))
+        parts = [replace(p, name=old.name) for old, p in new.items()]
+        new = dict(zip(order, parts, strict=True))
+        for i in self.instructions:
+            if i not in new:
+                new[i] = with_operands(i, tuple(new[o] for o in i.operands))
+        given = set(order)
+        inner = [new[i] for i in self.instructions if i not in given]
+        return Computation(self.name, (packed,), (packed, *parts, *inner), new[root])
+
+    def module(self, results: Sequence[Instruction], name: str = "") -> HloModule:
+        """Return the module whose entry is this computation; several results become a tuple."""
+        entry = self.finish(results)
+        return with_entry(HloModule(hlo_name(name or self.name), (), entry), entry)
 
     def copy(self, value: Instruction) -> Instruction:
         """A cheap value of another computation, written again in this one."""
         operands = [self.copy(o) for o in value.operands]
-        return self.add(value.opcode, value.shape, operands, like=value.name, attrs=value.attrs)
+        return self.write(value.opcode, value.shape, operands, like=value.name, attrs=value.attrs)
 
     def known(self, value: Instruction) -> Array | None:
         """The value if constants alone give it and it is a small array, else None.
 
         Each instruction is evaluated once, the first time that any value is asked for.
         """
+        if self.outer is not None and value not in self._own:
+            return self.outer.known(value)
         while self._seen < len(self.instructions):
             i = self.instructions[self._seen]
             self._seen += 1

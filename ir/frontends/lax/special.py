@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, log, nan, pi
 
-from .terms import Term
+from .term import Term
 
 LANCZOS_G = 7.0
 LANCZOS_BASE = 0.99999999999980993

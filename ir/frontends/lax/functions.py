@@ -1,0 +1,107 @@
+"""Functions of neural networks as formulas, in the forms that the graph passes recognize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, pi, sqrt
+
+from ...dtypes import DType, f32
+from .reductions import max_, mean, sum_
+from .term import Number, Term
+
+
+def wide(dtype: DType) -> DType:
+    """Return the type that functions of floats are computed in: f32 for narrower ones."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def softmax(x: Term, axes: Sequence[int]) -> Term:
+    """exp(x) over its sum along dimensions; a row of minus infinity gives NaN."""
+    exps = _shifted(x, axes).do("exponential")
+    return exps / sum_(exps, axes, keep=True)
+
+
+def log_softmax(x: Term, axes: Sequence[int]) -> Term:
+    """The logarithm of ``softmax``."""
+    shifted = _shifted(x, axes)
+    return shifted - sum_(shifted.do("exponential"), axes, keep=True).do("log")
+
+
+def logsumexp(x: Term, axes: Sequence[int], keep: bool = False) -> Term:
+    """The logarithm of the sum of exp(x), without overflow; -inf where all elements are."""
+    top = max_(x, axes, keep=True)
+    top = top.do("is-finite").select(top, 0)
+    total = sum_((x - top).do("exponential"), axes, keep=True).do("log") + top
+    return total if keep else max_(total, axes)
+
+
+def _shifted(x: Term, axes: Sequence[int]) -> Term:
+    return x - max_(x, axes, keep=True)
+
+
+def sigmoid(x: Term) -> Term:
+    """1 / (1 + exp(-x))."""
+    return x.do("logistic")
+
+
+def relu(x: Term) -> Term:
+    """The larger of x and 0; NaN of NaN."""
+    return x.do("maximum", 0)
+
+
+def clamp(x: Term, low: Number | Term, high: Number | Term) -> Term:
+    """``x`` within bounds; NaN of NaN, and ``high`` where the bounds cross."""
+    return x.do("maximum", low).do("minimum", high)
+
+
+def silu(x: Term) -> Term:
+    """x sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def softplus(x: Term) -> Term:
+    """log(1 + exp(x)), without overflow."""
+    return x.do("maximum", 0) + (-x.do("abs")).do("exponential").do("log-plus-one")
+
+
+def gelu(x: Term) -> Term:
+    """x times the normal distribution's function at x."""
+    return x * 0.5 * ((x * (1 / sqrt(2))).do("erf") + 1)
+
+
+def gelu_tanh(x: Term) -> Term:
+    """GELU's approximation by a hyperbolic tangent (Hendrycks and Gimpel, 2016)."""
+    inner = (x + x * x * x * 0.044715) * sqrt(2 / pi)
+    return x * 0.5 * (inner.do("tanh") + 1)
+
+
+def sign_of(x: Term) -> Term:
+    """-1, 0 or 1; NaN of NaN."""
+    return x.do("sign")
+
+
+def is_nan(x: Term) -> Term:
+    """True where x is NaN."""
+    return x.differs(x)
+
+
+def is_inf(x: Term) -> Term:
+    """True where x is infinite, of either sign."""
+    return x.do("abs").equals(inf)
+
+
+def normalized(x: Term, axes: Sequence[int], epsilon: float) -> tuple[Term, Term, Term]:
+    """``x`` with mean 0 and variance 1 along dimensions; the mean; 1 / sqrt(variance + epsilon).
+
+    The mean and the reciprocal keep the dimensions, at size 1.
+    """
+    center = mean(x, axes, keep=True)
+    apart = x - center
+    spread = mean(apart * apart, axes, keep=True)
+    scale = (spread + epsilon).do("rsqrt")
+    return apart * scale, center, scale
+
+
+def rms_normalized(x: Term, axes: Sequence[int], epsilon: float) -> Term:
+    """``x`` over the root of the mean of its squares along dimensions."""
+    return x * (mean(x * x, axes, keep=True) + epsilon).do("rsqrt")
