@@ -39,22 +39,27 @@ def _words(name: str, lanes: int, feature: str) -> Iterator[LaneDot]:
         yield LaneDot(name, lanes, 2, shared, s8, s32, "i16", frozenset({feature}), adding=False)
 
 
-def _floats(name: str, lanes: int, feature: str) -> LaneDot:
-    return LaneDot(name, lanes, 2, bf16, bf16, f32, "bfloat", frozenset({feature}))
+def _floats(name: str, lanes: int, *features: str) -> LaneDot:
+    return LaneDot(name, lanes, 2, bf16, bf16, f32, "bfloat", frozenset(features))
 
 
 LANE_DOTS = (
     _bytes("llvm.x86.avx512.vpdpbusd.512", 16, u8, s8, "avx512vnni", "avx512f"),
+    _bytes("llvm.x86.avx512.vpdpbusd.256", 8, u8, s8, "avx512vnni", "avx512vl"),
+    _bytes("llvm.x86.avx512.vpdpbusd.128", 4, u8, s8, "avx512vnni", "avx512vl"),
     _bytes("llvm.x86.avx512.vpdpbusd.256", 8, u8, s8, "avxvnni"),
     _bytes("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, s8, s8, "dotprod"),
     _bytes("llvm.aarch64.neon.udot.v4i32.v16i8", 4, u8, u8, "dotprod"),
     _bytes("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, u8, s8, "i8mm"),
     _floats("llvm.x86.avx512bf16.dpbf16ps.512", 16, "avx512bf16"),
+    _floats("llvm.x86.avx512bf16.dpbf16ps.256", 8, "avx512bf16", "avx512vl"),
+    _floats("llvm.x86.avx512bf16.dpbf16ps.128", 4, "avx512bf16", "avx512vl"),
     _floats("llvm.aarch64.neon.bfdot.v4f32.v8bf16", 4, "bf16"),
     *_words("llvm.x86.avx512.pmaddw.d.512", 16, "avx512bw"),
     *_words("llvm.x86.avx2.pmadd.wd", 8, "avx2"),
 )
-"""The best come first. Integers are exact: they wrap as 32-bit sums do.
+"""The best come first, then narrower ones, for columns that are left over. Integers are exact: they
+wrap as 32-bit sums do.
 
 Products of bf16 take denormals as 0, and round more often than a fused multiply-add or to odd:
 Intel, Architecture Instruction Set Extensions, VDPBF16PS; Arm, Architecture Reference Manual for

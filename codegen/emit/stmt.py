@@ -40,6 +40,7 @@ from .access import store_element
 from .align import divisor
 from .expr import Emitter
 from .fetch import fetch_lines, streams
+from .interleaved import store_interleaved
 from .interrupt_polls import close_loop, return_if_interrupted
 from .lane_dots import accumulate_dot
 from .launches import DeviceEmitter, LaunchNest
@@ -139,7 +140,7 @@ def emit_loop(em: Emitter, s: For) -> None:
         em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
         em.threaded = True
         emit_stmt(em, s.body)
-    elif s.kind is Kind.UNROLLED and store_transposed(em, s):
+    elif s.kind is Kind.UNROLLED and (store_interleaved(em, s) or store_transposed(em, s)):
         pass
     elif s.kind is Kind.UNROLLED and count is not None:
         for k in range(count):

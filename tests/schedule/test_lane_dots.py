@@ -78,8 +78,46 @@ def sketches(made: PreparedModule) -> tuple[str, ...]:
 @pytest.mark.parametrize(("deep", "wide"), [(4, 16), (24, 33), (52, 130), (30, 48)])
 def test_integers_are_exact(rows: int, deep: int, wide: int) -> None:
     x, w = operands(rows, deep, wide)
-    exe = build(parse(text(rows, deep, wide)), "cpu -threads=2", constants={1: w})
-    assert np.array_equal(exe(x), (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32))
+    expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
+    module = parse(text(rows, deep, wide))
+    assert np.array_equal(build(module, "cpu -threads=2", constants={1: w})(x), expected)
+    assert np.array_equal(build(module, "cpu -threads=2")(x, w), expected)
+
+
+@pytest.mark.parametrize("left", ["N", "T"])
+@pytest.mark.parametrize("right", ["N", "T"])
+@pytest.mark.parametrize("codes", [np.int8, np.uint8])
+@pytest.mark.parametrize("shape", [(0, 17, 24, 33), (3, 16, 52, 18), (2, 40, 36, 17)])
+def test_operands_in_any_order(left: str, right: str, codes: Any, shape: tuple[int, ...]) -> None:
+    batch, rows, deep, wide = shape
+    rng, limits = np.random.default_rng(0), np.iinfo(codes)
+    x = rng.integers(limits.min, limits.max + 1, (max(batch, 1), rows, deep)).astype(codes)
+    w = rng.integers(-128, 128, (max(batch, 1), deep, wide)).astype(np.int8)
+    x[:, 0], w[:, :, 0] = limits.min, -128
+    expected = x.astype(np.int32) @ w.astype(np.int32)
+    x = np.ascontiguousarray(x.swapaxes(1, 2)) if left == "T" else x
+    w = np.ascontiguousarray(w.swapaxes(1, 2)) if right == "T" else w
+    if not batch:
+        x, w, expected = x[0], w[0], expected[0]
+    module = parse(ordered(x, w, expected, left, right))
+    assert np.array_equal(build(module, "cpu -threads=2")(x, w), expected)
+
+
+def ordered(x: Array, w: Array, result: Array, left: str, right: str) -> str:
+    """Return a dot of operands whose last two dimensions are transposed or not."""
+    lead = x.ndim - 2
+    names = {np.dtype(np.int8): "s8", np.dtype(np.uint8): "u8", np.dtype(np.int32): "s32"}
+    x_, w_, y_ = (f"{names[a.dtype]}[{','.join(map(str, a.shape))}]" for a in (x, w, result))
+    batch = "lhs_batch_dims={0}, rhs_batch_dims={0}, " if lead else ""
+    terms = lead + (left == "N"), lead + (right == "T")
+    return f"""HloModule ordered
+ENTRY main {{
+  x = {x_} parameter(0)
+  w = {w_} parameter(1)
+  ROOT d = {y_} dot(x, w), {batch}lhs_contracting_dims={{{terms[0]}}},
+      rhs_contracting_dims={{{terms[1]}}}
+}}
+"""
 
 
 @pytest.mark.parametrize("codes", ["u8", "s8"])
@@ -123,11 +161,26 @@ def test_products_of_bf16(rows: int, deep: int, wide: int, result: str) -> None:
     assert compare(0, found, evaluate(module, [x, w])).ok
 
 
-def test_products_of_bf16_that_are_not_frozen() -> None:
+@pytest.mark.parametrize("wide", [2, 16, 17, 36, 50, 135])
+def test_products_of_bf16_that_are_not_frozen(wide: int) -> None:
     rng = np.random.default_rng(0)
-    x, w = (rng.standard_normal(s).astype(to_numpy(bf16)) for s in ((9, 34), (34, 50)))
-    module = parse(text(9, 34, 50, BF16))
+    x, w = (rng.standard_normal(s).astype(to_numpy(bf16)) for s in ((9, 34), (34, wide)))
+    x[0, 0], w[1, 1] = np.inf, np.nan
+    module = parse(text(9, 34, wide, BF16))
     assert compare(0, build(module, "cpu -threads=2")(x, w), evaluate(module, [x, w])).ok
+
+
+@pytest.mark.parametrize(
+    ("form", "instruction"), [(DOT, "vpdpbusd"), (SIGNED, "vpdpbusd"), (BF16, "vdpbf16ps")]
+)
+def test_weights_that_are_not_frozen_are_packed_by_whole_vectors(
+    form: str, instruction: str
+) -> None:
+    asm = build(parse(text(24, 64, 100, form)), "cpu -mcpu=znver5 -threads=1").as_text("asm")
+    assert not re.search(r"\s(vp?scatter|vpinsr|vpextr|vpmulld)", asm)
+    widths = {m[1] for m in re.finditer(rf"\s{instruction}\s.*%([xyz])mm", asm)}
+    assert widths == {"x", "z"}  # 96 columns, and 4 that are left over
+    assert not innermost_stack_accesses(asm, instruction)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 Processors multiply vectors of bytes four deep and of bf16 two deep: each lane of 32 bits takes that
 many neighbours of one operand, the same for all lanes, and as many of its own. So the weights are
-packed ahead of time as ``[.., columns / width, .., depth / d, width, d]``, and the loop over the d
-terms is innermost, inside of the lanes, where the emitter makes one instruction of it
-(``codegen/emit/lane_dots.py``).
+packed as ``[.., columns / width, .., depth / d, width, d]``, and the loop over the d terms is
+innermost, inside of the lanes, where the emitter makes one instruction of it
+(``codegen/emit/lane_dots.py``). Frozen weights are packed ahead of time, others in the kernel,
+panel by panel.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass
 
 from ....ir.lane_dots import LaneDot, lane_dot
 from ....ir.target import Target
-from ...cursor import LoopRef
+from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, product_operands
 from ...space.lookup import block_node, own_loops
 from ...space.space import Choice, Choices, Sketch
-from .contraction import Contraction, tile_of
+from .contraction import Contraction, made_by_feeder, tile_of
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
@@ -28,6 +29,8 @@ from .tiling import ROWS, result_loops
 
 NAMES = {4: "quads@2", 2: "pairs@2"}
 """The sketch's name by the terms of its instruction."""
+
+FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L2, and larger ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,10 @@ class _Form:
 
 @CPU.row(8)
 def match_lane_dots(work: FuncInfo, target: Target) -> Sketch | None:
-    """Match a product of narrow numbers with frozen weights, if an instruction computes it."""
+    """Match a product of narrow numbers, if an instruction computes it and packing pays."""
     k = work.contraction
     form = None if k is None else _form(k, target)
-    if k is None or form is None:
+    if k is None or form is None or not (k.frozen or _pays(k, target)):
         return None
     return around_anchor(
         NAMES[form.dot.depth],
@@ -55,6 +58,13 @@ def match_lane_dots(work: FuncInfo, target: Target) -> Sketch | None:
         others=work.besides(k.anchor, k.consumer),
         target=target,
     )
+
+
+def _pays(k: Contraction, target: Target) -> bool:
+    """True if there are rows enough for weights that are packed in the kernel."""
+    assert k.weights is not None
+    size = math.prod(k.weights.buffer.shape) * k.weights.buffer.dtype.bytes
+    return k.all_rows >= (FEWEST if size <= target.l2 else FEW)
 
 
 def _is_valid(k: Contraction, lanes: int, c: Choices, target: Target) -> bool:
@@ -73,7 +83,9 @@ def _input(k: Contraction) -> AccessPattern:
 def _form(k: Contraction, target: Target) -> _Form | None:
     """Return where the weights have columns and terms; None if the product has another form."""
     pair = product_operands(k.anchor)
-    if pair is None or k.weights is None or not k.frozen or pair[0].buffer is pair[1].buffer:
+    if pair is None or k.weights is None or pair[0].buffer is pair[1].buffer:
+        return None
+    if not k.frozen and made_by_feeder(k):
         return None
     dot = lane_dot(target, _input(k).buffer.dtype, k.weights.buffer.dtype)
     if dot is None or dot.sums != k.dtype:
@@ -93,7 +105,7 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
     extent = k.column.extent
     parallel = k.anchor.flops >= PARALLEL_WORK and target.threads > 1
     return {
-        "order": ("column", "row") if k.all_rows > 1 else ("column",),
+        "order": ("column", "row") if k.frozen and k.all_rows > 1 else ("column",),
         "rows": tuple(r for r in ROWS if r <= (k.row.extent if k.row else 1)),
         "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes < extent),
         "lanes": (lanes,),
@@ -141,10 +153,14 @@ def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
         sch.set_scope(anchor, 0, "register")
     else:
         out = sch.cache_write(anchor, 0, "register").name
-    at, tile = _tile_result(k, sch, c, out)
+    share, at, tile = _tile_result(k, sch, c, out)
     sch.compute_at(anchor, at)
+    packed = None if k.frozen else _pack(k, form, sch, c)
+    if packed is not None:
+        _fill_panel(form, sch, packed, share)
     _tile_terms(k, form, sch, c, at)
-    _pack(k, form, sch, c)
+    if k.frozen:
+        _pack(k, form, sch, c)
     sch.vectorize(tile[-1])
     for loop in tile[:-1]:
         sch.unroll(loop)
@@ -152,8 +168,10 @@ def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
 
 def _tile_result(
     k: Contraction, sch: Schedule, c: Choices, out: str
-) -> tuple[LoopRef, list[LoopRef]]:
-    """Tile the result's loops; return the innermost loop around the tile and those of it."""
+) -> tuple[LoopRef, LoopRef, list[LoopRef]]:
+    """Tile the result's loops; return the outermost loop, the innermost around the tile, and those
+    of the tile.
+    """
     rows, vectors, lanes = tile_of(c)
     loops = result_loops(k, sch, out)
     column, vector, lane = sch.split(loops[k.column.var], [None, vectors, lanes])
@@ -170,7 +188,7 @@ def _tile_result(
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:
         sch.parallel(share)
-    return (inside[-1] if inside else share), tile
+    return share, (inside[-1] if inside else share), tile
 
 
 def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: LoopRef) -> None:
@@ -191,7 +209,19 @@ def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: Loop
             sch.unroll(loop)
 
 
-def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
+def _fill_panel(form: _Form, sch: Schedule, packed: BlockRef, share: LoopRef) -> None:
+    """Pack a panel before its use: as many rows of it as an instruction has terms, interleaved."""
+    sch.compute_at(packed, share)
+    axes = [a.var for a in block_node(sch, packed).axes]
+    own = own_loops(sch, packed, share)
+    row, terms = sch.split(own[axes[form.depth]], [None, form.dot.depth])
+    vector, lane = sch.split(own[axes[form.column]], [None, form.dot.lanes])
+    sch.reorder(row, vector, terms, lane)
+    sch.vectorize(lane)
+    sch.unroll(terms)
+
+
+def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> BlockRef:
     """Pack the weights as ``[.., columns / width, .., depth / d, width, d]``."""
     assert k.weights is not None
     _, vectors, lanes = tile_of(c)
@@ -206,3 +236,4 @@ def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
     sch.transform_layout(
         packed, 0, order, [(form.column, vectors * lanes), (form.depth, form.dot.depth)]
     )
+    return packed

@@ -1,8 +1,8 @@
 """Products of signed bytes as products of unsigned by signed ones, for processors that have those.
 
-``dot(x, constant)  ->  dot(x + 128, constant) - 128 * sums of the constant`` for s8 operands, and
-convolutions likewise. The sum of a column is a constant, and flipping the highest bit of a byte
-fuses into what makes it.
+``dot(x, w)  ->  dot(x + 128, w) - 128 * sums of the columns of w`` for s8 operands, and
+convolutions likewise, of constants. The sums of a constant are constants, and flipping the highest
+bit of a byte fuses into what makes it. Where w is computed, its sums take a pass over it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from ...patterns import build
 from ...patterns.match import is_splat, splat
 from ...rewrite import constant, make, map_computations, rebuild
 from ..canonical.convolution import without_pad
+from ..canonical.dot import sum_over
 from .padded import with_padding
 
 SIGN = 128
 """The bit by which a byte's unsigned code differs from the signed one of the same rank."""
 
+FEWEST = 16
+"""Rows and columns of a product, from which a pass over each of two computed operands pays."""
+
 
 def unsigned_codes(module: HloModule) -> HloModule:
-    """``dot(s8, constant s8)``  ->  ``dot(u8, constant s8) - constant``; convolutions likewise."""
+    """``dot(s8, s8)``  ->  ``dot(u8, s8) - 128 * sums``; convolutions with constants likewise."""
     return map_computations(module, lambda c: rebuild(c, _rewrite))
 
 
@@ -36,8 +40,10 @@ def _rewrite(i: Instruction) -> Instruction | None:
     if i.opcode not in ("dot", "convolution") or i.array.dtype != s32:
         return None
     x, w = i.operands
-    if x.array.dtype != s8 or w.array.dtype != s8 or w.opcode != "constant":
+    if x.array.dtype != s8 or w.array.dtype != s8:
         return None
+    if w.opcode != "constant":
+        return _computed(i) if i.opcode == "dot" else None
     if (i.opcode == "dot" and i.array.rank != 2) or i.attrs.get("feature_group_count", 1) > 1:
         return None
     codes, attrs = with_padding(i, flipped(x), SIGN)
@@ -45,6 +51,19 @@ def _rewrite(i: Instruction) -> Instruction | None:
     if i.opcode == "convolution":
         product = without_pad(product) or product
     return build.pointwise("subtract", product, sums_of(w, SIGN, i.array.dims))
+
+
+def _computed(i: Instruction) -> Instruction | None:
+    """Rewrite a dot of two computed operands of which both are large enough."""
+    x, w = i.operands
+    rank = i.array.rank
+    if x is w or min(i.array.dims[-2:]) < FEWEST:
+        return None
+    product = make("dot", i.shape, (flipped(x), w), **i.attrs)
+    sums = sum_over(build.convert(w, s32), (rank - 2,))
+    scaled = build.pointwise("multiply", sums, build.full(SIGN, s32, sums.array.dims))
+    places = (*range(rank - 2), rank - 1)
+    return build.pointwise("subtract", product, build.broadcast(scaled, places, i.array.dims))
 
 
 def _at_once(i: Instruction) -> Instruction | None:

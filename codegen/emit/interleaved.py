@@ -1,0 +1,102 @@
+"""Stores of a few unrolled iterations whose lanes interleave: whole vectors instead of scatters.
+
+Operands of which an instruction takes several neighbors for each lane are packed so: iteration n of
+d computes element ``d * i + n`` in lane i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dtypes import index
+from ...ir.loop.affine import linear, mentions
+from ...ir.loop.build import as_int
+from ...ir.loop.nodes import For, Kind, Load, Scope, Store, Var
+from ...ir.loop.visit import walk_expr
+from .access import store_element
+from .expr import Emitter
+from .index import Lanes
+from .llvm.core import IRValue
+from .pairs import mixed
+
+DEPTHS = (2, 4)  # iterations that interleave
+
+
+@dataclass(frozen=True, slots=True)
+class _Interleaved:
+    """``depth`` iterations of ``near`` store neighbors, ``depth`` elements apart in the lanes."""
+
+    store: Store
+    near: Var
+    depth: int
+    lane: Var
+    count: int
+
+
+def store_interleaved(em: Emitter, s: For) -> bool:
+    """Emit ``for n in unroll(d): for i in lanes: x[d i + n] = v(n, i)``; False if not that."""
+    tile = _tile(s)
+    if tile is None or em.lanes is not None or em.device is not None or not _is_plain(tile):
+        return False
+    width = em.target.lanes(tile.store.buffer.dtype) // tile.depth
+    if width < 2:
+        return False
+    for start in range(0, tile.count, width):
+        active = min(width, tile.count - start)
+        _store_piece(em, tile, start, active, max(2, 1 << (active - 1).bit_length()))
+    em.function.forget(tile.store.buffer)
+    return True
+
+
+def _tile(s: For) -> _Interleaved | None:
+    match s:
+        case For(
+            kind=Kind.UNROLLED, body=For(kind=Kind.VECTOR, body=Store() as store) as inner
+        ) if as_int(s.extent) in DEPTHS:
+            depth, count = as_int(s.extent), as_int(inner.extent)
+            return _Interleaved(store, s.var, depth, inner.var, count) if depth and count else None
+        case _:
+            return None
+
+
+def _is_plain(tile: _Interleaved) -> bool:
+    """True if the elements are as far apart as said, in memory that no term reads."""
+    buffer, (at,) = tile.store.buffer, tile.store.index
+    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred":
+        return False
+    form = linear(at)
+    places = (form.terms.get(tile.near, 0), form.terms.get(tile.lane, 0))
+    hidden = [x for x in form.terms if not isinstance(x, Var)]
+    if places != (1, tile.depth) or any(mentions(x, v) for x in hidden for v in _vars(tile)):
+        return False
+    return not any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(tile.store.value))
+
+
+def _vars(tile: _Interleaved) -> tuple[Var, Var]:
+    return tile.near, tile.lane
+
+
+def _store_piece(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> None:
+    """Store what ``active`` of ``lanes`` lanes from ``start`` on compute in all iterations."""
+    mask = em.first_lanes(active, lanes) if active < lanes else None
+    rows = []
+    for n in range(tile.depth):
+        em.env[tile.near] = em.const(n, index)
+        em.lanes = Lanes(tile.lane, em.const(start, index), lanes, mask)
+        rows.append(em.broadcast(em.value(tile.store.value), lanes))
+    em.lanes = None
+    depth = tile.depth
+    mask = em.first_lanes(active * depth, lanes * depth) if active < lanes else None
+    em.env[tile.lane] = em.const(start, index)
+    em.lanes = Lanes(tile.near, em.const(0, index), lanes * depth, mask)
+    store_element(em, tile.store.buffer, tile.store.index[0], _interleaved(em, rows))
+    em.lanes = None
+
+
+def _interleaved(em: Emitter, rows: list[IRValue]) -> IRValue:
+    """Return element 0 of each row, then element 1 of each, and so on."""
+    while len(rows) > 1:
+        half, lanes = len(rows) // 2, rows[0].lanes
+        order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
+        rows = [mixed(em, a, b, order) for a, b in zip(rows[:half], rows[half:], strict=True)]
+    return rows[0]
