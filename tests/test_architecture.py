@@ -19,7 +19,7 @@ from nestwright.ir.target import HERE, KINDS
 
 ROOT = Path(__file__).parents[1]
 # Bottom to top. te and schedule stand side by side: neither imports the other.
-FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4}
+FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4, "interop": 4}
 # Two languages of one floor that do not know each other.
 APART = {frozenset({("ir", "hlo"), ("ir", "loop")})}
 VAGUE = {"utils", "helpers", "common", "misc"}

@@ -140,7 +140,15 @@ FILES: tuple[FileFrontend, ...] = (
         recognizes=starts_with(b"PK\x03\x04"),
     ),
     FileFrontend(name="a TensorFlow Lite model", recognizes=is_tflite),
-    FileFrontend(name="an ONNX model", recognizes=is_onnx, endings=(".onnx",)),
+    FileFrontend(
+        name="an ONNX model",
+        recognizes=is_onnx,
+        read=".onnx.reader:read",
+        hint="torch.onnx.export(model, args, path)",
+        endings=(".onnx",),
+        opens=True,
+        sized=True,
+    ),
     FileFrontend(
         name="a safetensors file",
         recognizes=is_safetensors,
@@ -164,7 +172,14 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
     ObjectFrontend(
         name="a Keras model", recognizes=instance_of("keras", "Model", "Layer"), hint=_KERAS
     ),
-    ObjectFrontend(name="an ONNX model", recognizes=instance_of("onnx", "ModelProto")),
+    ObjectFrontend(
+        name="an ONNX model",
+        recognizes=instance_of("onnx", "ModelProto"),
+        read=".onnx.reader:convert",
+        hint="onnx.load(path)",
+        takes_example=True,
+        sized=True,
+    ),
     ObjectFrontend(
         name="what JAX traced, lowered or exported",
         recognizes=is_staged,

@@ -1,0 +1,1 @@
+"""nestwright behind the interfaces of other frameworks."""

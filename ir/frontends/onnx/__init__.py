@@ -1,0 +1,1 @@
+"""ONNX models: from ``.onnx`` files and ``onnx.ModelProto`` objects to HLO."""

@@ -1,0 +1,1 @@
+"""A model's protobufs as data, the table of operators, and the walk over a graph of nodes."""

@@ -1,0 +1,68 @@
+"""Names in sight while a graph is read, and the nodes of a graph that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .values import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The values of a graph's names; those of the graph around it are in sight too.
+
+    ``opsets`` are the versions of domains that the graph is written in, ``attributes`` the
+    AttributeProtos that the call of a function gives, ``depth`` the number of graphs and calls
+    around.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict)
+    outer: Frame | None = None
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    depth: int = 0
+
+    def find(self, name: str) -> Value:
+        """Return the value of a name; ``KeyError`` where nothing in sight has it."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                return frame.values[name]
+            frame = frame.outer
+        raise KeyError(name)
+
+
+def needed(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
+    """Return the nodes that results depend on, in order."""
+    wanted, kept = set(results), []
+    for node in reversed(list(nodes)):
+        if not wanted.isdisjoint(name for name in node.output if name):
+            wanted.update(names_used(node))
+            kept.append(node)
+    return kept[::-1]
+
+
+def names_used(node: Any) -> Iterator[str]:
+    """Yield the names that a node may read: its inputs, and what the graphs inside it name."""
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        yield from one.input
+        for attribute in one.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for graph in [*inner, *attribute.graphs]:
+                pending += graph.node
+                yield from (o.name for o in graph.output)
+
+
+def attributes_of(node: Any, frame: Frame) -> dict[str, Any]:
+    """Return the attributes of a node; those that refer to a function's are the call's."""
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            found[attribute.name] = attribute
+        elif (given := frame.attributes.get(attribute.ref_attr_name)) is not None:
+            found[attribute.name] = given
+    return found

@@ -1,0 +1,208 @@
+"""Bytes -> a checked model, its weights apart.
+
+Weights are taken out of the protobuf first: the checker then sees inputs of their types, copies
+none of them, and no limit of protobuf's own applies to what lies beside the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ....errors import LimitError, ParseError, UnsupportedError
+from .package import import_onnx
+from .tensors import EXTERNAL, Array, sparse_array, tensor_array
+
+OLDEST = 7
+"""The oldest operator set that is read: before it, broadcasting was an attribute."""
+
+MAX_BYTES = (1 << 31) - 1
+"""Protobufs are no larger."""
+
+SHOWN = 300  # characters of the checker's message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """A model that passed the checks.
+
+    ``graph`` is its GraphProto without initializers, which ``weights`` holds by name; ``opsets``
+    gives the version of each domain, ``functions`` the model's own by domain, name and overload.
+    """
+
+    source: str
+    graph: Any
+    weights: Mapping[str, Array]
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], Any]
+    folder: Path | None
+
+
+def file_bytes(path: Path) -> bytes:
+    """Return the content of a model's file; ``LimitError`` for one larger than protobufs are."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                hint = "store weights beside it: onnx.save(model, path, save_as_external_data=True)"
+                what, why = f"the file has {size} bytes", f"the limit is {MAX_BYTES}"
+                raise LimitError(what, why, str(path), hint, size, MAX_BYTES)
+            return file.read()
+    except OSError as e:
+        raise ParseError("cannot read the model", e.strerror or str(e), str(path)) from None
+
+
+def model_of_bytes(content: bytes, source: str) -> CheckedModel:
+    """Return the model in a file; data beside it is looked for in its folder only.
+
+    ``ParseError`` for a damaged or malformed model, ``UnsupportedError`` for operator sets that
+    are too old or too new.
+    """
+    onnx = import_onnx()
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.ModelProto.FromString(content)
+    except DecodeError:
+        raise ParseError("not an ONNX model", "its protobuf is damaged", source) from None
+    return model_of_proto(proto, source, Path(source).parent)
+
+
+def model_of_proto(proto: Any, source: str, folder: Path | None = None) -> CheckedModel:
+    """Return the model of a ``ModelProto``, which is not changed; errors as for files."""
+    if not proto.HasField("graph"):
+        raise ParseError("not an ONNX model", "it has no graph", source)
+    weights = _weights(proto.graph, folder, source)
+    light = _without(proto, "graph")
+    light.graph.CopyFrom(_without(proto.graph, "initializer", "sparse_initializer"))
+    _declare(light.graph, proto.graph, weights)
+    _bring_in(light.graph, folder, source)
+    opsets = _opsets(proto.opset_import, source)
+    _check(light, source)
+    return CheckedModel(
+        source=source,
+        graph=light.graph,
+        weights=weights,
+        opsets=opsets,
+        functions={(domain(f.domain), f.name, f.overload): f for f in light.functions},
+        folder=folder,
+    )
+
+
+def domain(name: str) -> str:
+    """Return a domain's one name: the default domain has two."""
+    return "" if name == "ai.onnx" else name
+
+
+def opset_versions(imports: Any) -> dict[str, int]:
+    """Return the versions of the domains that a model or function imports."""
+    return {domain(i.domain): int(i.version) for i in imports}
+
+
+def _without(message: Any, *fields: str) -> Any:
+    """A copy of a message without some of its fields."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name not in fields:
+            copy.MergeFrom(_only(message, field, value))
+    return copy
+
+
+def _only(message: Any, field: Any, value: Any) -> Any:
+    """A message of the same kind that holds one field."""
+    one = type(message)()
+    target = getattr(one, field.name)
+    if hasattr(target, "extend"):
+        target.extend(value)
+    elif hasattr(target, "CopyFrom"):
+        target.CopyFrom(value)
+    else:
+        setattr(one, field.name, value)
+    return one
+
+
+def _weights(graph: Any, folder: Path | None, source: str) -> dict[str, Array]:
+    """The arrays of the graph's initializers by name."""
+    found: dict[str, Array] = {}
+    for tensor in graph.initializer:
+        where = f"{source}: initializer `{tensor.name}`"
+        _once(tensor.name, found, where)
+        found[tensor.name] = tensor_array(tensor, folder, where)
+    for sparse in graph.sparse_initializer:
+        where = f"{source}: initializer `{sparse.values.name}`"
+        _once(sparse.values.name, found, where)
+        found[sparse.values.name] = sparse_array(sparse, folder, where)
+    return found
+
+
+def _once(name: str, found: Mapping[str, Array], where: str) -> None:
+    if not name or name in found:
+        why = "another one has this name" if name else "it has no name"
+        raise ParseError("the model has an initializer that cannot be used", why, where)
+
+
+def _declare(graph: Any, original: Any, weights: Mapping[str, Array]) -> None:
+    """Make an input of every initializer that is not one already, and give outputs shapes."""
+    helper = import_onnx("helper")
+    inputs = {i.name for i in graph.input}
+    types = {t.name: t.data_type for t in original.initializer}
+    types |= {s.values.name: s.values.data_type for s in original.sparse_initializer}
+    for name, array in weights.items():
+        if name not in inputs:
+            info = helper.make_tensor_value_info(name, types[name], array.shape)
+            graph.input.append(info)
+    for output in graph.output:  # the checker asks for a shape, whichever it is
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.shape.SetInParent()
+
+
+def _bring_in(graph: Any, folder: Path | None, source: str) -> None:
+    """Replace data beside the model by its bytes in attributes and in the graphs inside nodes."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            tensors = [attribute.t] if attribute.HasField("t") else []
+            for tensor in [*tensors, *attribute.tensors]:
+                _load(tensor, folder, f"{source}: node `{node.name}` ({node.op_type})")
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for body in [*inner, *attribute.graphs]:
+                for tensor in body.initializer:
+                    _load(tensor, folder, f"{source}: initializer `{tensor.name}`")
+                _bring_in(body, folder, source)
+
+
+def _load(tensor: Any, folder: Path | None, where: str) -> None:
+    if tensor.data_location == EXTERNAL:
+        array = tensor_array(tensor, folder, where)
+        tensor.CopyFrom(import_onnx("numpy_helper").from_array(array, tensor.name))
+
+
+def _opsets(imports: Any, source: str) -> dict[str, int]:
+    """The versions that the model asks for; those of ONNX's own operators must be known."""
+    found = opset_versions(imports)
+    version = found.setdefault("", 1) if not found else found.get("", OLDEST)
+    newest = import_onnx("defs").onnx_opset_version()
+    if not OLDEST <= version <= newest:
+        hint = f"onnx.version_converter.convert_version(model, {newest})"
+        if version > newest:
+            hint = f"a newer onnx package may know it; or {hint} where it is installed"
+        raise UnsupportedError(
+            f"the model is written in operator set {version}",
+            f"{OLDEST} to {newest} are read with the onnx package that is installed",
+            source,
+            hint,
+        )
+    return found
+
+
+def _check(proto: Any, source: str) -> None:
+    """Let ONNX's own checker look at a model."""
+    checker = import_onnx("checker")
+    try:
+        checker.check_model(proto)
+    except (checker.ValidationError, ValueError, RuntimeError) as e:
+        told = " ".join(str(e).split())
+        short = told if len(told) <= SHOWN else f"{told[:SHOWN]}..."
+        raise ParseError("the ONNX checker refuses the model", short, source) from None

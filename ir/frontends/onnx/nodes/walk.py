@@ -1,0 +1,185 @@
+"""A graph of nodes -> terms: node by node, functions called and inner graphs entered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ....errors import LimitError, NestwrightError, ParseError, UnsupportedError
+from ....hlo.limits import CALL_DEPTH, INSTRUCTIONS
+from ....hlo.nodes import Metadata
+from ...lax.graph import Graph
+from ...lax.term import Term
+from .definitions import Definition, definition, function_body
+from .frames import Frame, attributes_of, needed
+from .model import CheckedModel, domain, opset_versions
+from .node import Body, Node
+from .table import row
+from .tensors import sparse_array, tensor_array
+from .values import Value
+
+_MALFORMED = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+"""What a node that does not hang together raises in the functions of the table."""
+
+
+class Walk:
+    """One reading of a model: counts the nodes, because short graphs can call for many."""
+
+    def __init__(
+        self, model: CheckedModel, graph: Graph, sources: Callable[[Term], tuple[str, ...]]
+    ) -> None:
+        self._model = model
+        self._graph = graph
+        self._sources = sources
+        self._nodes = 0
+
+    def results(self, nodes: Sequence[Any], names: Sequence[str], frame: Frame) -> list[Value]:
+        """Return the values of names after the nodes that they depend on."""
+        if frame.depth > CALL_DEPTH:
+            why = f"graphs and functions lie {frame.depth} deep; the limit is {CALL_DEPTH}"
+            raise LimitError(
+                "the model is nested too deep", why, self._model.source, "", frame.depth, CALL_DEPTH
+            )
+        for node in needed(nodes, names):
+            self._node(node, frame)
+        return [self._find(name, frame, "the graph's result") for name in names]
+
+    def _node(self, proto: Any, frame: Frame) -> None:
+        """Compute one node and give its outputs their values."""
+        self._count()
+        place = f"{self._model.source}: node `{_name(proto)}` ({proto.op_type})"
+        node = self._described(proto, frame, place)
+        self._graph.label = next((name for name in proto.output if name), "")
+        self._graph.origin = Metadata(op_type=proto.op_type, op_name=_name(proto))
+        try:
+            found = self._computed(proto, node, frame)
+        except NestwrightError as e:
+            if e.where.startswith(self._model.source):
+                raise
+            raise replace(e, where=f"{place} {e.where}".rstrip()) from None
+        except _MALFORMED as e:
+            told = str(e).split("\n")[0]
+            raise ParseError(f"{node.op} is malformed", told or type(e).__name__, place) from e
+        results = found if isinstance(found, tuple) else (found,)
+        for n, name in enumerate(proto.output):
+            if name and n >= len(results):
+                raise UnsupportedError(f"output {n} of {node.op} is not computed here", "", place)
+            if name:
+                frame.values[name] = results[n]
+
+    def _described(self, proto: Any, frame: Frame, place: str) -> Node:
+        where = domain(proto.domain)
+        version = frame.opsets.get(where, 1)
+        known = definition(where, proto.op_type, version)
+        return Node(
+            op=proto.op_type,
+            domain=where,
+            version=version,
+            inputs=tuple(self._find(name, frame, place) if name else None for name in proto.input),
+            outputs=tuple(proto.output),
+            graph=self._graph,
+            place=place,
+            attributes=attributes_of(proto, frame),
+            defaults=known.defaults if known else {},
+            body=lambda graph: self._body(graph, frame),
+            sources=self._sources,
+        )
+
+    def _computed(self, proto: Any, node: Node, frame: Frame) -> Any:
+        """The results of a node: by the model's own function, the table, or ONNX's function."""
+        own = self._model.functions.get((node.domain, node.op, proto.overload))
+        if own is not None:
+            return self._called(own, node, frame)
+        known = row(node.domain, node.op, node.version)
+        if known is not None:
+            return known.meaning(node)
+        defined = definition(node.domain, node.op, node.version)
+        body = function_body(defined, node) if defined else None
+        if body is None:
+            self._refuse(node, defined)
+        return self._called(body, node, frame)
+
+    def _called(self, function: Any, node: Node, frame: Frame) -> tuple[Value, ...]:
+        """The results of a function on the node's inputs and attributes."""
+        given = dict(zip(function.input, node.inputs, strict=False))
+        defaults = {a.name: a for a in function.attribute_proto}
+        inside = Frame(
+            values={name: given.get(name) for name in function.input},
+            opsets=opset_versions(function.opset_import),
+            attributes={**node.defaults, **defaults, **node.attributes},
+            depth=frame.depth + 1,
+        )
+        wanted = [name for name, out in zip(function.output, node.outputs, strict=False) if out]
+        found = dict(zip(wanted, self.results(function.node, wanted, inside), strict=True))
+        return tuple(found.get(name) for name in function.output)
+
+    def _body(self, graph: Any, frame: Frame) -> Body:
+        """A graph inside a node as a function of its inputs."""
+
+        def body(*inputs: Value) -> list[Value]:
+            if len(inputs) > len(graph.input):
+                why = f"it takes {len(graph.input)} inputs and is given {len(inputs)}"
+                raise ParseError("a graph inside a node does not fit", why)
+            inside = replace(frame, values=self._initial(graph), outer=frame, depth=frame.depth + 1)
+            inside.values.update(zip((i.name for i in graph.input), inputs, strict=False))
+            return self.results(graph.node, [o.name for o in graph.output], inside)
+
+        return body
+
+    def _initial(self, graph: Any) -> dict[str, Value]:
+        """The constants that a graph inside a node brings along."""
+        source, folder = self._model.source, self._model.folder
+        arrays = {
+            t.name: tensor_array(t, folder, f"{source}: initializer `{t.name}`")
+            for t in graph.initializer
+        } | {
+            s.values.name: sparse_array(s, folder, f"{source}: initializer `{s.values.name}`")
+            for s in graph.sparse_initializer
+        }
+        return {
+            name: Term(self._graph, self._graph.constant(np.asarray(array)))
+            for name, array in arrays.items()
+        }
+
+    def _find(self, name: str, frame: Frame, place: str) -> Value:
+        try:
+            return frame.find(name)
+        except KeyError:
+            raise ParseError(
+                f"`{name}` is used before anything makes it",
+                "the graph has a cycle, or its nodes are out of order",
+                place,
+            ) from None
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > INSTRUCTIONS:
+            why = f"functions and loops written out, it has over {INSTRUCTIONS}"
+            raise LimitError(
+                "the model has too many nodes",
+                why,
+                self._model.source,
+                "",
+                self._nodes,
+                INSTRUCTIONS,
+            )
+
+    def _refuse(self, node: Node, defined: Definition | None) -> NoReturn:
+        full = f"{node.domain}.{node.op}" if node.domain else node.op
+        if defined is None:
+            why = f"no such operator is known in version {node.version} of its domain"
+        else:
+            why = "docs/onnx.md lists the operators"
+        raise UnsupportedError(f"the operator {full} is not supported", why, node.place)
+
+
+def initial_frame(model: CheckedModel, values: Mapping[str, Value]) -> Frame:
+    """Return the frame of a model's own graph."""
+    return Frame(values=dict(values), opsets=model.opsets)
+
+
+def _name(proto: Any) -> str:
+    return str(proto.name or next((name for name in proto.output if name), "?"))

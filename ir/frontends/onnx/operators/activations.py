@@ -1,0 +1,107 @@
+"""Functions of neural networks, element by element."""
+
+from __future__ import annotations
+
+from ...lax import functions
+from ...lax.term import Term
+from ..nodes.node import Node
+from ..nodes.table import operator
+
+
+@operator("Relu")
+def _relu(node: Node) -> Term:
+    return functions.relu(node.input(0))
+
+
+@operator("LeakyRelu")
+def _leaky_relu(node: Node) -> Term:
+    x = node.input(0)
+    return (x < 0).select(x * node.float_("alpha", 0.01), x)
+
+
+@operator("PRelu")
+def _prelu(node: Node) -> Term:
+    x = node.input(0)
+    return (x < 0).select(x * node.input(1), x)
+
+
+@operator("ThresholdedRelu")
+def _thresholded_relu(node: Node) -> Term:
+    x = node.input(0)
+    return (x > node.float_("alpha", 1.0)).select(x, 0)
+
+
+@operator("Elu")
+def _elu(node: Node) -> Term:
+    x = node.input(0)
+    low = x.do("minimum", 0).do("exponential-minus-one")
+    return (x < 0).select(low * node.float_("alpha", 1.0), x)
+
+
+@operator("Celu")
+def _celu(node: Node) -> Term:
+    x, alpha = node.input(0), node.float_("alpha", 1.0)
+    low = (x.do("minimum", 0) / alpha).do("exponential-minus-one") * alpha
+    return x.do("maximum", 0) + low
+
+
+@operator("Selu")
+def _selu(node: Node) -> Term:
+    """Scaled ELU; the defaults are those of Klambauer et al. (2017)."""
+    x = node.input(0)
+    alpha, gamma = node.float_("alpha", 1.67326319), node.float_("gamma", 1.05070102)
+    low = x.do("minimum", 0).do("exponential-minus-one") * alpha
+    return (x > 0).select(x, low) * gamma
+
+
+@operator("HardSigmoid")
+def _hard_sigmoid(node: Node) -> Term:
+    line = node.input(0) * node.float_("alpha", 0.2) + node.float_("beta", 0.5)
+    return functions.clamp(line, 0, 1)
+
+
+@operator("HardSwish")
+def _hard_swish(node: Node) -> Term:
+    x = node.input(0)
+    return x * functions.clamp(x * (1 / 6) + 0.5, 0, 1)
+
+
+@operator("Swish")
+def _swish(node: Node) -> Term:
+    x = node.input(0)
+    return x * functions.sigmoid(x * node.float_("alpha", 1.0))
+
+
+@operator("Mish")
+def _mish(node: Node) -> Term:
+    x = node.input(0)
+    return x * functions.softplus(x).do("tanh")
+
+
+@operator("Softplus")
+def _softplus(node: Node) -> Term:
+    return functions.softplus(node.input(0))
+
+
+@operator("Softsign")
+def _softsign(node: Node) -> Term:
+    x = node.input(0)
+    return x / (x.do("abs") + 1)
+
+
+@operator("Gelu")
+def _gelu(node: Node) -> Term:
+    x = node.input(0)
+    match node.string("approximate", "none"):
+        case "none":
+            return functions.gelu(x)
+        case "tanh":
+            return functions.gelu_tanh(x)
+        case other:
+            node.malformed(f"its approximation is `{other}`")
+
+
+@operator("Shrink")
+def _shrink(node: Node) -> Term:
+    x, bias, threshold = node.input(0), node.float_("bias", 0.0), node.float_("lambd", 0.5)
+    return (x < -threshold).select(x + bias, (x > threshold).select(x - bias, 0))
