@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from struct import Struct
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ from .packing import LoadedPack, packers
 from .process import SHARED, runtime
 from .profile import profile
 
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
 
 
@@ -67,6 +69,10 @@ class Native:
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.table).atexit = False
+        self._guarded, self._run = shared.guarded, _RUN(shared.addresses["nw_run"])
+        self._table = self.entry.address
+        sizes = len(slots(self.plan.params)), len(slots(self.plan.results))
+        self._addresses = tuple(Struct(f"{n}P").pack for n in sizes)
         self.call: Callable[..., Any] = self._slow
         if _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS:
             address = shared.addresses["nw_call"]
@@ -116,12 +122,12 @@ class Native:
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """Run on C-contiguous arrays that are known to fit the parameters' and results' slots."""
-        params = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        outputs = (ctypes.c_void_p * len(results))(*(a.ctypes.data for a in results))
-        run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-            runtime().addresses["nw_run"]
-        )
-        status = runtime().guarded(run, self.entry.address, params, outputs)
+        self.run_at([a.ctypes.data for a in arrays], [a.ctypes.data for a in results])
+
+    def run_at(self, params: Sequence[int], results: Sequence[int]) -> None:
+        """Run on the addresses of row-major arrays; the caller guarantees that they fit."""
+        inputs, outputs = self._addresses
+        status = self._guarded(self._run, self._table, inputs(*params), outputs(*results))
         if status == FAILED:
             self.host.failure()
         if status:

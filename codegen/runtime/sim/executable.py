@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...plan.bundle import Bundle
 from ...plan.function import CompiledFunc
 from ...plan.loaded import ThunkTime
-from ..arguments import Array
 from ..native import Native, NativeFunc
 from .process import watching
 
@@ -24,10 +23,10 @@ class Simulated(Native):
         super().__init__(bundle)
         self.call = self._slow
 
-    def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """Run as ``Native.run_arrays``; ``SimulationError`` if the run did something undefined."""
+    def run_at(self, params: Sequence[int], results: Sequence[int]) -> None:
+        """Run as ``Native.run_at``; ``SimulationError`` if the run did something undefined."""
         with watching(self.library):
-            super().run_arrays(arrays, results)
+            super().run_at(params, results)
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """Profile as ``Native.profile``; ``SimulationError`` if a run did something undefined."""
