@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .autotune.api import tune as tune
     from .autotune.bench import bench as bench
     from .autotune.build import build as build
+    from .autotune.lowered import Lowered as Lowered
+    from .autotune.lowered import lower as lower
     from .autotune.specialize import Specialized as Specialized
     from .autotune.specialize import jit as jit
     from .autotune.study import study as study
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Executable",
     "LibraryCall",
+    "Lowered",
     "Schedule",
     "Specialized",
     "Target",
@@ -43,6 +46,7 @@ __all__ = [
     "counters",
     "jit",
     "load",
+    "lower",
     "parse",
     "register_custom_call",
     "register_library",
@@ -56,6 +60,7 @@ __all__ = [
 _HOME = {
     "LibraryCall": ".ir.library.call",
     "Executable": ".codegen.runtime.executable",
+    "Lowered": ".autotune.lowered",
     "Schedule": ".schedule.language.schedule",
     "Target": ".ir.target",
     "Specialized": ".autotune.specialize",
@@ -65,6 +70,7 @@ _HOME = {
     "counters": ".codegen.plan.counters",
     "jit": ".autotune.specialize",
     "load": ".codegen.driver.artifact",
+    "lower": ".autotune.lowered",
     "parse": ".ir.hlo.text",
     "register_custom_call": ".ir.library.registry",
     "register_library": ".ir.hlo.fuse.library_groups",

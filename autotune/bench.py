@@ -22,13 +22,13 @@ from ..ir.accuracy import relative_error
 from ..ir.errors import ArtifactError, NestwrightError
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import imported
+from ..ir.frontends.registry import Shapes
 from ..ir.hlo.analysis.inputs import random_arguments
 from ..ir.hlo.nodes import HloModule
 from ..ir.scratch import scratch
 from ..ir.target import Target
 from ..schedule.language.trace import Trace
-from .api import default_log
-from .build import AUTO, Constants, GraphLike
+from .best import AUTO
 from .log.contents import Log
 from .log.journal import read
 from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
@@ -38,7 +38,9 @@ from .measure.machine import measure_peak, require_timeable
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
 from .modelrace import time_models
+from .recipe import Constants, GraphLike
 from .report import BenchReport, GroupBench, ModelBench
+from .session import default_log
 from .tasks.counting import flops as count_flops
 from .tasks.counting import moved
 from .tasks.extract import Task, extract
@@ -60,12 +62,13 @@ def bench(
     example: Any = None,
     excess_precision: bool = True,
     weights: str | None = None,
+    shapes: Shapes | None = None,
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
-    Models, ``excess_precision`` and ``weights`` are as for ``build``; ``example`` are the arguments
-    of models that are JAX functions. ``log`` is used for all models; without it, each model's
-    default log is used if it exists. ``check`` compares the tuned model's results with the
+    Models, ``excess_precision``, ``weights`` and ``shapes`` are as for ``build``; ``example`` are
+    the arguments of models that are functions. ``log`` is used for all models; without it, each
+    model's default log is used if it exists. ``check`` compares the tuned model's results with the
     interpreter. A model that cannot be built is reported with its problem, and the sweep continues.
     ``progress`` is called with a line of text at each step.
     """
@@ -82,7 +85,7 @@ def bench(
         name = _name(model)
         tell(name)
         try:
-            known = imported(model, example if callable(model) else None)
+            known = imported(model, example if callable(model) else None, shapes)
             name = name if isinstance(model, str | os.PathLike) else known.module.name
             model_bench = _bench_model(
                 known, name, machine, log, constants, seed, check, tell, excess_precision, weights

@@ -15,11 +15,12 @@ from ..ir.frontends.load import imported
 from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.scratch import scratch
 from ..ir.target import Target
-from .build import Constants, GraphLike, build
 from .log.records import Json
+from .lowered import lower
 from .measure.machine import require_timeable
 from .measure.pool import Pool
 from .modelrace import time_models
+from .recipe import Constants, GraphLike
 
 OPTIONS = ("threads", "excess_precision", "weights", "log")
 SECONDS = 3.0  # of timing for each trial, at most
@@ -136,6 +137,7 @@ def _written(
     threads = given.pop("threads", target.threads)
     words = [w for w in target.spec.split() if not w.startswith("-threads=")]
     machine = Target.parse(" ".join([*words, f"-threads={threads}"]))
-    exe = build(model, machine, constants=constants, cache=False, **given)
+    log = given.pop("log", None)
+    exe = lower(model, target=machine, constants=constants, **given).compile(log, cache=False)
     write(exe.bundle, place, durable=False)
     return place

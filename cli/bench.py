@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
+from .options import (
+    ModelCommand,
+    accuracy_option,
+    excess_precision_option,
+    read_shapes,
+    shape_option,
+    weights_option,
+)
 
 if TYPE_CHECKING:
     from ..autotune.report import BenchReport
@@ -20,6 +27,7 @@ PIPED = 120  # columns where there is no terminal
 @click.option("--target", default="cpu", show_default=True, help="Target to run on.")
 @click.option("--log", type=click.Path(), help="Tuning log, or `auto` (default: each model's own).")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
+@shape_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
@@ -32,6 +40,7 @@ def bench(
     target: str,
     log: str | None,
     threads: int | None,
+    shapes: tuple[str, ...],
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
@@ -44,12 +53,12 @@ def bench(
     from ..autotune.bench import bench as bench_models
     from ..ir.target import with_accuracy
 
-    frozen = read_constants(constants)
     report = bench_models(
         models,
         target=with_accuracy(target, accuracy).spec,
         log=log,
-        constants=frozen,
+        shapes=read_shapes(shapes),
+        constants=read_constants(constants),
         threads=threads,
         seed=seed,
         excess_precision=excess_precision,

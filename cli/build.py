@@ -10,7 +10,14 @@ import click
 
 from ..ir.errors import ArgumentError
 from .arrays import read_constants
-from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
+from .options import (
+    ModelCommand,
+    accuracy_option,
+    excess_precision_option,
+    read_shapes,
+    shape_option,
+    weights_option,
+)
 from .weights import weight_lines
 
 
@@ -21,6 +28,7 @@ from .weights import weight_lines
 @click.option(
     "--log", type=click.Path(), help="Tuning log whose best schedules are used, or `auto`."
 )
+@shape_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
@@ -34,6 +42,7 @@ def build(
     target: str,
     stage: str | None,
     log: str | None,
+    shapes: tuple[str, ...],
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
@@ -52,6 +61,7 @@ def build(
     if stage is not None:
         given = {
             "--log": log,
+            "--shape": shapes or None,
             "--constants": constants,
             "--weights": weights,
             "--accuracy": accuracy,
@@ -63,23 +73,21 @@ def build(
             )
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
-    from ..autotune.build import build as build_model
+    from ..autotune.lowered import lower
     from ..codegen.plan.code import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    frozen = read_constants(constants)
-    exe = build_model(
+    lowered = lower(
         model,
         target=target,
-        log=log,
-        constants=frozen,
-        timings=stages,
-        cache=not no_cache,
+        shapes=read_shapes(shapes),
+        constants=read_constants(constants),
         excess_precision=excess_precision,
         weights=weights,
         accuracy=accuracy,
     )
+    exe = lowered.compile(log, stages, not no_cache)
     if output is not None:
         exe.save(output)
     total = time.perf_counter() - start

@@ -138,7 +138,8 @@ def _case(
     from ..codegen.driver.artifact import is_artifact, load
     from ..codegen.replay.archive import is_report, read
     from ..codegen.replay.run import Setting
-    from ..ir.frontends.load import load_model
+    from ..ir.frontends.imported import Imported
+    from ..ir.frontends.load import load as load_model
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
     from ..ir.hlo.text import parse
     from ..ir.target import Target
@@ -146,10 +147,12 @@ def _case(
     report = read(Path(model)) if is_report(Path(model)) else None
     built = load(model) if report is None and is_artifact(model) else None
     if report is not None:
-        module = parse(report.hlo, f"{model}:model.hlo")
+        source = Imported(module=parse(report.hlo, f"{model}:model.hlo"))
     else:
-        module = load_model(model) if built is None else built.module
-    frozen = read_constants(constants) or (dict(report.constants) if report else None) or None
+        source = load_model(model) if built is None else Imported(module=built.module)
+    module = source.module
+    given = read_constants(constants) or (dict(report.constants) if report else {})
+    frozen = source.constants(given, freeze=True) or None
     known = report.target if report else built.bundle.target.spec if built else "cpu"
     machine = Target.parse(target or known)
     records = Path(log).read_bytes() if log is not None else report.records if report else b""
@@ -196,7 +199,7 @@ def _read(path: str, entry: Computation) -> list[Array]:
 
 def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log's text."""
-    from ..autotune.build import best_traces
+    from ..autotune.best import best_traces
     from ..ir.scratch import scratch
 
     if not records:

@@ -13,7 +13,14 @@ import click
 from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, write_npz
-from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
+from .options import (
+    ModelCommand,
+    accuracy_option,
+    excess_precision_option,
+    read_shapes,
+    shape_option,
+    weights_option,
+)
 from .weights import weight_lines
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
 @click.option("--target", help="Target to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
+@shape_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option(default=None)
@@ -42,6 +50,7 @@ def run(
     check: bool,
     target: str | None,
     log: str | None,
+    shapes: tuple[str, ...],
     constants: str | None,
     weights: str | None,
     excess_precision: bool | None,
@@ -52,7 +61,9 @@ def run(
 
     A built model with frozen parameters does not contain its HLO and cannot be checked.
     """
-    exe, module = _prepare(model, target, log, constants, weights, excess_precision, accuracy)
+    exe, module = _prepare(
+        model, target, log, shapes, constants, weights, excess_precision, accuracy
+    )
     args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
@@ -70,20 +81,21 @@ def _prepare(
     model: str,
     target: str | None,
     log: str | None,
+    shapes: Sequence[str],
     constants: str | None,
     weights: str | None,
     excess_precision: bool | None,
     accuracy: float | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from."""
-    from ..autotune.build import build
+    from ..autotune.lowered import lower
     from ..codegen.driver.artifact import is_artifact, load
-    from ..ir.frontends.load import load_model
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
 
     given = {
         "--target": target,
         "--log": log,
+        "--shape": shapes or None,
         "--constants": constants,
         "--weights": weights,
         "--excess-precision": excess_precision,
@@ -99,18 +111,16 @@ def _prepare(
                 )
         loaded = load(model)
         return loaded, lambda: loaded.module
-    frozen = read_constants(constants)
-    module = load_model(model)
-    exe = build(
-        module,
+    lowered = lower(
+        model,
         target=target or "cpu",
-        log=log,
-        constants=frozen,
+        shapes=read_shapes(shapes),
+        constants=read_constants(constants),
         excess_precision=excess_precision is not False,
         weights=weights,
         accuracy=accuracy,
     )
-    return exe, lambda: freeze(module, frozen) if frozen else module
+    return lowered.compile(log), lambda: freeze(lowered.imported.module, lowered.frozen)
 
 
 def _arguments(

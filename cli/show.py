@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..ir.errors import ArgumentError
-from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
+from .options import (
+    ModelCommand,
+    accuracy_option,
+    excess_precision_option,
+    read_shapes,
+    shape_option,
+    weights_option,
+)
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
+    from ..autotune.lowered import Lowered
     from ..ir.target import Target
     from ..schedule.language.trace import Trace
-    from .arrays import Array
 
 DEFAULT = "optimized"
 
@@ -41,6 +48,7 @@ class StageOption(click.Option):
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown, or `auto`.")
+@shape_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
@@ -54,6 +62,7 @@ def show(
     group: str | None,
     target: str,
     log: str | None,
+    shapes: tuple[str, ...],
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
@@ -65,109 +74,66 @@ def show(
         raise ArgumentError("--stage, --passes and --dump exclude each other", "give one")
     if group is not None and (passes or dump is not None):
         raise ArgumentError("--group needs --stage", hint="leave --group out")
-    from ..ir.target import with_accuracy
 
-    frozen = _constants(constants)
-    target = with_accuracy(target, accuracy).spec
+    from ..autotune.lowered import lower
+    from .arrays import read_constants
+
+    lowered = lower(
+        model,
+        target=target,
+        shapes=read_shapes(shapes),
+        constants=read_constants(constants),
+        excess_precision=excess_precision,
+        weights=weights,
+        accuracy=accuracy,
+    )
     if passes:
-        facts, text = _passes(model, target, log, frozen, excess_precision, weights)
+        facts, text = _passes(lowered, log)
     elif dump is not None:
-        facts, text = _dump(model, Path(dump), target, log, frozen, excess_precision, weights)
+        facts, text = _dump(lowered, Path(dump), log)
     else:
-        facts, text = _stage(
-            model, stage or DEFAULT, group, target, log, frozen, excess_precision, weights
-        )
+        shown = stage or DEFAULT
+        text = lowered.as_text(shown, group, log)
+        facts = {"stage": shown, "text": text}
     if as_json:
         text = json.dumps({"version": 1, "model": model, **facts})
     click.echo(text)
 
 
 Shown = tuple[dict[str, Any], str]  # for programs, for people
-Constants: TypeAlias = "Mapping[int | str, Array]"
-
-
-def _constants(path: str | None) -> Constants | None:
-    """Return the arrays of a file by parameter; None without one."""
-    if path is None:
-        return None
-    from .arrays import read_constants
-
-    return read_constants(path)
-
-
-def _stage(
-    model: str,
-    stage: str,
-    group: str | None,
-    target: str,
-    log: str | None,
-    constants: Constants | None,
-    excess_precision: bool,
-    weights: str | None,
-) -> Shown:
-    from ..codegen.driver.stages import check_stage, stage_text
-    from ..ir.frontends.load import load_model
-    from ..ir.target import Target
-
-    machine = Target.parse(target)
-    check_stage(stage, machine, group)  # before a large model is read
-    traces = _traces(log, machine)
-    module = load_model(model)
-    text = stage_text(module, machine, stage, group, traces, constants, excess_precision, weights)
-    return {"stage": stage, "text": text}, text
 
 
 def _traces(log: str | None, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log; none without one."""
     if log is None:
         return {}
-    from ..autotune.build import best_traces
+    from ..autotune.best import best_traces
 
     return best_traces(log, target)
 
 
-def _dump(
-    model: str,
-    folder: Path,
-    target: str,
-    log: str | None,
-    constants: Constants | None,
-    excess_precision: bool,
-    weights: str | None,
-) -> Shown:
+def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
     from ..codegen.driver.dump import dump_stages
-    from ..ir.frontends.load import load_model
-    from ..ir.target import Target
 
-    machine = Target.parse(target)
-    traces = _traces(log, machine)
-    module = load_model(model)
-    paths = dump_stages(module, machine, folder, traces, constants, excess_precision, weights)
+    traces = _traces(log, model.target)
+    module, frozen = model.imported.module, model.frozen
+    paths = dump_stages(
+        module, model.target, folder, traces, frozen, model.excess_precision, model.weights
+    )
     written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
 
 
-def _passes(
-    model: str,
-    target: str,
-    log: str | None,
-    constants: Constants | None,
-    excess_precision: bool,
-    weights: str | None,
-) -> Shown:
+def _passes(model: Lowered, log: str | None) -> Shown:
     from ..codegen.driver.pass_report import graph_report, lowering_report
-    from ..ir.frontends.load import load_model
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
     from ..ir.hlo.passes.weights.narrow import narrow_weights
-    from ..ir.target import Target
 
-    machine = Target.parse(target)
-    traces = _traces(log, machine)
-    module = load_model(model)
-    graph, optimized = graph_report(freeze(module, constants) if constants else module)
-    if weights is not None:
-        optimized, _ = narrow_weights(optimized, weights)
-    lowering = lowering_report(optimized, machine, traces, excess_precision)
+    machine, traces = model.target, _traces(log, model.target)
+    graph, optimized = graph_report(freeze(model.imported.module, model.frozen))
+    if model.weights is not None:
+        optimized, _ = narrow_weights(optimized, model.weights)
+    lowering = lowering_report(optimized, machine, traces, model.excess_precision)
     notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
     facts = {
         "instructions": graph.start,

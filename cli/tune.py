@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
+from .options import (
+    ModelCommand,
+    accuracy_option,
+    excess_precision_option,
+    read_shapes,
+    shape_option,
+    weights_option,
+)
 
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
@@ -37,6 +44,7 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
     help="Search strategy: native, prior, random, or optuna: with the name of a sampler.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@shape_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
@@ -55,6 +63,7 @@ def tune(
     log: str | None,
     strategy: str,
     seed: int,
+    shapes: tuple[str, ...],
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
@@ -63,29 +72,31 @@ def tune(
     as_json: bool,
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command resumes where it stopped."""
-    from ..autotune.api import tune as tune_model
+    from ..autotune.lowered import lower
     from ..autotune.progress import TuningInterrupted
     from .live import Display
 
-    frozen = read_constants(constants)
+    lowered = lower(
+        model,
+        target=target,
+        shapes=read_shapes(shapes),
+        constants=read_constants(constants),
+        excess_precision=excess_precision,
+        weights=weights,
+        accuracy=accuracy,
+    )
     if seconds is not None:  # what it took to get here counts, too
         seconds = max(LEAST, seconds - (time.monotonic() - began)) if seconds > 0 else seconds
     try:
         with Display() as display:
-            result = tune_model(
-                model,
-                target=target,
+            result = lowered.tune(
                 trials=trials,
                 seconds=seconds,
                 log=log,
                 strategy=strategy,
                 seed=seed,
-                constants=frozen,
                 progress=display,
                 simulate_cost=simulate_cost,
-                excess_precision=excess_precision,
-                weights=weights,
-                accuracy=accuracy,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -96,6 +107,7 @@ def tune(
         from ..ir.target import HERE
 
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
+        asked += "".join(f" --shape {shlex.quote(s)}" for s in shapes)
         asked += "" if weights is None else f" --weights {shlex.quote(weights)}"
         asked += "" if accuracy is None else f" --accuracy {accuracy:g}"
         click.echo(_told(result, simulate_cost))

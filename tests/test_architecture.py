@@ -326,7 +326,7 @@ LIGHT = {
     "nw.load": (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop"),
     "nw.load({built!r})": (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop"),
     CACHED: COMPILER,
-    "{main}(['show', {model!r}, '--stage', 'hlo'])": (*COMPILER, "schedule", "autotune", "ir.loop"),
+    "{main}(['show', {model!r}, '--stage', 'hlo'])": (*COMPILER, "schedule", "ir.loop"),
     "{main}(['--help'])": (*COMPILER, "schedule", "autotune", "codegen", "ir.hlo", "ir.loop"),
 }
 """What may be done with few modules, and of which folders none may be loaded for it."""

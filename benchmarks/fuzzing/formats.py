@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import nestwright as nw
-from nestwright.autotune.build import best_traces
+from nestwright.autotune.best import best_traces
 from nestwright.autotune.log import contents, journal
 from nestwright.autotune.tasks.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from ...ir.lazy import loader
 
 if TYPE_CHECKING:
+    from .build import PreparedModule as PreparedModule
     from .build import build as build_module
     from .kernel import Kernel as Kernel
     from .kernel import compile_func as compile_func
 
 __all__ = [
     "Kernel",
+    "PreparedModule",
     "build_module",
     "compile_func",
 ]
@@ -22,6 +24,7 @@ __getattr__ = loader(
     __name__,
     {
         "Kernel": ".kernel:Kernel",
+        "PreparedModule": ".build:PreparedModule",
         "build_module": ".build:build",
         "compile_func": ".kernel:compile_func",
     },

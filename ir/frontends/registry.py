@@ -59,7 +59,7 @@ class ObjectFrontend:
     """A kind of Python object.
 
     ``read(model, example)`` returns an ``HloModule`` or an ``Imported``; ``example`` is None unless
-    ``takes_example`` is set: then it may be a tuple of arguments. ``sized`` is as for files.
+    ``takes_example`` is set: then it is a tuple of arguments, or None. ``sized`` is as for files.
     ``hint`` is what a user writes to give such a model, or, where it is refused, what to do
     instead.
     """

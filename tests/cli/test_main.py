@@ -79,7 +79,7 @@ def test_a_fault_of_ours_is_status_3_and_asks_for_a_report(nestwright, softmax, 
     def broken(*args: object, **more: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("nestwright.ir.frontends.load.load_model", broken)
+    monkeypatch.setattr("nestwright.autotune.recipe.imported_model", broken)
     said = nestwright("show", softmax)
     assert said.status == 3
     assert "internal error: ZeroDivisionError: a bug" in said.err
@@ -91,7 +91,7 @@ def test_other_ends_have_their_status(nestwright, softmax, monkeypatch, error, s
     def end(*args: object, **more: object) -> None:
         raise error
 
-    monkeypatch.setattr("nestwright.ir.frontends.load.load_model", end)
+    monkeypatch.setattr("nestwright.autotune.recipe.imported_model", end)
     said = nestwright("show", softmax)
     assert said.status == status and said.err.count("\n") == 1
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.units import clock, span
 from nestwright.autotune.progress import Progress, TaskResult
+from nestwright.autotune.session import TuningSession
 from nestwright.cli.live import Display, line, picture, spark
 from nestwright.cli.tune import LEAST
 from nestwright.codegen.driver.stages import STAGES
@@ -244,11 +245,11 @@ def test_a_wait_shows_at_once_where_the_view_redraws() -> None:
 def test_a_time_limit_counts_from_the_commands_start(nestwright, dense: Path, monkeypatch) -> None:
     asked: list[float | None] = []
 
-    def tune(*_: object, seconds: float | None, **more: object) -> None:
-        asked.append(seconds)
+    def run(session: TuningSession, _: object) -> None:
+        asked.append(session.seconds)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nestwright.autotune.api.tune", tune)
+    monkeypatch.setattr(TuningSession, "run", run)
     nestwright("tune", dense, "--seconds", 1000, *ONE)
     nestwright("tune", dense, *ONE)
     nestwright("tune", dense, "--seconds", 1e-9, *ONE)

@@ -8,6 +8,7 @@ object's function does not use; a function that is lowered here keeps them all.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -17,13 +18,13 @@ from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ...hlo.nodes import HloModule
 from ..hlo_proto import reader as protos
 from ..stablehlo import reader as stablehlo
-from .objects import Exported, Lowered, Traced
+from .objects import Exported, LoweredByJax, Traced
 
 
-def staged_module(model: Traced | Lowered | Exported, example: None = None) -> HloModule:
+def staged_module(model: Traced | LoweredByJax | Exported, example: None = None) -> HloModule:
     """Return the module of what JAX traced, lowered or exported."""
     staged = model.lower() if isinstance(model, Traced) else model
-    if isinstance(staged, Lowered):
+    if isinstance(staged, LoweredByJax):
         return lowered_module(staged)
     return stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>")
 
@@ -35,21 +36,30 @@ def function_module(function: Callable[..., Any], example: Any) -> HloModule:
     ``UnsupportedError`` where JAX is not installed.
     """
     name = getattr(function, "__name__", None)
-    if example is None:
+    if example is None and not _takes_nothing(function):
         raise ArgumentError(
             f"cannot build the function {name or _kind(function)}",
             "no example arguments are given",
             hint="build(f, example=(x, w)); shapes will do: jax.ShapeDtypeStruct",
         )
     arguments = tuple(example) if isinstance(example, tuple | list) else (example,)
+    if example is None:
+        arguments = ()
     return _from_function(function, arguments, name or "main")
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        return not inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin tells nothing
+        return False
 
 
 def _kind(model: object) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def lowered_module(lowered: Lowered) -> HloModule:
+def lowered_module(lowered: LoweredByJax) -> HloModule:
     """Return the module of what JAX lowered, by its HLO proto, which holds every constant."""
     computation = lowered.compiler_ir("hlo")
     return protos.parse(bytes(computation.as_serialized_hlo_module_proto()), f"<{_kind(lowered)}>")

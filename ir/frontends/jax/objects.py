@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 
 @runtime_checkable
-class Lowered(Protocol):
+class LoweredByJax(Protocol):
     """``jax.jit(f).lower(x)``: a ``jax.stages.Lowered``."""
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
@@ -22,7 +22,7 @@ class Traced(Protocol):
         """Return the traced program."""
 
     def lower(self) -> Any:
-        """Lower the traced program; return a ``Lowered``."""
+        """Lower the traced program; return a ``LoweredByJax``."""
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class Exported(Protocol):
 
 def is_staged(model: object) -> bool:
     """True for what JAX traced, lowered or exported; false for a class of such objects."""
-    return isinstance(model, Lowered | Traced | Exported) and not isinstance(model, type)
+    return isinstance(model, LoweredByJax | Traced | Exported) and not isinstance(model, type)
 
 
 def is_function(model: object) -> bool:

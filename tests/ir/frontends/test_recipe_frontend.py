@@ -36,7 +36,7 @@ def read(text, source):
 
 
 def convert(model, example):
-    return module(model.opcode, len(example))
+    return module(model.opcode, len(example[0]))
 
 
 def read_two_files(path, shapes=None):

@@ -1,0 +1,104 @@
+"""The executable of a lowered model: loaded from the cache on disk, or built and put there."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from ..codegen import driver
+from ..codegen.driver.cached import build_or_load
+from ..codegen.driver.frozen_weights import FrozenWeights
+from ..codegen.driver.schedules import Schedules
+from ..codegen.driver.stages import stage_text
+from ..codegen.driver.store import folder
+from ..codegen.plan.bundle import Bundle
+from ..codegen.runtime.executable import Executable
+from ..codegen.targets.timings import timed
+from ..ir import hlo
+from ..ir.errors import NestwrightWarning
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import imported as imported_model
+from ..ir.frontends.load import is_one_file
+from ..ir.hlo.nodes import HloModule
+from .log.units import counted
+from .recipe import BuildRecipe
+
+
+def built(
+    model: BuildRecipe, schedules: Schedules, timings: dict[str, float], cache: bool
+) -> Executable:
+    """Return the executable of a model: out of the store, if it is used and has it, else built.
+
+    What the executable keeps to show its stages has no large arrays.
+    """
+    with timed(timings, "parse"):
+        unread = not isinstance(model.model, Imported) and is_one_file(model.model)
+        frozen = dict(model.constants) if unread else model.frozen
+    module, held = _module_of(model.model if unread else model.imported), FrozenWeights(frozen)
+    target, strict, weights = model.target, model.excess_precision, model.weights
+
+    def stage(name: str) -> str:
+        held_now = held.arrays()
+        return stage_text(module(), target, name, None, schedules, held_now, strict, weights)
+
+    def fresh() -> Executable:
+        with timed(timings, "parse"):
+            known = model.imported
+        return driver.build_module(
+            known.module,
+            target,
+            schedules,
+            frozen,
+            timings,
+            strict,
+            weights=weights,
+            inputs=known.names(frozen),
+            outputs=known.outputs,
+        )
+
+    content = None
+    if cache and folder() is not None:
+        content = _content(model.model if unread else model.imported)
+    if content is None:
+        return fresh()
+
+    def kept(bundle: Bundle) -> Executable:
+        return Executable(bundle, module, stage)
+
+    return build_or_load(content, fresh, kept, target, schedules, frozen, timings, strict, weights)
+
+
+def _module_of(model: str | os.PathLike[str] | Imported) -> Callable[[], HloModule]:
+    """Return a function that returns the module, and keeps no weights."""
+    if isinstance(model, Imported):
+        graph = model.module
+        return lambda: graph
+    return lambda: imported_model(model).module
+
+
+def _content(model: str | os.PathLike[str] | Imported) -> bytes | None:
+    """Return a hash of a model's graph and names; None for a file that cannot be read.
+
+    The weights that it carries are hashed with the other frozen arrays.
+    """
+    if isinstance(model, Imported):
+        return sha256(
+            hlo.digest(model.module) + repr((model.inputs, model.outputs)).encode()
+        ).digest()
+    try:
+        return sha256(Path(model).read_bytes()).digest()
+    except (OSError, ValueError):
+        return None
+
+
+def warn_of_weights(exe: Executable) -> None:
+    """Warn, in a single warning, of weights that cannot be narrowed."""
+    rows = exe.weights_analysis().get("weights", ())
+    kept = [f"{w['name']} because {w['kept']}" for w in rows if w["kept"]]
+    if kept:
+        named = "; ".join(kept[:4]) + ("; .." if len(kept) > 4 else "")
+        text = f"{counted(len(kept), 'weight')} of {exe.name} left f32: {named}"
+        warnings.warn(text, NestwrightWarning, stacklevel=4)

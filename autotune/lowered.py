@@ -1,0 +1,176 @@
+"""``lower``: a model of any kind, ready to be shown, tuned and compiled for a target.
+
+The names are those of JAX's ahead-of-time interface: ``jax.jit(f).lower(x).compile()``. ``build``,
+``tune``, ``jit`` and the commands are thin over ``Lowered``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..codegen import driver
+from ..codegen.driver.stages import check_stage, stage_text
+from ..ir.errors import ArgumentError
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.load import as_model
+from ..ir.frontends.load import imported as imported_model
+from ..ir.frontends.registry import Shapes
+from ..ir.target import Target, with_accuracy
+from .recipe import BuildRecipe, Constants
+
+if TYPE_CHECKING:
+    from ..codegen.driver.schedules import Schedules
+    from ..codegen.runtime.executable import Executable
+    from .progress import Listener, TuneResult
+    from .session import Subject
+
+
+class Lowered(BuildRecipe):
+    """A model for a target, to be shown, tuned and compiled; made by ``lower``."""
+
+    def compile(
+        self,
+        log: str | os.PathLike[str] | None = None,
+        timings: dict[str, float] | None = None,
+        cache: bool = True,
+    ) -> Executable:
+        """Compile the model with the best schedules of a log; arguments as for ``build``."""
+        from .best import warn_of_use  # a graph is shown without
+        from .compiled import built, warn_of_weights
+
+        spent: dict[str, float] = {} if timings is None else timings
+        exe = built(self, self._schedules(log), spent, cache)
+        warn_of_weights(exe)
+        warn_of_use(exe, log, self.target)
+        return exe
+
+    def tune(
+        self,
+        trials: int = 500,
+        seconds: float | None = None,
+        log: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        resume: bool = True,
+        workers: int | None = None,
+        strategy: str = "native",
+        progress: Listener | None = None,
+        simulate_cost: bool = False,
+    ) -> TuneResult:
+        """Search for faster schedules of the model's groups, and log them; see ``tune``."""
+        from .session import TuningSession  # the tuner is no part of a build
+
+        session = TuningSession(
+            target=self.target,
+            trials=trials,
+            seconds=seconds,
+            log=log,
+            seed=seed,
+            resume=resume,
+            workers=workers,
+            strategy=strategy,
+            progress=progress,
+            simulate_cost=simulate_cost,
+        )
+        return session.run(self.subject)
+
+    def subject(self) -> Subject:
+        """Return the tasks of the model, and how the whole is built."""
+        from .session import Subject
+        from .tasks.extract import extract
+
+        builder = driver.PreparedModule(
+            self.imported.module,
+            self.target,
+            self.frozen,
+            excess_precision=self.excess_precision,
+            weights=self.weights,
+        )
+        tasks = extract(builder.optimized, self.target, groups=builder.groups)
+        return Subject(self.name, tasks, builder)
+
+    def as_text(
+        self,
+        stage: str = "hlo",
+        group: str | None = None,
+        log: str | os.PathLike[str] | None = None,
+    ) -> str:
+        """Return the text of a stage of compilation, as ``nestwright show`` prints it.
+
+        ``group`` selects one of the groups by its name or the start of its key. ``ArgumentError``
+        for a stage or group that does not exist.
+        """
+        check_stage(stage, self.target, group)  # before a large model is read
+        return stage_text(
+            self.imported.module,
+            self.target,
+            stage,
+            group,
+            self._schedules(log),
+            self.frozen,
+            self.excess_precision,
+            self.weights,
+        )
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Return the work of one run, with default schedules: see ``Executable.cost_analysis``."""
+        return self._plain.cost_analysis()
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Return the bytes of arguments, results, arena and code, with default schedules."""
+        return self._plain.memory_analysis()
+
+    @cached_property
+    def _plain(self) -> Executable:
+        return self.compile()
+
+    def _schedules(self, log: str | os.PathLike[str] | None) -> Schedules:
+        from ..codegen.driver.schedules import Schedules
+
+        if log is None:
+            return Schedules({})
+        from .best import best_traces
+
+        return best_traces(log, self.target)
+
+
+def lower(
+    model: Any,
+    *example: Any,
+    target: str | Target = "cpu",
+    shapes: Shapes | None = None,
+    freeze: bool = True,
+    constants: Constants | None = None,
+    excess_precision: bool = True,
+    weights: str | None = None,
+    accuracy: float | None = None,
+) -> Lowered:
+    """Return a model as one object through all stages: shown, tuned, compiled.
+
+    ``model`` is a path, an ``HloModule`` or an object of a framework (``ir.frontends.registry`` has
+    them), ``example`` the arguments that a function or module is lowered for: arrays, pytrees of
+    them, or anything with ``shape`` and ``dtype``. ``shapes`` are the sizes of inputs that a file
+    leaves open, by name or place: ``{"input": (1, 3, 224, 224)}``. ``freeze`` makes constants of
+    the weights that the model carries, and ``constants`` of further parameters, by number or name.
+    ``excess_precision``, ``weights`` and ``accuracy`` are as for ``build``.
+    """
+    if constants is not None and not isinstance(constants, Mapping):
+        raise ArgumentError(
+            f"constants of type {type(constants).__name__}",
+            "they go by the parameters' numbers or names",
+            hint="constants={1: weights}",
+        )
+    machine = with_accuracy(target, accuracy)
+    known = as_model(model, example or None, shapes)
+    if shapes and not isinstance(known, Imported):
+        known = imported_model(known, None, shapes)
+    return Lowered(known, machine, constants or {}, freeze, excess_precision, weights)
+
+
+def as_arguments(example: Any) -> tuple[Any, ...]:
+    """Return example arguments as a tuple: ``example=`` may be one argument, or several."""
+    if example is None:
+        return ()
+    return tuple(example) if isinstance(example, tuple | list) else (example,)

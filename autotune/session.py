@@ -1,0 +1,153 @@
+"""A call of ``tune``: its budget and options, from the tasks of a model to the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ..codegen.driver.build import PreparedModule
+from ..ir.errors import ArgumentError, TargetError
+from ..ir.target import Target
+from .best import AUTO, warn_of
+from .budget import Budget
+from .calibrate.take import calibrated
+from .log.contents import Log
+from .log.journal import LogWriter, read
+from .log.shelf import shelved
+from .measure.estimate import Estimator
+from .measure.machine import require_timeable
+from .measure.pool import Pool
+from .plan import TuningPlan
+from .progress import Listener, TuneResult
+from .search.space import Point
+from .seeding import seeds
+from .tasks.extract import Task, priced
+from .tune import Tuner
+
+LOGS = Path("tuning_logs")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The name and tasks of a model, and how the whole is built (None for one function)."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    builder: PreparedModule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSession:
+    """The options of a call of ``tune``, which has their meanings; its time runs from now on."""
+
+    target: Target
+    trials: int = 500
+    seconds: float | None = None
+    log: str | os.PathLike[str] | None = None
+    seed: int = 0
+    resume: bool = True
+    workers: int | None = None
+    strategy: str = "native"
+    progress: Listener | None = None
+    simulate_cost: bool = False
+    budget: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "budget", Budget(self.seconds))
+
+    def run(self, find: Callable[[], Subject]) -> TuneResult:
+        """Tune the subject that ``find`` returns; raises as ``tune``."""
+        machine = self.target if self.simulate_cost else _runnable(self.target)
+        subject = find()
+        here, note = (machine, "") if self.simulate_cost else calibrated(machine, self.seconds)
+        path = self.log_path(subject)
+        self._check()
+        tool = _tool()
+        with (
+            LogWriter(path, tool) as writer,
+            Estimator() if self.simulate_cost else Pool(machine.threads, self.workers) as measurer,
+        ):
+            before = read(path)
+            warn_of(before)
+            plan = self._plan(subject, here, note, before, tool)
+            tuner = Tuner(
+                plan, writer, before, measurer, self.progress, subject.builder, self.budget
+            )
+            with closing(tuner):
+                return tuner.run()
+
+    def log_path(self, subject: Subject) -> Path:
+        """Return the path of the log that is written."""
+        if self.log is None or self.log == AUTO:
+            return default_log(subject.name, self.target)
+        return Path(self.log)
+
+    def _plan(
+        self, subject: Subject, here: Target, note: str, before: Log, tool: dict[str, str]
+    ) -> TuningPlan:
+        known, trials = {t.key for t in subject.tasks}, self.trials
+        if not self.resume:
+            trials += sum(t.workload in known for t in before.trials)
+        tasks = subject.tasks
+        if here is not self.target:
+            tasks = tuple(priced(t, here) for t in tasks)
+        return TuningPlan(
+            subject.name,
+            here,
+            tasks,
+            trials,
+            self.seconds,
+            self.seed,
+            self.strategy,
+            self.workers,
+            tuple(tool.items()),
+            self.simulate_cost,
+            (note,),
+            _seeds(tasks, self.target) if self.log == AUTO else {},
+        )
+
+    def _check(self) -> None:
+        trials, seconds = self.trials, self.seconds
+        if not isinstance(trials, int) or trials < 1:
+            raise ArgumentError(f"trials={trials}", "at least one trial is needed")
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+            raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
+
+
+def _seeds(tasks: Sequence[Task], target: Target) -> dict[str, tuple[Point, ...]]:
+    """Return the points to try first, by a task's key, from all logs that are found."""
+    held = shelved()
+    return {t.key: tuple(seeds(t, held, target)) for t in tasks}
+
+
+def default_log(name: str, target: Target) -> Path:
+    """Return the default path of a log, under the working directory."""
+    return LOGS / target.key / f"{name}.jsonl"
+
+
+def _runnable(target: Target) -> Target:
+    hint = "simulate_cost=True (--simulate-cost) ranks schedules without measuring"
+    require_timeable(target, "tune for", hint)
+    if not target.is_host:
+        raise TargetError(
+            f"cannot tune for {target.spec}",
+            "this machine cannot run its code",
+            hint="tune on such a machine; simulate_cost=True (--simulate-cost) ranks schedules "
+            "without measuring",
+        )
+    return target
+
+
+def _tool() -> dict[str, str]:
+    """Return the versions that determine the generated code, for the log."""
+    found = {}
+    for package in ("nestwright", "llvmlite"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # a source tree that is not installed
+            continue
+    return found
