@@ -25,8 +25,8 @@ from .state import LIMIT, Growing, State
 
 KIND = "attention"
 
-FEW_ROWS = 8
-"""With fewer queries than this a head is bound by reading its keys and values."""
+FEW_ROWS = 16
+"""With up to so many queries a head is bound by reading its keys, which are read as they lie."""
 
 
 class _NotFusableError(Exception):
@@ -48,6 +48,7 @@ def fuse_attention(state: State) -> None:
         g = state.start(KIND, i)
         for m in members:
             state.take_inside(g, m)
+        _take_keys(state, g, members[-1])
         for u in _scaling(state, i) - state.clones.keys():
             state.put(g, u, {"result"})
         grow_epilogue(state, g)
@@ -86,8 +87,6 @@ def _between(state: State, values: Instruction) -> list[Instruction]:
     found = _with_sums(state, found, scaling)
     for m in found:
         _check_member(state, m, {*found, values, *scaling}, weights)
-    if weights[-2] < FEW_ROWS:
-        raise _NotFusableError(f"with {weights[-2]} queries it is bound by reading keys and values")
     if sum(flops(m) > 0 for m in found) >= LIMIT // 2:
         raise _NotFusableError(f"{len(found)} instructions are too many")
     return found
@@ -158,11 +157,41 @@ def _check_member(
             return
         case Pattern.REDUCTION if tuple(m.attrs["dimensions"]) == (len(rows),):
             return
-        case Pattern.BROADCAST if tuple(m.attrs["dimensions"]) == rows:
+        case Pattern.BROADCAST if _spreads(m, rows):
             return
         case _ if is_unit_view(m) and dims(m)[:-1] == weights[:-1]:
             return
+        case _ if is_unit_view(m) and all(u.opcode == "broadcast" for u in state.users[m]):
+            return
     raise _NotFusableError(f"`{m.name}` does not work row by row")
+
+
+def _take_keys(state: State, g: Growing, scores: Instruction) -> None:
+    """Read keys through their transpose, in place, where there are few queries.
+
+    To transpose a cache of keys takes longer than all that such queries do with it.
+    """
+    keys, used, chain = scores.operands[1], scores, list[Instruction]()
+    while is_unit_view(keys) and state.users[keys] == (used,):
+        chain.append(keys)
+        keys, used = keys.operands[0], keys
+    rank = len(dims(keys))
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    if not definition(keys.opcode).permutes or keys.attrs["dimensions"] != order:
+        return
+    if dims(scores)[-2] > FEW_ROWS or state.users[keys] != (used,):
+        return
+    for i in (*chain, keys) if state.is_free_to_join(keys) else ():
+        if state.refusal(g, i):
+            return
+        state.take_inside(g, i)
+
+
+def _spreads(broadcast: Instruction, rows: tuple[int, ...]) -> bool:
+    """True if a broadcast repeats one element for each row along the row."""
+    (source,), to = broadcast.operands, broadcast.attrs["dimensions"]
+    steps = [d for d, n in zip(to, dims(source), strict=True) if n != 1]
+    return steps == [d for d in rows if dims(broadcast)[d] != 1]
 
 
 def _take_views(state: State, g: Growing) -> None:
@@ -264,10 +293,13 @@ def _sums(i: Instruction) -> Instruction | None:
     """Return the sums of rows that ``i`` repeats along its last dimension; None if it is not so."""
     if pattern(i) is not Pattern.BROADCAST or not i.operands:
         return None
+    if not _spreads(i, tuple(range(len(dims(i)) - 1))):
+        return None
     (source,) = i.operands
-    rows = tuple(range(len(dims(i)) - 1))
-    whole = tuple(i.attrs["dimensions"]) == rows and dims(source) == dims(i)[:-1]
-    return source if whole and source.opcode == "reduce" and source.array.dtype == f32 else None
+    while is_unit_view(source):
+        source = source.operands[0]
+    whole = source.opcode == "reduce" and dims(source) == dims(i)[:-1]
+    return source if whole and source.array.dtype == f32 else None
 
 
 def _times_reciprocal(product: Instruction, sums: Instruction) -> Instruction:

@@ -25,7 +25,7 @@ PANEL_MISS_CYCLES = 3.0  # of a line of keys whose rows are far apart
 def match_attention(work: FuncInfo, target: Target) -> Sketch | None:
     """Match the product of queries and keys, a softmax, and the product with the values."""
     k = find_attention(work.func, work.blocks)
-    return None if k is None else attention_sketch(k, target)
+    return None if k is None or k.by_key else attention_sketch(k, target)
 
 
 def attention_sketch(k: Attention, target: Target) -> Sketch:
@@ -44,7 +44,7 @@ def attention_sketch(k: Attention, target: Target) -> Sketch:
 
 def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
     flops = k.scores.flops + k.values.flops
-    rows = tuple(r for r in ROWS if r <= k.queries)
+    rows = tuple(r for r in ROWS if r <= k.queries) or tuple(range(1, k.queries + 1))
     whole = {-(-k.queries // r) * r for r in rows}
     tiles = {t for t in TILES if t < k.queries} | {t for t in whole if t <= 2 * TILES[-1]}
     lanes = target.lanes(k.dtype)

@@ -26,6 +26,7 @@ from ...space.analyze import AccessPattern, BlockInfo, point_reads, product_oper
 from ...space.lookup import below, block_node, extent, own_loops
 from ...space.space import Choices
 from .fallback import schedule_fallback
+from .key_tiles import KeyTile, loops_below, tile_keys
 from .rows import reduce_columns
 
 
@@ -36,9 +37,10 @@ class Attention:
     ``scores`` and ``values`` are the two products; ``stages`` are the blocks on scores and on rows
     besides, ``exponential`` the name of the one that can be taken in parts (None if none can).
     ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``; without
-    one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key. ``others``
-    are independent of the scores. ``shown`` is the share of the keys that a causal mask shows, over
-    all rows; None without one.
+    one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key, ``by_key``
+    says that the terms of one key are neighbors in it, rather than the keys. ``others`` are
+    independent of the scores. ``shown`` is the share of the keys that a causal mask shows, over all
+    rows; None without one.
     """
 
     scores: BlockInfo
@@ -48,6 +50,7 @@ class Attention:
     consumer: BlockInfo | None
     to_values: dict[Var, Var]
     keys: AccessPattern
+    by_key: bool
     others: tuple[BlockInfo, ...]
     dtype: DType
     shown: float | None
@@ -99,7 +102,12 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
     plain = all(len(b.spatial) in (len(lead), len(lead) + 1) for b in stages)
     if not plain or any(_extents(b.spatial[: len(lead)]) != _extents(lead) for b in stages):
         return None
-    if _extents(values.spatial[:-1]) != _extents(lead) or not _contiguous(scores, values):
+    by_key = _by_key(scores)
+    if _extents(values.spatial[:-1]) != _extents(lead) or not _contiguous(values):
+        return None
+    if not (by_key or _contiguous(scores)):
+        return None
+    if values.reduce[0].extent != scores.spatial[-1].extent:
         return None
     consumer = last[0] if last else None
     to_values = {a.var: a.var for a in values.spatial}
@@ -118,6 +126,7 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
         consumer=consumer,
         to_values=to_values,
         keys=operand,
+        by_key=by_key,
         others=tuple(b for b in blocks if b not in mine),
         dtype=scores.stores[0].buffer.dtype,
         shown=_shown(nest(func), stages),
@@ -139,16 +148,23 @@ def _follows(start: BlockInfo, blocks: tuple[BlockInfo, ...]) -> tuple[BlockInfo
     return tuple(found)
 
 
-def _contiguous(scores: BlockInfo, values: BlockInfo) -> bool:
-    """True if both products have one axis of terms, and vectors along their last axes."""
-    for b in (scores, values):
-        last = b.spatial[-1].var
-        strides = [a.stride(last) for a in product_operands(b) or ()]
-        if sorted(s if s is not None else -1 for s in strides) != [0, 1] or len(b.reduce) != 1:
-            return False
-        if len(b.spatial) < 2 or min(b.reduce[0].extent, b.spatial[-1].extent) < 2:
-            return False
-    return values.reduce[0].extent == scores.spatial[-1].extent
+def _contiguous(product: BlockInfo) -> bool:
+    """True if a product has one axis of terms, and vectors along its last axis."""
+    if len(product.spatial) < 2 or len(product.reduce) != 1:
+        return False
+    last, terms = product.spatial[-1], product.reduce[0]
+    strides = [a.stride(last.var) for a in product_operands(product) or ()]
+    vectors = sorted(s if s is not None else -1 for s in strides) == [0, 1]
+    return vectors and min(terms.extent, last.extent) >= 2
+
+
+def _by_key(scores: BlockInfo) -> bool:
+    """True if a product has one axis of terms, along which both operands are vectors."""
+    if len(scores.spatial) < 2 or len(scores.reduce) != 1 or scores.spatial[-1].extent < 2:
+        return False
+    terms = scores.reduce[0]
+    operands = product_operands(scores) or ()
+    return terms.extent >= 2 and all(a.stride(terms.var) == 1 for a in operands)
 
 
 def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
@@ -255,6 +271,8 @@ def _pieces(k: Attention, sch: Schedule, c: Choices, host: str) -> LoopRef:
         role = dict(zip(axes, (a.var for a in k.values.spatial), strict=True))
     *_, row, column = (a.var for a in k.values.spatial)
     by = {role.get(v): own[v] for v in axes if v in own}
+    if row not in by:
+        by[row] = sch.add_unit_loop(host)
     lead = [own[v] for v in axes if v in own and role.get(v) not in (row, column)]
     tile, rows = sch.split(by[row], [None, int(c["tile"])])
     sch.reorder(*lead, tile, rows, by[column])
@@ -309,6 +327,10 @@ def _score_tiles(k: Attention, sch: Schedule, c: Choices, at: LoopRef, lanes: in
     else:
         writer = sch.cache_write(k.scores.name, 0, "register").name
         sch.compute_at(writer, at)
+    if k.by_key:
+        keyed = KeyTile(int(c["rows"]), int(c["keys"]), lanes, int(c["unroll"]))
+        tile_keys(sch, k.scores.name, writer, at, keyed)
+        return writer
     lanes = min(lanes, k.length)
     tile = _Tile(int(c["rows"]), int(c["vectors"]), lanes, int(c["unroll"]))
     _tile_product(sch, k.scores.name, writer, at, tile)
@@ -350,12 +372,12 @@ class _Tile:
 
 def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _Tile) -> None:
     """Compute a product in register tiles inside ``at``, each stored by ``writer``."""
-    row, column = below(sch, writer, at)[-2:]
+    row, column = loops_below(sch, writer, at, 2)
     columns, *inner = sch.split(column, [None, tile.vectors, tile.lanes])
     rows, each = sch.split(row, [None, tile.rows])
     sch.reorder(columns, rows, each, *inner)
     sch.compute_at(product, rows)
-    row, column, terms = below(sch, product, rows)
+    row, column, terms = loops_below(sch, product, rows, 3)
     steps = [terms]
     if tile.unroll > 1:
         steps = list(sch.split(terms, [None, tile.unroll]))
@@ -386,14 +408,15 @@ def _schedule_stage(
         partial = parts.partial[info.name]
         reduce_columns(sch, partial, below(sch, partial, inside)[-1:], width)
         _combine_rows(sch, info.name, at, lanes)
-        if info.name == parts.maximum:
+        if info.name == parts.maximum and k.queries > 1:
             _lanes_along(sch, below(sch, parts.scale, at)[-1], lanes)
     elif info.reduce:
         reduce_columns(sch, info.name, below(sch, info.name, at)[-1:], width)
     else:
         full = _is_full(k, info)
-        own = below(sch, info.name, inside if full else at)
-        _lanes_along(sch, own[-1], 2 * lanes if full else lanes)
+        if full or k.queries > 1:
+            own = below(sch, info.name, inside if full else at)
+            _lanes_along(sch, own[-1], 2 * lanes if full else lanes)
 
 
 def _lanes_along(sch: Schedule, loop: LoopRef, width: int) -> LoopRef:
@@ -408,7 +431,7 @@ def _lanes_along(sch: Schedule, loop: LoopRef, width: int) -> LoopRef:
 
 def _combine_rows(sch: Schedule, name: str, at: LoopRef, lanes: int) -> None:
     """Put the partial results of rows together, one row in each lane."""
-    rows, part = below(sch, name, at)
+    rows, part = loops_below(sch, name, at, 2)
     rows, lane = sch.split(rows, [None, min(lanes, extent(sch, rows))])
     sch.reorder(rows, part, lane)
     init = sch.decompose_reduction(name, part)
@@ -436,7 +459,7 @@ def _value_tiles(
     writer = sch.cache_write(partial, 0, "register").name
     sch.reverse_compute_at(writer, inside)
     _tile_product(sch, partial, writer, inside, tile)
-    rows, column, part = below(sch, name, at)
+    rows, column, part = loops_below(sch, name, at, 3)
     columns, lane = sch.split(column, [None, lanes])
     sch.reorder(rows, columns, part, lane)
     init = sch.decompose_reduction(name, part)

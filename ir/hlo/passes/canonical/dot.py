@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass
 
 from ...nodes import Computation, HloModule, Instruction, Shape
+from ...ops.registry import definition
 from ...patterns import build
 from ...patterns.match import all_static, inverse, is_pointwise, moves
 from ...rewrite import assemble, make, map_computations, parameter, rebuild, users
+from .attention import attention_orders
 from .shared import share_repeated
 
 Dims = tuple[int, ...]
@@ -41,18 +43,22 @@ def _canonical(computation: Computation) -> Computation:
     if not any(i.opcode == "dot" for i in computation.instructions):
         return computation
     followers = users(computation)
+    orders = attention_orders(computation)
     written = iter(computation.instructions)  # in step with `rebuild`
 
     def rule(i: Instruction) -> Instruction | None:
         old = next(written)
         if i.opcode != "dot" or not all_static(i):
             return None
+        swap = orders.get(old)
         if (shared := share_repeated(i)) is not None:
-            dot = shared.dot if is_canonical(shared.dot) else _rewrite(shared.dot, None)
+            dot = shared.dot
+            if not is_canonical(dot) or swap:
+                dot = _rewrite(dot, None, swap)
             return build.reshape(build.transpose(dot, shared.order), i.array.dims)
-        if is_canonical(i):
+        if is_canonical(i) and not swap:
             return None
-        return _rewrite(i, _following(followers[old]))
+        return _rewrite(i, _following(followers[old]), swap)
 
     return rebuild(computation, rule)
 
@@ -99,12 +105,15 @@ def _following(after: tuple[Instruction, ...]) -> Dims | None:
     return None
 
 
-def _rewrite(i: Instruction, following: Dims | None) -> Instruction:
+def _rewrite(i: Instruction, following: Dims | None, swap: bool | None) -> Instruction:
+    """Return a dot in canonical form; ``swap`` is the order of its operands, None for the best."""
     p = _places(i)
     if _extent(i.operands[0], p.contracted[0]) == 1:
         return _outer_product(i, p)
     if p.batch[0] and all(_extent(o, f) == 1 for o, f in zip(i.operands, p.free, strict=True)):
         return _inner_products(i, p)
+    if swap is not None:
+        return _product(i, p, swap=swap)
     straight, swapped = _cost(i, p, False, following), _cost(i, p, True, following)
     return _product(i, p, swap=swapped < straight)
 
@@ -173,7 +182,7 @@ def _product(i: Instruction, p: _Places, *, swap: bool) -> Instruction:
     m, n = _extent(x, p.free[first]), _extent(y, p.free[second])
     lead = (batch,) if batch != 1 else ()
     left = build.transpose(x, (*p.batch[first], *p.free[first], *p.contracted[first]))
-    right = build.transpose(y, (*p.batch[second], *p.contracted[second], *p.free[second]))
+    right = _merged(y, (p.batch[second], p.contracted[second], p.free[second]))
     rank = len(lead)
     attrs = {k: v for k, v in i.attrs.items() if not k.endswith("_dims")}
     if swap and "operand_precision" in attrs:
@@ -189,6 +198,26 @@ def _product(i: Instruction, p: _Places, *, swap: bool) -> Instruction:
     dot = make("dot", shape, operands, name=i.name, metadata=i.metadata, **attrs)
     made = tuple(i.array.dims[d] for d in inverse(_back(p, swap)))
     return build.transpose(build.reshape(dot, made), _back(p, swap))
+
+
+def _merged(x: Instruction, parts: tuple[Dims, ...]) -> Instruction:
+    """Return ``x`` with dimensions in the order of ``parts``, those of a part merged into one.
+
+    Neighbors that stay neighbors are merged first: what is transposed then is a view of a buffer,
+    which can be read in place.
+    """
+    parts = tuple(part for part in parts if part)
+    source, order = x, tuple(range(x.array.rank))
+    if definition(x.opcode).permutes:
+        source, order = x.operands[0], x.attrs["dimensions"]
+    dims = source.array.dims
+    found = [[order[d] for d in part if x.array.dims[d] != 1] for part in parts]
+    if any(part != list(range(part[0], part[0] + len(part))) for part in found if part):
+        ordered = build.transpose(x, sum(parts, ()))
+        return build.reshape(ordered, tuple(_extent(x, part) for part in parts))
+    places = sorted(range(len(parts)), key=lambda n: found[n] or [-1])
+    merged = build.reshape(source, tuple(math.prod(dims[d] for d in found[n]) for n in places))
+    return build.transpose(merged, tuple(places.index(n) for n in range(len(parts))))
 
 
 def _outer_product(i: Instruction, p: _Places) -> Instruction:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...rewrite import make
+from .repeated import once, repetitions
 
 Dims = tuple[int, ...]
 
@@ -21,35 +22,15 @@ class SharedProduct(NamedTuple):
 def share_repeated(i: Instruction) -> SharedProduct | None:
     """dot(x[b*g, m, k], repeat(y[b, k, n]))  ->  dot(x[b, g*m, k], y), and reshapes
 
-    A batch dimension of one operand is a dimension and a broadcast one inside of it: what is
-    repeated is read where it is, and its repetitions are rows of the other operand. None if neither
-    operand is so.
+    What is repeated along a batch dimension is read where it is, and its repetitions are rows of
+    the other operand. None if neither operand is so.
     """
     batch = (i.attrs.get("lhs_batch_dims", ()), i.attrs.get("rhs_batch_dims", ()))
     for side in (1, 0):
         for place, d in enumerate(batch[side]):
-            if (single := _unrepeated(i.operands[side], d)) is not None:
-                return _shared(i, side, place, single)
+            if (times := repetitions(i.operands[side], d)) > 1:
+                return _shared(i, side, place, once(i.operands[side], d, times))
     return None
-
-
-def _unrepeated(x: Instruction, d: int) -> Instruction | None:
-    """Return ``x`` with dimension ``d`` as it was before it was repeated; None if it was not."""
-    if x.opcode == "broadcast" and x.operands[0].array.rank and x.array.dims[d] > 1:
-        mapped = x.attrs.get("dimensions", ())
-        once = (*x.array.dims[:d], 1, *x.array.dims[d + 1 :])
-        return None if d in mapped else build.broadcast(x.operands[0], mapped, once)
-    if x.opcode != "reshape" or x.operands[0].opcode != "broadcast":
-        return None
-    wide = x.operands[0]
-    dims, mapped = wide.array.dims, wide.attrs.get("dimensions", ())
-    inner = d + 1
-    if (*dims[:d], 0, *dims[d + 2 :]) != (*x.array.dims[:d], 0, *x.array.dims[d + 1 :]):
-        return None
-    if inner in mapped or (d not in mapped and dims[d] != 1) or dims[inner] < 2:
-        return None
-    kept = tuple(m - (m > inner) for m in mapped)
-    return build.broadcast(wide.operands[0], kept, (*dims[:inner], *dims[inner + 1 :]))
 
 
 def _shared(i: Instruction, side: int, place: int, single: Instruction) -> SharedProduct:

@@ -135,15 +135,11 @@ def test_only_targets_with_a_sketch_take_it() -> None:
             "`scores` is used elsewhere",
         ),
         (
-            module(PLAIN, SOFTMAX, EARLY, END).replace("[3,9", "[3,5"),
-            "with 5 queries it is bound by reading keys and values",
-        ),
-        (
             module(PLAIN, SOFTMAX, EARLY, END).replace(",5]", ",1]"),
             "its result has no columns to be lanes",
         ),
     ],
-    ids=["weights", "sums", "columns", "few", "narrow"],
+    ids=["weights", "sums", "columns", "narrow"],
 )
 def test_what_keeps_it_from_being_one_group(text: str, why: str) -> None:
     fusion = fused(text)
@@ -151,6 +147,19 @@ def test_what_keeps_it_from_being_one_group(text: str, why: str) -> None:
     reasons = [e.reason for e in fusion.edges if "one group with the scores" in e.reason]
     assert len(reasons) == 1
     assert why in reasons[0]
+
+
+@pytest.mark.parametrize(("queries", "inside"), [(1, True), (5, True), (17, False)])
+def test_few_queries_read_keys_as_they_lie(queries: int, inside: bool) -> None:
+    text = module(PLAIN, SOFTMAX, EARLY, END).replace("[3,9", f"[3,{queries}")
+    text = text.replace("k = f32[3,8,33]", "k = f32[3,33,8]")
+    text = text.replace("rhs_contracting_dims={1}\n  c =", "rhs_contracting_dims={2}\n  c =")
+    fusion = fused(text)
+    (group,) = (g for g in fusion.groups if g.kind == "attention")
+    assert len(fusion.groups) == (1 if inside else 2)
+    assert ("transpose(" in show_computation(group.computation)) == inside
+    if inside:
+        computes(text)
 
 
 def test_products_without_a_softmax_keep_their_reasons() -> None:

@@ -1,0 +1,95 @@
+"""The sketch of attention with few queries: one pass over keys and values as they lie in memory."""
+
+from __future__ import annotations
+
+import math
+
+from ....ir.target import Target
+from ...space.space import Choice, Choices, Sketch, cheapest
+from .attention_nest import Attention, apply_attention, find_attention
+from .matching import CPU, FuncInfo
+from .pointwise import PARALLEL_WORK
+
+LARGEST_PART = 1024  # keys that are taken at a time
+SMALLEST_PART = 64
+SUM_CYCLES = 4.0  # of the sum across the lanes of one vector
+
+
+@CPU.row(4)
+def match_few(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match an attention whose keys are read as they lie."""
+    k = find_attention(work.func, work.blocks)
+    return None if k is None or not k.by_key else few_sketch(k, target)
+
+
+def few_sketch(k: Attention, target: Target) -> Sketch:
+    """Return the space of an attention of few queries."""
+    decisions = _decisions(k, target)
+
+    def valid(c: Choices) -> bool:
+        return few_valid(k, c, target)
+
+    def cost(c: Choices) -> float:
+        return few_cost(k, c, target)
+
+    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2}
+    return Sketch(
+        name="attention_few@1",
+        kind="attention",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, fixed),
+        apply=lambda sch, c: apply_attention(k, sch, {**c, "tile": k.queries, "pack": 0}, target),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
+    lanes = target.lanes(k.dtype)
+    parts = [p for p in range(lanes, LARGEST_PART + 1, lanes) if k.length % p == 0]
+    parts = [p for p in parts if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential]
+    rows = tuple(r for r in range(1, k.queries + 1) if k.queries % r == 0 or r == 4)
+    shared = k.scores.flops + k.values.flops >= PARALLEL_WORK and target.threads > 1
+    return {
+        "part": (0, *parts),
+        "rows": rows,
+        "keys": (1, 2, 4, 8),
+        "value_rows": rows,
+        "value_vectors": (1, 2, 4, 8),
+        "unroll": (1, 2, 4),
+        "accumulators": (1, 2, 4),
+        "parallel": (1, 0) if shared else (0,),
+    }
+
+
+def few_valid(k: Attention, c: Choices, target: Target) -> bool:
+    """True if both register tiles fit."""
+    if k.queries % int(c["rows"]) or k.queries % int(c["value_rows"]):
+        return False
+    rows, keys = int(c["rows"]), int(c["keys"])
+    few, vectors = int(c["value_rows"]), int(c["value_vectors"])
+    if (vectors - 1) * target.lanes(k.dtype) >= k.width or keys > k.length:
+        return False
+    return max(rows * keys + rows + keys, few * vectors + vectors + 1) <= target.registers - 2
+
+
+def few_cost(k: Attention, c: Choices, target: Target) -> float:
+    """Estimate the seconds of one run."""
+    core, lanes = target.core, target.lanes(k.dtype)
+    scores = k.heads * k.queries * k.length
+    rows, keys = int(c["rows"]), int(c["keys"])
+    steps = math.ceil(k.depth / lanes)
+    tile = steps * max(rows * keys / 2, (rows + keys) / 2) + SUM_CYCLES * rows * keys
+    cycles = scores / (rows * keys) * (tile + 4.0)
+    few, vectors = int(c["value_rows"]), int(c["value_vectors"])
+    step = max(few * vectors / 2, (few + vectors) / 2, 4.0) + 0.5 / int(c["unroll"])
+    columns = math.ceil(k.width / (vectors * lanes))
+    cycles += k.heads * k.queries / few * columns * k.length * step
+    parts = k.length / int(c["part"]) if c["part"] else 1
+    cycles += k.heads * parts * (200.0 + k.queries * 60.0)
+    if not c["part"] and k.queries * k.length * 8 > target.l1 / 2:
+        cycles += scores * 16 / core.l2.rate
+    share = 1.0
+    if target.threads > 1 and c["parallel"]:
+        share = math.ceil(k.heads / target.threads) / k.heads
+    return core.seconds(cycles * share)
