@@ -1,0 +1,104 @@
+"""Convolutions and transposed convolutions, and the columns that they are sums of."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ....dtypes import s64
+from ...lax.indexing import scatter_nd
+from ...lax.linear import conv, transposed_kernel
+from ...lax.shaping import full, reshape, slice_in_dim, transpose
+from ...lax.term import Term
+from ..nodes.node import Node
+from ..nodes.table import operator
+from .windows import Pads, window
+
+
+@operator("Conv")
+def _conv(node: Node) -> Term:
+    x, kernel = node.input(0), node.input(1)
+    found = convolved(node, x, kernel)
+    return with_bias(found, node.optional(2))
+
+
+def convolved(node: Node, x: Term, kernel: Term) -> Term:
+    """Return the convolution by the node's window, without a bias."""
+    if x.rank < 3 or kernel.rank != x.rank:
+        node.malformed(f"data {list(x.dims)} and weights {list(kernel.dims)} do not fit")
+    shape = window(node, x.dims[2:], kernel.dims[2:])
+    if shape.kernel != kernel.dims[2:]:
+        node.malformed(f"kernel_shape {list(shape.kernel)} and weights {list(kernel.dims)}")
+    groups = node.int_("group", 1)
+    return conv(x, kernel, shape.strides, shape.pads, rhs_dilation=shape.dilations, groups=groups)
+
+
+def with_bias(x: Term, bias: Term | None) -> Term:
+    """Return ``x[n, c, ..]`` with ``bias[c]`` added."""
+    return x if bias is None else x + reshape(bias, (bias.dims[0], *([1] * (x.rank - 2))))
+
+
+@operator("ConvTranspose")
+def _conv_transpose(node: Node) -> Term:
+    x, kernel, groups = node.input(0), node.input(1), node.int_("group", 1)
+    if x.rank < 3 or kernel.rank != x.rank or groups < 1 or kernel.dims[0] % groups:
+        node.malformed(f"data {list(x.dims)} and weights {list(kernel.dims)} do not fit")
+    shape = window(node, x.dims[2:], kernel.dims[2:])
+    more = node.ints("output_padding") or [0] * (x.rank - 2)
+    pads = _transposed_pads(node, x.dims[2:], more)
+    edges = [
+        (k - 1 - low, k - 1 - high + extra)
+        for k, (low, high), extra in zip(shape.spans, pads, more, strict=True)
+    ]
+    found = conv(
+        x,
+        transposed_kernel(kernel, groups),
+        [1] * (x.rank - 2),
+        edges,
+        lhs_dilation=shape.strides,
+        rhs_dilation=shape.dilations,
+        groups=groups,
+        reversal=True,
+    )
+    return with_bias(found, node.optional(2))
+
+
+def _transposed_pads(node: Node, sizes: tuple[int, ...], more: list[int]) -> Pads:
+    """The padding of a transposed convolution, which its result's size may be given by."""
+    shape = window(node, sizes, node.input(1).dims[2:])
+    wanted, mode = node.ints("output_shape"), node.string("auto_pad", "NOTSET")
+    if wanted is None and mode in ("NOTSET", "", "VALID"):
+        return shape.pads
+    if wanted is None:
+        wanted = [d * s for d, s in zip(sizes, shape.strides, strict=True)]
+    wanted = wanted[-len(sizes) :]
+    found = []
+    for d, s, k, extra, size in zip(sizes, shape.strides, shape.spans, more, wanted, strict=True):
+        total = max(s * (d - 1) + extra + k - size, 0)
+        small, large = total // 2, total - total // 2
+        found.append((small, large) if mode == "SAME_UPPER" else (large, small))
+    return tuple(found)
+
+
+@operator("Col2Im")
+def _col2im(node: Node) -> Term:
+    """Blocks added up at their places in an image."""
+    x, image, block = node.input(0), node.known_ints(1), node.known_ints(2)
+    n = len(image)
+    strides, dilations = node.ints("strides") or [1] * n, node.ints("dilations") or [1] * n
+    pads = node.ints("pads") or [0] * (2 * n)
+    wide = [d + a + b for d, a, b in zip(image, pads[:n], pads[n:], strict=True)]
+    spans = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
+    counts = [(w - s) // t + 1 for w, s, t in zip(wide, spans, strides, strict=True)]
+    batch, channels = x.dims[0], x.dims[1] // prod(block)
+    parts = reshape(x, (batch, channels, prod(block) * prod(counts)))
+    grid = np.indices((*block, *counts)).reshape(2 * n, -1)
+    places = np.stack([grid[k] * dilations[k] + grid[n + k] * strides[k] for k in range(n)], -1)
+    rows = transpose(parts, (2, 0, 1))
+    start = full(node.graph, 0, x.dtype, (*wide, batch, channels))
+    summed = scatter_nd(start, node.constant(places, s64), rows, lambda old, new: old + new)
+    found = transpose(summed, (n, n + 1, *range(n)))
+    for k in range(n):
+        found = slice_in_dim(found, pads[k], pads[k] + image[k], 2 + k)
+    return found

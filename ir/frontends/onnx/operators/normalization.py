@@ -1,0 +1,142 @@
+"""Normalizations, softmaxes and dropout."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ....dtypes import f32, pred, s64
+from ...lax import functions, reductions
+from ...lax.shaping import full, iota, reshape
+from ...lax.term import Term
+from ..nodes.node import Node
+from ..nodes.table import operator
+from .constants import uniform
+
+
+def per_channel(x: Term, rank: int) -> Term:
+    """Return ``x[c]`` so that it broadcasts against ``[n, c, ..]``."""
+    return reshape(x, (x.shape.size, *([1] * (rank - 2))))
+
+
+@operator("BatchNormalization")
+def _batch_normalization(node: Node) -> tuple[Term, ...]:
+    """As a factor and an offset per channel, which a convolution before it takes in."""
+    x, scale, bias, mean, variance = (node.input(n) for n in range(5))
+    if node.int_("training_mode", 0):
+        return _batch_normalized(node, x, scale, bias, mean, variance)
+    wide = scale.dtype if scale.dtype.bits > x.dtype.bits else x.dtype
+    factor = scale.to(wide) * (variance.to(wide) + node.float_("epsilon", 1e-5)).do("rsqrt")
+    offset = bias.to(wide) - mean.to(wide) * factor
+    found = x.to(wide) * per_channel(factor, x.rank) + per_channel(offset, x.rank)
+    return (found.to(x.dtype),)
+
+
+def _batch_normalized(
+    node: Node, x: Term, scale: Term, bias: Term, mean: Term, variance: Term
+) -> tuple[Term, ...]:
+    """In training: by the batch's own moments, which the running ones take up."""
+    axes = [0, *range(2, x.rank)]
+    normal, center, _ = functions.normalized(x, axes, node.float_("epsilon", 1e-5))
+    apart = x - center
+    spread = reshape(reductions.mean(apart * apart, axes), variance.dims)
+    kept = node.float_("momentum", 0.9)
+    found = normal * per_channel(scale, x.rank) + per_channel(bias, x.rank)
+    means = mean * kept + reshape(center, mean.dims).to(mean.dtype) * (1 - kept)
+    return found, means, variance * kept + spread.to(variance.dtype) * (1 - kept)
+
+
+@operator("InstanceNormalization")
+def _instance_normalization(node: Node) -> Term:
+    x, scale, bias = node.arrays()
+    normal = functions.normalized(x, range(2, x.rank), node.float_("epsilon", 1e-5))[0]
+    return normal * per_channel(scale, x.rank) + per_channel(bias, x.rank)
+
+
+@operator("GroupNormalization")
+def _group_normalization(node: Node) -> Term:
+    """Since 21 scale and bias are per channel, before per group."""
+    x, scale, bias = node.arrays()
+    groups, wide = node.int_("num_groups"), functions.wide(x.dtype)
+    grouped = reshape(x.to(wide), (x.dims[0], groups, prod(x.dims[1:]) // groups))
+    normal = functions.normalized(grouped, [2], node.float_("epsilon", 1e-5))[0].to(x.dtype)
+    if scale.dims[0] == groups and node.version < 21:
+        return reshape(normal * reshape(scale, (groups, 1)) + reshape(bias, (groups, 1)), x.dims)
+    return reshape(normal, x.dims) * per_channel(scale, x.rank) + per_channel(bias, x.rank)
+
+
+@operator("LayerNormalization")
+def _layer_normalization(node: Node) -> tuple[Term, ...]:
+    x, scale, bias = node.input(0), node.input(1), node.optional(2)
+    stash = node.dtype("stash_type", f32)
+    axes = range(node.axis("axis", x.rank, -1), x.rank)
+    found, mean, deviation = functions.normalized(x.to(stash), axes, node.float_("epsilon", 1e-5))
+    scaled = found.to(x.dtype) * scale
+    return scaled if bias is None else scaled + bias, mean, deviation
+
+
+@operator("RMSNormalization")
+def _rms_normalization(node: Node) -> Term:
+    x, scale, stash = node.input(0), node.input(1), node.dtype("stash_type", f32)
+    axes = range(node.axis("axis", x.rank, -1), x.rank)
+    normal = functions.rms_normalized(x.to(stash), axes, node.float_("epsilon", 1e-5))
+    return normal.to(scale.dtype) * scale
+
+
+@operator("LRN")
+def _lrn(node: Node) -> Term:
+    """Local response normalization over neighbouring channels (Krizhevsky et al., 2012)."""
+    x, size = node.input(0), node.int_("size")
+    ones = [1] * (x.rank - 2)
+    edges = [(0, 0), ((size - 1) // 2, size // 2), *([(0, 0)] * len(ones))]
+    near = reductions.reduce_window(x * x, "add", [1, size, *ones], padding=edges)
+    scale = near * (node.float_("alpha", 1e-4) / size) + node.float_("bias", 1.0)
+    return x / scale ** node.float_("beta", 0.75)
+
+
+@operator("LpNormalization")
+def _lp_normalization(node: Node) -> Term:
+    """A row of zeros stays one."""
+    x, p = node.input(0), node.int_("p", 2)
+    axis = node.axis("axis", x.rank, -1)
+    powers = x.do("abs") if p == 1 else x * x
+    total = reductions.sum_(powers, [axis], keep=True)
+    norm = total if p == 1 else total.do("sqrt")
+    return norm.equals(0).select(0, x / norm)
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax", since=13)
+def _softmax(node: Node) -> Term:
+    x = node.input(0)
+    return _along(node.op, x, node.axis("axis", x.rank, -1))
+
+
+@operator("Softmax", "LogSoftmax", "Hardmax")
+def _softmax_of_rows(node: Node) -> Term:
+    """Of all dimensions from ``axis`` on, as one."""
+    x = node.input(0)
+    axis = node.axis("axis", x.rank, 1)
+    rows = reshape(x, (prod(x.dims[:axis]), prod(x.dims[axis:])))
+    return reshape(_along(node.op, rows, 1), x.dims)
+
+
+def _along(op: str, x: Term, axis: int) -> Term:
+    match op:
+        case "Softmax":
+            return functions.softmax(x, [axis])
+        case "LogSoftmax":
+            return functions.log_softmax(x, [axis])
+        case _:
+            best = reductions.argmax(x, axis, s64, keep=True)
+            return iota(x.site, s64, x.dims, axis).equals(best).to(x.dtype)
+
+
+@operator("Dropout")
+def _dropout(node: Node) -> tuple[Term, ...]:
+    """In training, elements are dropped by numbers that the node's seed gives."""
+    x = node.input(0)
+    ratio = float(node.known(1).reshape(())) if node.has(1) else node.float_("ratio", 0.5)
+    training = bool(node.known(2).reshape(())) if node.has(2) else False
+    if not training or ratio == 0:
+        return x, full(node.graph, 1, pred, x.dims)
+    kept = uniform(node, x.dims) >= ratio
+    return kept.select(x * (1 / (1 - ratio)), 0), kept

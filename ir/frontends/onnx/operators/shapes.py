@@ -1,0 +1,268 @@
+"""Arrays of other shapes: sizes, reshaped, transposed, cut, joined, padded and repeated."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ....dtypes import s64
+from ....hlo.limits import require_bytes
+from ...lax.indexing import take, take_along_axis
+from ...lax.shaping import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    iota,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    slice_in_dim,
+    squeeze,
+    tile,
+    transpose,
+)
+from ...lax.term import Term
+from ..nodes.node import Node
+from ..nodes.table import operator
+
+MAX_INDICES = 1 << 24  # of a padding that repeats elements of the array
+
+
+@operator("Shape")
+def _shape(node: Node) -> Term:
+    dims = node.input(0).dims
+    end = node.int_("end", len(dims)) if node.gives("end") else None
+    return node.constant(np.asarray(dims[node.int_("start", 0) : end], np.int64))
+
+
+@operator("Size")
+def _size(node: Node) -> Term:
+    return node.constant(np.asarray(node.input(0).shape.size, np.int64))
+
+
+@operator("Reshape", since=5)
+def _reshape(node: Node) -> Term:
+    x, sizes = node.input(0), node.known_ints(1)
+    if not node.int_("allowzero", 0):
+        if any(d == 0 and k >= x.rank for k, d in enumerate(sizes)):
+            node.malformed(f"the sizes {sizes} name a dimension that {list(x.dims)} has not")
+        sizes = [x.dims[k] if d == 0 else d for k, d in enumerate(sizes)]
+    if sizes.count(-1) > 1 or any(d < -1 for d in sizes):
+        node.malformed(f"the sizes are {sizes}")
+    if -1 in sizes:
+        rest = prod(d for d in sizes if d != -1)
+        if not rest or x.shape.size % rest:
+            node.malformed(f"{list(x.dims)} cannot be reshaped to {sizes}")
+    return reshape(x, sizes)
+
+
+@operator("Flatten")
+def _flatten(node: Node) -> Term:
+    x = node.input(0)
+    axis = node.int_("axis", 1)
+    axis = axis if axis == x.rank else node.dimension(axis, x.rank)
+    return reshape(x, (prod(x.dims[:axis]), prod(x.dims[axis:])))
+
+
+@operator("Squeeze", since=13)
+def _squeeze(node: Node) -> Term:
+    return squeeze(node.input(0), node.known_ints(1) if node.has(1) else None)
+
+
+@operator("Squeeze")
+def _squeeze_by_attribute(node: Node) -> Term:
+    return squeeze(node.input(0), node.ints("axes"))
+
+
+@operator("Unsqueeze", since=13)
+def _unsqueeze(node: Node) -> Term:
+    return expand_dims(node.input(0), node.known_ints(1))
+
+
+@operator("Unsqueeze")
+def _unsqueeze_by_attribute(node: Node) -> Term:
+    return expand_dims(node.input(0), node.ints("axes") or [])
+
+
+@operator("Transpose")
+def _transpose(node: Node) -> Term:
+    x, order = node.input(0), node.ints("perm")
+    order = list(range(x.rank))[::-1] if order is None else order
+    if sorted(order) != list(range(x.rank)):
+        node.malformed(f"{order} is no order of {x.rank} dimensions")
+    return transpose(x, order)
+
+
+@operator("Expand")
+def _expand(node: Node) -> Term:
+    x, sizes = node.input(0), node.known_ints(1)
+    return broadcast_to(x, np.broadcast_shapes(x.dims, tuple(sizes)))
+
+
+@operator("Concat")
+def _concat(node: Node) -> Term:
+    return concatenate(node.arrays(), node.int_("axis", 1))
+
+
+@operator("Split")
+def _split(node: Node) -> tuple[Term, ...]:
+    x = node.input(0)
+    axis = node.axis("axis", x.rank, 0)
+    size = x.dims[axis]
+    sizes = node.known_ints(1) if node.has(1) else node.ints("split")
+    if sizes is None:
+        count = node.int_("num_outputs", len(node.outputs))
+        part = -(-size // max(count, 1))
+        sizes = [max(min(part, size - n * part), 0) for n in range(count)]
+    if sum(sizes) != size or any(n < 0 for n in sizes):
+        node.malformed(f"the parts {sizes} are not the {size} of dimension {axis}")
+    ends = np.cumsum(sizes).tolist()
+    return tuple(slice_in_dim(x, b - n, b, axis) for n, b in zip(sizes, ends, strict=True))
+
+
+@operator("Slice", since=10)
+def _slice(node: Node) -> Term:
+    starts, ends = node.known_ints(1), node.known_ints(2)
+    axes = node.known_ints(3) if node.has(3) else list(range(len(starts)))
+    steps = node.known_ints(4) if node.has(4) else [1] * len(starts)
+    return sliced(node, node.input(0), starts, ends, axes, steps)
+
+
+@operator("Slice")
+def _slice_by_attributes(node: Node) -> Term:
+    starts, ends = node.ints("starts") or [], node.ints("ends") or []
+    axes = node.ints("axes") or list(range(len(starts)))
+    return sliced(node, node.input(0), starts, ends, axes, [1] * len(starts))
+
+
+def sliced(
+    node: Node, x: Term, starts: list[int], ends: list[int], axes: list[int], steps: list[int]
+) -> Term:
+    """Return ``x[start:end:step]`` of some dimensions, as in NumPy."""
+    low, high, stride = [0] * x.rank, list(x.dims), [1] * x.rank
+    backwards = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        k = node.dimension(axis, x.rank)
+        if step == 0:
+            node.malformed("it has a step of 0")
+        part = range(x.dims[k])[slice(start, _end(end, step, x.dims[k]), step)]
+        if step < 0:
+            backwards.append(k)
+            part = part[::-1]
+        low[k], stride[k] = (part[0], part.step) if part else (0, 1)
+        high[k] = part[-1] + 1 if part else 0
+    return reverse(slice_(x, low, high, stride), backwards)
+
+
+def _end(end: int, step: int, size: int) -> int | None:
+    """An end of ONNX as one of Python, where -1 cannot mean the place before the first."""
+    return None if step < 0 and end < -size else end
+
+
+@operator("Tile")
+def _tile(node: Node) -> Term:
+    x, repeats = node.input(0), node.known_ints(1)
+    if len(repeats) != x.rank or any(r < 0 for r in repeats):
+        node.malformed(f"{repeats} are no repeats of {x.rank} dimensions")
+    return tile(x, repeats)
+
+
+@operator("Pad", since=11)
+def _pad(node: Node) -> Term:
+    x, pads = node.input(0), node.known_ints(1)
+    axes = node.known_ints(3) if node.has(3) else list(range(x.rank))
+    filler = reshape(node.input(2), ()) if node.has(2) else None
+    return padded(node, x, pads, axes, filler)
+
+
+@operator("Pad")
+def _pad_by_attributes(node: Node) -> Term:
+    x = node.input(0)
+    filler = node.constant(node.float_("value", 0.0), x.dtype)
+    return padded(node, x, node.ints("pads") or [], list(range(x.rank)), filler)
+
+
+def padded(node: Node, x: Term, pads: list[int], axes: list[int], filler: Term | None) -> Term:
+    """Return ``x`` with ``pads``, all lows and then all highs, in the node's mode."""
+    if len(pads) != 2 * len(axes):
+        node.malformed(f"it has {len(pads)} paddings for {len(axes)} dimensions")
+    low, high = [0] * x.rank, [0] * x.rank
+    for n, axis in enumerate(axes):
+        k = node.dimension(axis, x.rank)
+        low[k], high[k] = pads[n], pads[len(axes) + n]
+    mode = node.string("mode", "constant")
+    if any(a + d + b < 0 for a, d, b in zip(low, x.dims, high, strict=True)):
+        node.malformed(f"the paddings {pads} take more than there is of {list(x.dims)}")
+    total = prod(a + d + b for a, d, b in zip(low, x.dims, high, strict=True))
+    require_bytes(total * x.dtype.bytes, "the result", node.place)
+    if mode == "constant":
+        return pad(x, 0 if filler is None else filler, low, high)
+    for k, (a, b) in enumerate(zip(low, high, strict=True)):
+        x = _padded_by_itself(node, x, k, a, b, mode)
+    return x
+
+
+def _padded_by_itself(node: Node, x: Term, axis: int, low: int, high: int, mode: str) -> Term:
+    """One dimension padded with elements of the array: edge, reflect or wrap."""
+    size = x.dims[axis]
+    x = slice_in_dim(x, max(-low, 0), size - max(-high, 0), axis)
+    if low <= 0 and high <= 0:
+        return x
+    if mode not in ("edge", "reflect", "wrap"):
+        node.malformed(f"its mode is `{mode}`")
+    if max(low, 0) + max(high, 0) > MAX_INDICES or not x.dims[axis]:
+        node.unsupported(f"it pads {x.dims[axis]} elements by {low} and {high} in mode {mode}")
+    numbers = np.arange(x.dims[axis], dtype=np.int64)
+    match mode:
+        case "edge":
+            places = np.pad(numbers, (max(low, 0), max(high, 0)), "edge")
+        case "reflect":
+            places = np.pad(numbers, (max(low, 0), max(high, 0)), "reflect")
+        case _:
+            places = np.pad(numbers, (max(low, 0), max(high, 0)), "wrap")
+    return take(x, node.constant(places), axis)
+
+
+@operator("DepthToSpace")
+def _depth_to_space(node: Node) -> Term:
+    x, b = node.input(0), node.int_("blocksize")
+    n, c, h, w = x.dims
+    deep = c // (b * b)
+    if node.string("mode", "DCR") == "CRD":
+        parts = transpose(reshape(x, (n, deep, b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    else:
+        parts = transpose(reshape(x, (n, b, b, deep, h, w)), (0, 3, 4, 1, 5, 2))
+    return reshape(parts, (n, deep, h * b, w * b))
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(node: Node) -> Term:
+    x, b = node.input(0), node.int_("blocksize")
+    n, c, h, w = x.dims
+    parts = reshape(x, (n, c, h // b, b, w // b, b))
+    order = (0, 1, 3, 5, 2, 4) if node.string("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return reshape(transpose(parts, order), (n, c * b * b, h // b, w // b))
+
+
+@operator("Trilu")
+def _trilu(node: Node) -> Term:
+    x = node.input(0)
+    rows, columns = (iota(node.graph, s64, x.dims[-2:], k) for k in (0, 1))
+    from_diagonal = columns - rows
+    k = reshape(node.input(1), ()) if node.has(1) else node.constant(0, s64)
+    kept = from_diagonal >= k if node.int_("upper", 1) else from_diagonal <= k
+    return kept.select(x, 0)
+
+
+@operator("ReverseSequence")
+def _reverse_sequence(node: Node) -> Term:
+    """The first ``sequence_lens`` steps of each batch element backwards."""
+    x, lengths = node.input(0), node.input(1).to(s64)
+    time, batch = node.axis("time_axis", x.rank, 0), node.axis("batch_axis", x.rank, 1)
+    dims = [d if k in (time, batch) else 1 for k, d in enumerate(x.dims)]
+    wide = reshape(lengths, [d if k == batch else 1 for k, d in enumerate(dims)])
+    step = iota(node.graph, s64, dims, time)
+    places = (step < wide).select(broadcast_to(wide, dims) - 1 - step, step)
+    return take_along_axis(x, broadcast_to(places, x.dims), time)
