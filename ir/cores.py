@@ -67,7 +67,7 @@ class CpuCore:
     instructions that a loop may have. ``clock`` is in Hz, sustained in vector code. ``read`` and
     ``copy`` are bytes per second of one thread from memory (a copy's count read and written),
     ``read_all`` and ``copy_all`` of all threads together. ``fork`` is the cycles that a parallel
-    loop costs beyond its work, with hot threads.
+    loop costs beyond its work, with hot threads, ``claim`` those for which a thread claims a piece.
     """
 
     family: str
@@ -88,6 +88,7 @@ class CpuCore:
     copy: float
     copy_all: float
     fork: float = 2000.0
+    claim: float = 50.0
 
     def turns(self, bits: int) -> float:
         """Return the turns that an instruction on registers of ``bits`` takes in its unit."""
@@ -117,6 +118,14 @@ class CpuCore:
         if size <= self.l3.size:
             return max(self.bandwidth(threads), threads * self.l3.rate * self.clock)
         return self.bandwidth(threads)
+
+    @property
+    def sharing(self) -> float:
+        """The cycles that a loop costs because threads share it, beyond claims of its pieces.
+
+        That is a fork, and half as much again for data that are in the caches of another core.
+        """
+        return 1.5 * self.fork
 
     def seconds(self, cycles: float) -> float:
         """Return cycles as seconds."""

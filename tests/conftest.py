@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from nestwright.ir.cores import CpuCore
+from nestwright.schedule.sketches.cpu import pointwise
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
@@ -63,3 +66,10 @@ def tools() -> Iterator[Callable[[str], Any]]:
     sys.path.remove(str(CORPUS / "tools"))
     for name in ("cases", "reference", "make_inputs"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def cheap_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads cost nothing, so that default schedules share small groups too."""
+    monkeypatch.setattr(CpuCore, "sharing", 0.0)
+    monkeypatch.setattr(pointwise, "LEAST_SHARED", 0.0)

@@ -38,7 +38,6 @@ FEATURES = (
     "nest_estimate",
 )
 FILLED = 0.75  # of a cache that a working set may fill before it evicts itself
-CLAIM = 50.0  # cycles for which a thread claims a piece of a parallel loop
 
 
 def _traffic(block: NestBlock, cache: Cache, threads: int) -> float:
@@ -164,7 +163,7 @@ def _forks(blocks: Iterable[NestBlock], target: Target) -> float:
         for n, loop in enumerate(b.loops):
             if loop.kind is Kind.PARALLEL and target.threads > 1:
                 times = math.prod(trip_count(x) for x in b.loops[:n])
-                cycles = target.core.fork + CLAIM * trip_count(loop) / target.threads
+                cycles = target.core.fork + target.core.claim * trip_count(loop) / target.threads
                 seen[loop.var] = times * cycles
                 break
     return target.core.seconds(sum(seen.values()))

@@ -46,6 +46,7 @@ from .lane_dots import accumulate_dot
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
 from .pairs import store_paired
+from .pieces import few_pieces
 from .streaming import end_streams
 from .transposed import store_transposed
 from .vector import narrow_counter, reduce_element, vector_loop
@@ -256,7 +257,7 @@ def _captures(s: For) -> tuple[set[Var], set[Buffer]]:
 
 
 def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
-    """Emit ``for i in parallel(n): body`` as ``nw_parallel(&body, &context, n)``."""
+    """Emit ``for i in parallel(n): body`` as ``nw_parallel(&body, &context, pieces)``."""
     names, buffers = _captures(s)
     taken: dict[Var | Buffer, IRValue] = {
         k: v for k, v in em.env.items() if k in names and v.literal is None
@@ -272,15 +273,19 @@ def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
         kept = f"ptr {value.text}" if pointer else str(wide)
         outer.write(f"store {kept}, ptr {at.text}, align 8")
     em.declare("nw_parallel", "void", ["ptr", "ptr", "i64"])
-    outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {extent})")
-    _outline(em, s, name, taken)
+    pieces = few_pieces(s, em.target, em.ranges)
+    shared = extent if pieces is None else em.const(pieces, index)
+    outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {shared})")
+    _outline(em, s, name, taken, pieces)
     return_if_interrupted(em, s)
     for buffer in em.stores(s.body):
         outer.forget(buffer)
 
 
-def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValue]) -> None:
-    """Emit the function that runs iterations ``begin`` to ``end - 1``."""
+def _outline(
+    em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValue], pieces: int | None
+) -> None:
+    """Emit the function that runs iterations ``begin`` to ``end - 1``, or such pieces of all."""
     outer, env, buffers = em.function, em.env, em.buffers
     em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
     em.env = {k: v for k, v in env.items() if v.literal is not None}
@@ -297,13 +302,22 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValu
             byte = replace(got, dtype=s8)
             is_pred = value.dtype == pred
             em.env[key] = em.compare("ne", byte, em.like(0, byte)) if is_pred else got
+    begin, end = IRValue("%begin", index), IRValue("%end", index)
+    if pieces is not None:
+        begin, end = (_first_of(em, s, x, pieces) for x in (begin, end))
     counter, loop = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
     emit_stmt(em, s.body)
-    close_loop(em, s, loop, "%begin", "%end", 1, index.bits)
+    close_loop(em, s, loop, begin.text, end.text, 1, index.bits)
     end_streams(em)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
+
+
+def _first_of(em: Emitter, s: For, piece: IRValue, pieces: int) -> IRValue:
+    """Return the first iteration of a piece of a parallel loop."""
+    before = em.binary("mul", piece, em.value(s.extent))
+    return em.binary("udiv", before, em.const(pieces, index))
 
 
 def emit_nest(em: Emitter, device: DeviceEmitter, nest: LaunchNest) -> None:

@@ -17,7 +17,6 @@ from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu import depthwise
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo.group import lower_group
 
@@ -64,9 +63,8 @@ def lowered(name: str) -> Func:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_choices_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_compute_the_same(name: str, cheap_forks: None) -> None:
     """The default and random choices, as loops and as code, on small whole numbers."""
-    monkeypatch.setattr(depthwise, "PARALLEL_WORK", 64)
     func, rng, target = lowered(name), random.Random(name), Target.parse("cpu -threads=2")
     draw = np.random.default_rng(1)
     args = [draw.integers(-2, 3, b.shape).astype(np.float32) for b in func.params[:-1]]

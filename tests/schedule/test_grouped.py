@@ -18,7 +18,6 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu import grouped
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo.group import lower_group
 
@@ -57,9 +56,8 @@ def lowered(text: str, frozen: bool) -> Func:
 
 @pytest.mark.parametrize("root", ["maximum(c, b)", ""])
 @pytest.mark.parametrize("name", CASES)
-def test_choices_compute_the_same(name: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_compute_the_same(name: str, root: str, cheap_forks: None) -> None:
     """The default and random choices, as loops and as code, on small whole numbers."""
-    monkeypatch.setattr(grouped, "PARALLEL_WORK", 64)
     func = lowered(grouped_text(CASES[name], root), bool(root))
     rng, target = random.Random(name), Target.parse("cpu -threads=2")
     draw = np.random.default_rng(1)

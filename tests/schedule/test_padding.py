@@ -16,7 +16,6 @@ from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu import tiling
 from nestwright.schedule.sketches.cpu.contraction import SKIP
 from nestwright.schedule.sketches.cpu.matching import FuncInfo
 from nestwright.schedule.sketches.generate import generate
@@ -64,9 +63,8 @@ def test_the_share_of_products_that_are_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_skipping_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipping_computes_the_same(name: str, cheap_forks: None) -> None:
     """Random choices with padding as bounds, as loops and as code, on small whole numbers."""
-    monkeypatch.setattr(tiling, "PARALLEL_WORK", 64)
     func, rng, target = lowered(CASES[name][0]), random.Random(name), Target.parse("cpu -threads=2")
     draw = np.random.default_rng(1)
     args = [draw.integers(-2, 3, b.shape).astype(np.float32) for b in func.params[:-1]]

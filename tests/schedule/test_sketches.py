@@ -31,16 +31,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.legality import bound_vars
-from nestwright.schedule.sketches.cpu import (
-    fallback as alone,
-)
-from nestwright.schedule.sketches.cpu import (
-    full_reduction as total,
-)
-from nestwright.schedule.sketches.cpu import (
-    rows,
-    tiling,
-)
+from nestwright.schedule.sketches.cpu import full_reduction as total
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
@@ -271,10 +262,9 @@ def draws(sketch: Sketch, rng: random.Random, count: int) -> Iterator[Choices]:
 
 
 @pytest.fixture(params=[*CASES, *(f"{name}, frozen" for name in KNOWN)])
-def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A case's name; small groups count as worth a thread, so that nothing has to be large."""
-    for module in (alone, rows, tiling, total):
-        monkeypatch.setattr(module, "PARALLEL_WORK", 64)
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, cheap_forks: None) -> str:
+    """A case's name; small groups count as heavy and worth a thread: nothing has to be large."""
+    monkeypatch.setattr(total, "HEAVY", 64)
     return str(request.param)
 
 
@@ -380,7 +370,7 @@ PREFERRED = {
 
 @pytest.mark.parametrize("name", PREFERRED)
 def test_preferred_sketch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(total, "PARALLEL_WORK", 1 << 13)
+    monkeypatch.setattr(total, "HEAVY", 1 << 13)
     (func,) = groups(name)
     assert generate(func, Target.parse(TARGETS[0]))[0].name.partition("@")[0] == PREFERRED[name]
 

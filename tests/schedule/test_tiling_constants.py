@@ -26,7 +26,6 @@ from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-from nestwright.schedule.sketches.cpu import tiling
 from nestwright.schedule.sketches.cpu.contraction import AHEAD
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices, Sketch
@@ -114,8 +113,7 @@ def draws(sketch: Sketch, count: int, **fixed: int) -> Iterator[Choices]:
             return
 
 
-def check(case: str, monkeypatch: pytest.MonkeyPatch, **fixed: int) -> None:
-    monkeypatch.setattr(tiling, "PARALLEL_WORK", 64)
+def check(case: str, **fixed: int) -> None:
     func = group(case)
     args, expected = known(func)
     for target in (*MACHINES, HOST):
@@ -137,18 +135,18 @@ def check(case: str, monkeypatch: pytest.MonkeyPatch, **fixed: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weights_packed_ahead(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(case, monkeypatch, pack=AHEAD)
+def test_weights_packed_ahead(case: str, cheap_forks: None) -> None:
+    check(case, pack=AHEAD)
 
 
 @pytest.mark.parametrize("case", PADDED)
-def test_padding_made_inside_the_loops(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(case, monkeypatch, inside=1)
+def test_padding_made_inside_the_loops(case: str, cheap_forks: None) -> None:
+    check(case, inside=1)
 
 
 @pytest.mark.parametrize("case", PADDED)
-def test_both(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(case, monkeypatch, inside=1, pack=AHEAD)
+def test_both(case: str, cheap_forks: None) -> None:
+    check(case, inside=1, pack=AHEAD)
 
 
 def test_weights_that_another_block_reads_are_not_packed_ahead() -> None:

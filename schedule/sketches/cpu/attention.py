@@ -11,7 +11,7 @@ from ...space.space import Choice, Choices, Sketch
 from .attention_nest import Attention, apply_attention, find_attention
 from .contraction import MOST_FMAS
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 
 TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SMALLEST_PART, LARGEST_PART = 64, 1024  # keys that are taken at a time
@@ -60,7 +60,7 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
         "pack": (0, 1),
         "unroll": (1, 2, 4),
         "accumulators": (1, 2, 4),
-        "parallel": (1, 0) if flops >= PARALLEL_WORK and target.threads > 1 else (0,),
+        "parallel": (1, 0) if may_share_flops(flops, target) else (0,),
     }
 
 
@@ -83,7 +83,8 @@ def _default(
             c = min(fits, key=lambda p: of(k, p, target), default=c)
         if attention_valid(k, c, target) and (cost := attention_cost(k, c, target)) < least:
             best, least = c, cost
-    return best
+    shared = ({**best, "parallel": n} for n in decisions["parallel"])
+    return min(shared, key=lambda c: attention_cost(k, c, target))
 
 
 def _fits(k: Attention, c: Choices, product: tuple[str, str], target: Target) -> bool:
@@ -194,4 +195,5 @@ def _imbalance(k: Attention, c: Choices, target: Target, cycles: float) -> float
         return 1.0
     pieces = k.heads * math.ceil(k.queries / int(c["tile"]))
     share = math.ceil(pieces / target.threads) / pieces
-    return share + target.core.fork * (1 + pieces / 64) / max(cycles, 1.0)
+    claims = target.core.claim * pieces / target.threads
+    return share + (target.core.sharing + claims) / max(cycles, 1.0)

@@ -16,7 +16,7 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, side_by_side, work_of
+from .pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, side_by_side, work_of
 
 VECTORS = 16  # of neighboring results in registers
 LEAST = 4  # of them, unless they are all
@@ -51,10 +51,10 @@ def find_columns(blocks: tuple[BlockInfo, ...], target: Target) -> ColumnReducti
     axes = [a.var for a in (*block.spatial, *block.reduce) if a.extent > 1]
     once = all(x.stride(v) not in (0, None) for x in block.inputs for v in axes)
     ready = len(block.inputs) == 1 and once and side_by_side(block, lanes)
-    if not ready or work_of(block) < PARALLEL_WORK:
+    if not ready or work_of(block) < HEAVY:
         return None
     k = ColumnReduction(block, lanes)
-    wide = _widest(k, target)
+    wide = _widest(k, target.threads)
     return k if wide >= LEAST or wide * lanes >= k.width else None
 
 
@@ -62,10 +62,10 @@ def _vectors(k: ColumnReduction) -> tuple[int, ...]:
     return tuple(n for n in (1, 2, 4, 8, VECTORS) if n == 1 or n * k.lanes <= k.width)
 
 
-def _widest(k: ColumnReduction, target: Target) -> int:
+def _widest(k: ColumnReduction, threads: int) -> int:
     """Return the most vectors that leave every thread two pieces."""
     results = k.pieces * k.width // k.lanes
-    return max((n for n in _vectors(k) if results >= 2 * n * target.threads), default=1)
+    return max((n for n in _vectors(k) if results >= 2 * n * threads), default=1)
 
 
 def apply_columns(k: ColumnReduction, sch: Schedule, c: Choices) -> None:
@@ -103,12 +103,15 @@ def match_columns(work: FuncInfo, target: Target) -> Sketch | None:
 
 def columns_sketch(k: ColumnReduction, target: Target) -> Sketch:
     """Return the space of a reduction of columns: vectors in registers, threads."""
-    shared = target.threads > 1
+    shared = sharing_pays((k.block,), target)
     return Sketch(
         name="columns@1",
         kind="reduction",
-        decisions={"vectors": _vectors(k), "parallel": (1, 0) if shared else (0,)},
-        default={"vectors": _widest(k, target), "parallel": int(shared)},
+        decisions={"vectors": _vectors(k), "parallel": (1, 0) if target.threads > 1 else (0,)},
+        default={
+            "vectors": _widest(k, target.threads if shared else 1),
+            "parallel": int(shared),
+        },
         apply=lambda sch, c: apply_columns(k, sch, c),
         valid=lambda c: True,
         cost=lambda c: columns_cost(k, c, target),

@@ -22,7 +22,7 @@ from .contraction import Contraction
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 from .tiling import result_loops
 
 MOST_ROWS = 28
@@ -109,7 +109,7 @@ def _decisions(s: Stencil, target: Target) -> dict[str, tuple[Choice, ...]]:
     across = s.across.extent if s.across is not None else 1
     chunks = tuple(n for n in (1, 2, 4, 8, 16, 32, MOST_CHUNKS) if n <= max(1, across))
     columns = math.ceil(extent / full)
-    shared = target.threads > 1 and s.base.anchor.flops >= PARALLEL_WORK
+    shared = may_share_flops(s.base.anchor.flops, target)
     return {
         "rows": tuple(r for r in rows if r <= most),
         "vectors": tuple(v for v in (1, 2) if v == 1 or lanes[0] * v <= extent),
@@ -151,7 +151,8 @@ def _cost(s: Stencil, c: Choices, target: Target) -> float:
     each = max(fmas / 2, loads / 2, chain) + 1.5 * rows * vectors + 6.0 * kernels + 10.0
     ragged = (s.row.extent % rows > 0) + (s.column.extent % (lanes * vectors) > 0)
     compute = rest * tiles_i * tiles_j * each * (1 + 0.1 * ragged)
-    return target.core.seconds(compute + _traffic(s, c, target)) * _imbalance(s, c, target)
+    cycles = compute + _traffic(s, c, target)
+    return target.core.seconds(cycles) * _imbalance(s, c, target, cycles)
 
 
 def _traffic(s: Stencil, c: Choices, target: Target) -> float:
@@ -174,16 +175,16 @@ def _traffic(s: Stencil, c: Choices, target: Target) -> float:
     return cycles * scattered * math.prod(a.extent for a in s.base.sweep)
 
 
-def _imbalance(s: Stencil, c: Choices, target: Target) -> float:
+def _imbalance(s: Stencil, c: Choices, target: Target, cycles: float) -> float:
     """Estimate the slowest thread's time relative to a single thread."""
-    n = int(c["shares"]) * int(c["chunks"])
+    core, n = target.core, int(c["shares"]) * int(c["chunks"])
     if target.threads == 1 or not c["parallel"]:
         return 1.0 + 0.001 * n
     across = s.across.extent if s.across is not None else 1
     chunk = math.ceil(across / int(c["chunks"]))
     lost = math.ceil(across / chunk) * chunk / across
     share = math.ceil(n / target.threads) / n * lost
-    return share + target.core.fork * (1 + n / 64) / max(s.base.anchor.flops / 16, 1.0)
+    return share + (core.sharing + core.claim * n / target.threads) / max(cycles, 1.0)
 
 
 def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:

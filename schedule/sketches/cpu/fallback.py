@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -13,13 +12,13 @@ from ...space.analyze import BlockInfo
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .matching import CPU, FuncInfo
 from .pointwise import (
-    PARALLEL_WORK,
     lanes_of,
+    may_share,
     pass_seconds,
     schedule_pointwise,
+    sharing_pays,
     side_by_side,
     turns_squares,
-    work_of,
 )
 from .rows import accumulators, reduce_columns
 
@@ -32,10 +31,11 @@ def schedule_fallback(
     parallel: bool | None = None,
     squares: bool = False,
 ) -> None:
-    """Schedule one block by rule, independently of the others."""
-    shared = target.threads > 1 and _work(info) >= PARALLEL_WORK
-    if parallel is not None:
-        shared = shared and parallel
+    """Schedule one block by rule, independently of the others.
+
+    Threads share it if ``parallel``; with None where that is expected to pay.
+    """
+    shared = sharing_pays((info,), target) if parallel is None else parallel
     if info.opaque:
         _points(sch, info, target, shared)
     elif info.reduce:
@@ -52,14 +52,6 @@ def _crowded(info: BlockInfo, target: Target) -> bool:
     steps = [(a.stride(last) or 0) * a.buffer.dtype.bytes for a in info.inputs]
     rows = 2 * lanes_of(info, target)
     return any(cache.held(rows, n) < 1 for n in steps if n >= cache.line)
-
-
-def _work(info: BlockInfo) -> float:
-    """Return the rough cost of a block; of an opaque one, whose own loops ``work_of`` does not
-    count, the elements of the buffers that it accesses.
-    """
-    buffers = {a.buffer for a in (*info.loads, *info.stores)}
-    return float(sum(math.prod(b.shape) for b in buffers)) if info.opaque else work_of(info)
 
 
 def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
@@ -142,13 +134,15 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling, threads, squares of transpositions."""
-    shared = target.threads > 1 and any(_work(b) >= PARALLEL_WORK for b in blocks)
+    shared = may_share(pass_seconds(blocks, 1, target), target)
     turned = any(turns_squares(b, target) for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
+        squares = bool(c.get("squares", 0))
         for info in blocks:
-            squares = bool(c.get("squares", 0))
-            schedule_fallback(sch, info, target, int(c["unroll"]), bool(c["parallel"]), squares)
+            # Of several blocks those share that gain; the tuner may have it otherwise of one.
+            wanted = bool(c["parallel"]) and (len(blocks) == 1 or sharing_pays((info,), target))
+            schedule_fallback(sch, info, target, int(c["unroll"]), wanted, squares)
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1
@@ -165,7 +159,7 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
         default={
             "squares": int(turned),
             "unroll": 1 if any(_crowded(b, target) for b in blocks) else 2,
-            "parallel": int(shared),
+            "parallel": int(any(sharing_pays((b,), target) for b in blocks)),
         },
         apply=apply,
         valid=lambda c: True,

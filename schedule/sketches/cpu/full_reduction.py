@@ -14,10 +14,9 @@ from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, work_of
+from .pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, work_of
 from .rows import accumulators, reduce_columns
 
-CLAIM = 50.0  # cycles for claiming a piece
 SMALL = 64  # results up to which the threads share the reduction rather than the results
 
 
@@ -40,7 +39,7 @@ class CpuFullReduction:
 
 def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | None:
     """Return a group's only heavy reduction, if it has few results; else None."""
-    heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= PARALLEL_WORK]
+    heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= HEAVY]
     if len(heavy) != 1 or update_of(heavy[0].block) is None:
         return None
     anchor = heavy[0]
@@ -104,10 +103,10 @@ def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
         n = int(c["pieces"])
         threads = min(target.threads, n)
         ilp = 1.0 + 0.5 / int(c["accumulators"])
-        claims = n * CLAIM / target.core.clock if threads > 1 else 0.0
+        claims = target.core.seconds(n * target.core.claim) if threads > 1 else 0.0
         return ilp * pass_seconds((k.anchor,), threads, target) + claims
 
-    wanted = 8 * target.threads if target.threads > 1 else 1
+    wanted = 8 * target.threads if sharing_pays((k.anchor,), target) else 1
     return Sketch(
         name="total@1",
         kind="reduction",

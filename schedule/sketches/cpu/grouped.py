@@ -21,7 +21,7 @@ from .contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 
 MOST_ROWS = 28
 
@@ -135,7 +135,7 @@ def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
     most = min(g.row.extent, MOST_ROWS)
     rows = {math.ceil(g.row.extent / n) for n in range(1, g.row.extent + 1)}
     across = g.sweep[-1].extent if g.sweep else 1
-    shared = target.threads > 1 and g.anchor.flops >= PARALLEL_WORK
+    shared = may_share_flops(g.anchor.flops, target)
     return {
         "rows": tuple(sorted(r for r in rows if r <= most)),
         "vectors": (1, 2),
@@ -177,8 +177,8 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
         return target.core.seconds(cycles)
     n = int(c["chunks"]) * (g.group.extent if c["order"] == "group" else 1)
     share = math.ceil(n / target.threads) / n
-    fork = target.core.fork * (1 + n / 64) / max(cycles, 1.0)
-    return target.core.seconds(cycles) * (share + fork)
+    core = target.core
+    return core.seconds(cycles * share + core.sharing + core.claim * n / target.threads)
 
 
 def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:

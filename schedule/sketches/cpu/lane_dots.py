@@ -23,7 +23,7 @@ from ...space.space import Choice, Choices, Sketch
 from .contraction import Contraction, made_by_feeder, tile_of
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 from .tile_cost import L2_LATE, LOADS_LATE
 from .tiling import ROWS, result_loops
 
@@ -103,7 +103,7 @@ def _form(k: Contraction, target: Target) -> _Form | None:
 
 def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Choice, ...]]:
     extent = k.column.extent
-    parallel = k.anchor.flops >= PARALLEL_WORK and target.threads > 1
+    parallel = may_share_flops(k.anchor.flops, target)
     return {
         "order": ("column", "row") if k.frozen and k.all_rows > 1 else ("column",),
         "rows": tuple(r for r in ROWS if r <= (k.row.extent if k.row else 1)),
@@ -143,7 +143,7 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
         return core.seconds(cycles)
     pieces = tiles_j if c["order"] == "column" else tiles_i
     share = math.ceil(pieces / target.threads) / pieces
-    return core.seconds(cycles * share + core.fork)
+    return core.seconds(cycles * share + core.sharing + core.claim * pieces / target.threads)
 
 
 def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:

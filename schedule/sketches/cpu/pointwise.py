@@ -10,7 +10,10 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 
-PARALLEL_WORK = 1 << 15  # FLOPs and moved elements below which a second thread does not pay
+HEAVY = 1 << 15  # FLOPs and moved elements from which a reduction has a sketch of its own
+SLOW = 2.0  # times the FMAs of a transcendental function that it takes: they depend on each other
+OPAQUE_CYCLES = 4.0  # for each element of the buffers of an opaque block, whose loops are not seen
+LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less work than that
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
@@ -49,21 +52,52 @@ def work_of(info: BlockInfo) -> float:
     return info.flops + 2.0 * info.points * (len(info.inputs) + len(info.stores))
 
 
-def pass_seconds(blocks: Sequence[BlockInfo], threads: int, target: Target) -> float:
-    """Estimate the seconds of one pass of each block: arithmetic or bytes, and the fork.
+def may_share(seconds: float, target: Target) -> bool:
+    """True if threads might share work of so many seconds: what the tuner tries."""
+    core = target.core
+    return target.threads > 1 and seconds >= core.seconds(core.fork) * LEAST_SHARED
 
-    Transcendental functions count as their FLOPs; what a block passes to another stays in L1.
+
+def may_share_flops(flops: float, target: Target) -> bool:
+    """True if threads might share so many FLOPs of products."""
+    return may_share(flops / target.core.flops(target.vector_bits), target)
+
+
+def sharing_pays(blocks: Sequence[BlockInfo], target: Target) -> bool:
+    """True if a pass of each block is expected to take less time on all threads than on one."""
+    if target.threads == 1:
+        return False
+    return pass_seconds(blocks, target.threads, target) < pass_seconds(blocks, 1, target)
+
+
+def pass_seconds(blocks: Sequence[BlockInfo], threads: int, target: Target) -> float:
+    """Estimate the seconds of one pass of each block: arithmetic, accesses or bytes, and the fork.
+
+    What a block passes to another stays in L1.
     """
-    core, lanes = target.core, max(1, target.vector_bits // 32)
-    vectors = core.fmas / core.turns(target.vector_bits) * core.clock
+    core = target.core
     inner = {s.buffer for b in blocks for s in b.stores} & {
         a.buffer for b in blocks for a in b.inputs
     }
     outer = {a.buffer for b in blocks for a in (*b.inputs, *b.stores)} - inner
     size = float(sum(math.prod(x.shape) * x.dtype.bytes for x in outer))
-    flops = sum(b.flops for b in blocks) / (lanes * vectors * threads)
-    seconds = max(flops, size / core.stream(size, threads))
-    return seconds + (core.seconds(core.fork) if threads > 1 else 0.0)
+    cycles = sum(_cycles(b, target) for b in blocks) / threads
+    seconds = max(core.seconds(cycles), size / core.stream(size, threads))
+    return seconds + (core.seconds(core.sharing) if threads > 1 else 0.0)
+
+
+def _cycles(b: BlockInfo, target: Target) -> float:
+    """Estimate the cycles of a block's instructions on one thread."""
+    core = target.core
+    if b.opaque:
+        buffers = {a.buffer for a in (*b.loads, *b.stores)}
+        return OPAQUE_CYCLES * sum(math.prod(x.shape) for x in buffers)
+    at_once = core.fmas / core.turns(target.vector_bits) * (target.vector_bits // 32)
+    flops = b.flops * (SLOW if b.transcendental else 1.0) / at_once
+    inner = [axes[-1].var for axes in (b.spatial, b.reduce) if axes]
+    moved = [[a.step(v) for v in inner] for a in (*b.inputs, *b.stores)]
+    scattered = sum(1 not in steps and any(s != 0 for s in steps) for steps in moved)
+    return flops + b.points * scattered / core.loads
 
 
 def side_by_side(info: BlockInfo, lanes: int) -> bool:

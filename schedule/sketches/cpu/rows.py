@@ -22,12 +22,12 @@ from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
 from .pointwise import (
-    PARALLEL_WORK,
     lanes_of,
+    may_share,
     pass_seconds,
     schedule_pointwise,
+    sharing_pays,
     side_by_side,
-    work_of,
 )
 
 FEWEST = 4  # partial sums that are worth having
@@ -53,9 +53,9 @@ class RowwiseGroup:
         return math.prod(a.extent for a in self.parts[0][-1].spatial[: self.count])
 
     @property
-    def work(self) -> float:
-        """The rough cost of all parts."""
-        return sum(work_of(b) for part in self.parts for b in part)
+    def blocks(self) -> tuple[BlockInfo, ...]:
+        """The blocks of all parts, and the others."""
+        return (*(b for part in self.parts for b in part), *self.others)
 
 
 def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
@@ -227,8 +227,7 @@ def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
     """Estimate the seconds: a pass of all stages, longer with few independent operations."""
     threads = target.threads if c["parallel"] else 1
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
-    blocks = [b for part in k.parts for b in part]
-    return ilp * pass_seconds([*blocks, *k.others], threads, target)
+    return ilp * pass_seconds(k.blocks, threads, target)
 
 
 def accumulators(blocks: Iterable[BlockInfo]) -> int:
@@ -256,7 +255,7 @@ def match_rows(work: FuncInfo, target: Target) -> Sketch | None:
 
 def rows_sketch(k: RowwiseGroup, target: Target) -> Sketch:
     """Return the space of a row-wise group."""
-    shared = k.work >= PARALLEL_WORK and k.rows > 1 and target.threads > 1
+    shared = k.rows > 1 and may_share(pass_seconds(k.blocks, 1, target), target)
     return Sketch(
         name="rows@1",
         kind="reduction",
@@ -269,7 +268,7 @@ def rows_sketch(k: RowwiseGroup, target: Target) -> Sketch:
         default={
             "accumulators": accumulators(b for part in k.parts for b in part),
             "unroll": 2,
-            "parallel": int(shared),
+            "parallel": int(k.rows > 1 and sharing_pays(k.blocks, target)),
             "together": 1,
         },
         apply=lambda sch, c: apply_rows(k, sch, c, target),

@@ -62,7 +62,8 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     if k.feeders:
         memory = memory + _feeding_cycles(k, c, target)
     memory = memory + _rows_cycles(k, c, target)
-    return np.asarray(target.core.seconds(compute + memory) * _imbalance(k, c, target))
+    cycles = compute + memory
+    return np.asarray(target.core.seconds(cycles) * _imbalance(k, c, target, cycles))
 
 
 def _ceil(a: Array | int, b: Array | int) -> Array:
@@ -253,7 +254,7 @@ def _weights_step(k: Contraction) -> int | None:
     return None if k.weights is None else k.weights.stride(k.anchor.reduce[-1].var)
 
 
-def _imbalance(k: Contraction, c: Columns, target: Target) -> Array:
+def _imbalance(k: Contraction, c: Columns, target: Target, cycles: Array) -> Array:
     """Estimate the slowest thread's time relative to a single thread."""
     if target.threads == 1:
         return np.ones(())
@@ -262,7 +263,8 @@ def _imbalance(k: Contraction, c: Columns, target: Target) -> Array:
     share = np.minimum(1.0, _ceil(n, target.threads) * _piece_share(k, c))
     share = np.maximum(1.0 / target.threads, share)
     waits = UNEVEN * np.maximum(target.threads / n, 1 / 8)
-    fork = target.core.fork * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+    claims = target.core.claim * n / target.threads
+    fork = (target.core.sharing + claims) / np.maximum(cycles, 1.0)
     return np.where(c["parallel"] > 0, share * (1 + waits) + fork, 1.0)
 
 

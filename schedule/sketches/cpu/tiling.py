@@ -26,9 +26,10 @@ from .contraction import (
 )
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 from .tile_cost import contraction_cost, contraction_valid
 
+CERTAIN = 128  # times the least work that threads may share, from which they do
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (*range(1, 15), 16, 28)
 VECTORS = (1, 2, 3, 4, 6)
@@ -78,11 +79,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
             sch.skip_zeros(k.anchor.name)
         apply_tiling(k, sch, c)
 
-    fixed: dict[str, Choice] = {
-        "lanes": decisions["lanes"][0],
-        "unroll": 1,
-        "parallel": decisions["parallel"][0],
-    }
+    fixed: dict[str, Choice] = {"lanes": decisions["lanes"][0], "unroll": 1}
+    if may_share_flops(k.anchor.flops / CERTAIN, target):
+        fixed["parallel"] = decisions["parallel"][0]
     modest = {**decisions, "inside": _usual_places(k, decisions["inside"])}
     default = many.cheapest(modest, fixed)
     for unroll in (2, 4):
@@ -129,7 +128,7 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
         "inside": _placements(k),
-        "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
+        "parallel": (1, 0) if may_share_flops(k.anchor.flops, target) else (0,),
     }
 
 
