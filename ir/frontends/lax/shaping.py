@@ -19,6 +19,11 @@ def full(site: WriteSite, value: Number, dtype: DType, dims: Sequence[int] = ())
     return Term(site, one).like(Shape(dtype, tuple(dims)))
 
 
+def literal(site: WriteSite, value: object, dtype: DType) -> Term:
+    """A constant of an array's values, converted to ``dtype`` as NumPy does."""
+    return Term(site, site.constant(np.asarray(value).astype(to_numpy(dtype))))
+
+
 def iota(site: WriteSite, dtype: DType, dims: Sequence[int], axis: int = 0) -> Term:
     """An array whose elements are their index along ``axis``."""
     shape = Shape(dtype, tuple(dims))

@@ -1,0 +1,237 @@
+"""If, Loop and Scan: conditionals and loops of HLO, or written out where shapes ask for it.
+
+A loop whose state keeps its shapes becomes a ``while``. One whose state is a sequence or grows, or
+whose body takes a shape from the iteration's number, is written out, iteration by iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ....dtypes import pred, s32, s64
+from ....hlo.limits import require_bytes
+from ....hlo.nodes import Shape
+from ...lax import bounded, control, indexing, shaping
+from ...lax.graph import Graph
+from ...lax.term import Term
+from ..nodes.node import Body, NeedsValueError, Node
+from ..nodes.table import operator
+from ..nodes.values import Value
+
+FEW = 4
+"""Iterations up to which a loop is written out."""
+
+
+@operator("If")
+def if_(node: Node) -> tuple[Value, ...]:
+    """The results of one branch; where both do not return arrays of the same shapes, the condition
+    has to be known."""
+    choice = shaping.reshape(node.input(0), ())
+    bodies = [node.graph_in("then_branch"), node.graph_in("else_branch")]
+    if (known := choice.known()) is not None:
+        return tuple(bodies[0 if known.all() else 1]())
+    seen: list[list[Shape]] = []
+
+    def branch(body: Body) -> list[Term]:
+        made = body()
+        terms = [t for t in made if isinstance(t, Term)]
+        seen.append([t.shape for t in terms])
+        if len(terms) < len(made) or seen[-1] != seen[0]:
+            node.value(choice, "input 0")  # raises: the branches' results differ in form
+        return terms
+
+    return tuple(control.cond(choice, *(lambda b=b: branch(b) for b in bodies)))
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """An iteration seen from outside: shapes of the state before and after it, and of its further
+    results; ``goes_on`` if the loop never ends by its condition."""
+
+    before: list[Shape]
+    after: list[Shape]
+    rows: list[Shape]
+    goes_on: bool
+
+    @property
+    def steady(self) -> bool:
+        """True if the state keeps its shapes."""
+        return self.before == self.after
+
+
+def _tried(node: Node, body: Body, state: Sequence[Value]) -> Iteration | None:
+    """Read the body of a Loop once; None where it takes shapes from what an iteration computes, or
+    its state is not all arrays."""
+    terms = [t for t in state if isinstance(t, Term)]
+    if len(terms) < len(state):
+        return None
+    trial = Graph("trial", node.graph)
+    number = Term(trial, trial.parameter(Shape(s64), "number"))
+    given = [Term(trial, trial.parameter(t.shape, "state")) for t in terms]
+    try:
+        going, *made = body(number, _true(node), *given)
+    except NeedsValueError:
+        return None
+    results = [t for t in made if isinstance(t, Term)]
+    if len(results) < len(made) or not isinstance(going, Term):
+        return None
+    known = going.known()
+    shapes = [t.shape for t in results]
+    count = len(terms)
+    on = known is not None and bool(known.all())
+    return Iteration([t.shape for t in terms], shapes[:count], shapes[count:], on)
+
+
+def _true(node: Node) -> Term:
+    return shaping.full(node.graph, 1, pred)
+
+
+@operator("Loop")
+def loop(node: Node) -> tuple[Value, ...]:
+    """The last state, and the further results of all iterations, stacked.
+
+    As many as iterations are stacked; where a condition may end the loop, their number is bounded
+    by the trip count.
+    """
+    body, state = node.graph_in("body"), node.inputs[2:]
+    trips = None if not node.has(0) else shaping.reshape(node.input(0), ()).to(s64)
+    start = None if not node.has(1) else shaping.reshape(node.input(1), ())
+    count = None if trips is None else trips.known()
+    first = start is None or start.known()
+    trial = _tried(node, body, state)
+    settled = first is not None and (trips is None or count is not None)
+    small = count is not None and int(count) <= FEW and trial is not None and trial.goes_on
+    if trial is None or not trial.steady or (settled and small):
+        for n in (0, 1):
+            if node.has(n):
+                node.known(n)
+        return _written_out(node, body, state, trial)
+    return tuple(_while(node, body, trial, trips, start))
+
+
+def _written_out(
+    node: Node, body: Body, state: Sequence[Value], trial: Iteration | None
+) -> tuple[Value, ...]:
+    """Iteration by iteration; the condition has to be known each time."""
+    count = int(node.known(0).reshape(())) if node.has(0) else None
+    going = bool(node.known(1).all()) if node.has(1) else True
+    rows: list[list[Term]] = []
+    number = 0
+    while going and (count is None or number < count):
+        on, *made = body(node.constant(number, s64), _true(node), *state)
+        assert isinstance(on, Term)
+        state, more = made[: len(state)], made[len(state) :]
+        rows.append([t for t in more if isinstance(t, Term)])
+        number += 1
+        if count is None or number < count:
+            going = bool(node.value(on, "the condition of an iteration").all())
+    if rows:
+        stacked = [shaping.stack(list(each)) for each in zip(*rows, strict=True)]
+    else:
+        shapes = trial.rows if trial else []
+        stacked = [shaping.full(node.graph, 0, s.dtype, (0, *s.dims)) for s in shapes]
+    return (*state, *stacked)
+
+
+def _while(
+    node: Node, body: Body, trial: Iteration, trips: Term | None, start: Term | None
+) -> list[Term]:
+    """A ``while`` whose state is the iteration's number, the condition, and the loop's own."""
+    most = 0
+    if trial.rows:
+        if trips is None:
+            node.unsupported("it stacks results without a bound on their number", "give it `M`")
+        most = max(0, int(node.known(0).reshape(())))
+        for s in trial.rows:
+            require_bytes(most * prod(s.dims) * s.dtype.bytes, "the results of a Loop", node.place)
+    stacks = [shaping.full(node.graph, 0, s.dtype, (most, *s.dims)) for s in trial.rows]
+    given = [t for t in node.inputs[2:] if isinstance(t, Term)]
+
+    def going(number: Term, on: Term, *_: Term) -> Term:
+        return on if trips is None else on & (number < trips)
+
+    def step(number: Term, on: Term, *values: Term) -> list[Term]:
+        result, *made = body(number, _true(node), *values[: len(given)])
+        arrays = [t for t in [result, *made] if isinstance(t, Term)]
+        kept = [
+            indexing.dynamic_update_slice(s, shaping.expand_dims(r, [0]), [number, *[0] * r.rank])
+            for s, r in zip(values[len(given) :], arrays[1 + len(given) :], strict=True)
+        ]
+        return [number + 1, shaping.reshape(arrays[0], ()), *arrays[1 : 1 + len(given)], *kept]
+
+    zero = shaping.full(node.graph, 0, s64)
+    on = _true(node) if start is None else start
+    number, _, *found = control.while_loop(going, step, [zero, on, *given, *stacks])
+    first = None if start is None else start.known()
+    if trial.goes_on and (start is None or (first is not None and first.all())):
+        return found
+    last = len(given)
+    return found[:last] + [bounded.resized(s, 0, number.to(s32)) for s in found[last:]]
+
+
+@operator("Scan", since=9)
+def scan(node: Node) -> tuple[Value, ...]:
+    """One iteration for each part of the inputs; the last state and the stacked results."""
+    body, count = node.graph_in("body"), node.int_("num_scan_inputs")
+    given = node.arrays()
+    state, rows = given[: len(given) - count], given[len(given) - count :]
+    axes = [
+        node.dimension(a, r.rank)
+        for a, r in zip(node.ints("scan_input_axes") or [0] * count, rows, strict=True)
+    ]
+    backwards = node.ints("scan_input_directions") or [0] * count
+    parts = [
+        shaping.move_axis(shaping.reverse(r, [a]) if back else r, a, 0)
+        for r, a, back in zip(rows, axes, backwards, strict=True)
+    ]
+    length = parts[0].dims[0]
+    if any(p.dims[0] != length for p in parts):
+        node.malformed("its inputs have different numbers of parts")
+    found = _scanned(node, body, state, parts, length)
+    made = len(found) - len(state)
+    turned = node.ints("scan_output_directions") or [0] * made
+    places = node.ints("scan_output_axes") or [0] * made
+    stacked = [
+        shaping.move_axis(shaping.reverse(t, [0]) if turn else t, 0, node.dimension(to, t.rank))
+        for t, turn, to in zip(found[len(state) :], turned, places, strict=True)
+    ]
+    return (*found[: len(state)], *stacked)
+
+
+@operator("Scan", since=8)
+def scan_of_batches(node: Node) -> tuple[Value, ...]:
+    """Scan as in operator set 8: each element of a batch has a state and a length of its own."""
+    if node.has(0):
+        node.unsupported("it gives sequences lengths of their own", "export it with operator set 9")
+    body, count = node.graph_in("body"), node.int_("num_scan_inputs")
+    given = [node.input(n) for n in range(1, len(node.inputs))]
+    state, rows = given[: len(given) - count], given[len(given) - count :]
+    turned = node.ints("directions") or [0] * count
+    every = []
+    for b in range(given[0].dims[0]):
+        one = [shaping.squeeze(shaping.slice_in_dim(t, b, b + 1, 0), [0]) for t in (*state, *rows)]
+        parts = [
+            shaping.reverse(p, [0]) if turn else p
+            for p, turn in zip(one[len(state) :], turned, strict=True)
+        ]
+        every.append(_scanned(node, body, one[: len(state)], parts, parts[0].dims[0]))
+    return tuple(shaping.stack(list(each)) for each in zip(*every, strict=True))
+
+
+def _scanned(
+    node: Node, body: Body, state: Sequence[Term], parts: Sequence[Term], length: int
+) -> list[Term]:
+    """The last state, and the results of all parts along their first dimension."""
+
+    def step(*values: Term) -> list[Term]:
+        made = body(*values)
+        return [t for t in made if isinstance(t, Term)]
+
+    zero = shaping.full(node.graph, 0, s32)  # the loop is written where the node is
+
+    def numbered(number: Term, *values: Term) -> list[Term]:
+        return [number, *step(*values)]
+
+    return control.scan(numbered, [zero, *state], list(parts), length)[1:]

@@ -1,0 +1,1 @@
+"""Operators on images: resized, sampled, cut into regions and patches."""

@@ -1,0 +1,1 @@
+"""Operators on quantized arrays."""

@@ -1,0 +1,109 @@
+"""Products of quantized arrays as products of signed bytes, summed in 32 bits.
+
+``(a - za)(b - zb) = a b - za * sums of b`` where ``zb`` is zero, as it is for signed weights and,
+with the highest bit flipped, for unsigned ones whose zero point is 128. Then a lane of the
+processor multiplies several bytes at once (``ir/lane_dots``); other zero points are subtracted
+first, in 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .....dtypes import f32, s8, s32, u8
+from ....lax import linear, reductions, shaping
+from ....lax.term import Term
+from ...nodes.node import Node
+from ...nodes.table import operator
+from .linear import along, is_zero, quantized
+
+FLIP = 128
+"""What separates an unsigned code from the signed one of the same rank."""
+
+
+def signed(x: Term, zero: Term | None) -> tuple[Term, Term]:
+    """Codes of 8 bits as s8 of the same order, and their zero point as s32."""
+    shift = shaping.full(x.site, 0, s32) if zero is None else zero.to(s32)
+    if x.dtype == s8:
+        return x, shift
+    return x.do("xor", FLIP).to(s8, "bitcast-convert"), shift - FLIP
+
+
+def _column(zero: Term, rank: int) -> Term:
+    """The zero points of the rows of a matrix, one for each where there are several."""
+    if zero.shape.size == 1:
+        return shaping.reshape(zero, ())
+    return shaping.expand_dims(zero, [-1]) if zero.rank == 1 and rank > 1 else zero
+
+
+def _row(zero: Term) -> Term:
+    """The zero points of the columns of a matrix, one for each where there are several."""
+    return shaping.reshape(zero, ()) if zero.shape.size == 1 else zero
+
+
+def matmul_integer(a: Term, b: Term, za: Term | None, zb: Term | None) -> Term:
+    """``(a - za)(b - zb)`` of matrices, batches of them, or vectors, in s32."""
+    a8, shift_a = signed(a, za)
+    b8, shift_b = signed(b, zb)
+    if not is_zero(shift_b):
+        left = a.to(s32) - _column(
+            shaping.full(a.site, 0, s32) if za is None else za.to(s32), a.rank
+        )
+        right = b.to(s32) - _row(shaping.full(b.site, 0, s32) if zb is None else zb.to(s32))
+        return linear.matmul(left, right)
+    total = linear.matmul(a8, b8, s32)
+    if is_zero(shift_a):
+        return total
+    sums = reductions.sum_(b8.to(s32), [-2 if b.rank > 1 else 0], keep=b.rank > 1 and a.rank > 1)
+    return total - _column(shift_a, a.rank) * sums
+
+
+def conv_integer(
+    x: Term,
+    w: Term,
+    zx: Term | None,
+    zw: Term | None,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+    groups: int,
+) -> Term:
+    """A convolution of ``x - zx``, padded with zeros, and ``w - zw``, in s32."""
+    x8, shift_x = signed(x, zx)
+    w8, shift_w = signed(w, zw)
+    none = [(0, 0)] * len(padding)
+    low, high = ([0, 0, *side] for side in zip(*padding, strict=True))
+    if not is_zero(shift_w):
+        left = x.to(s32) - (0 if zx is None else shaping.reshape(zx.to(s32), ()))
+        right = w.to(s32) - (0 if zw is None else along(zw.to(s32), w, 0, 0))
+        return linear.conv(left, right, strides, padding, rhs_dilation=dilations, groups=groups)
+    filler = shaping.reshape(shift_x, ()).to(s8)
+    inner = shaping.pad(x8, filler, low, high)
+    total = linear.conv(inner, w8, strides, none, rhs_dilation=dilations, groups=groups, dtype=s32)
+    if is_zero(shift_x):
+        return total
+    sums = reductions.sum_(w8.to(s32), range(1, w.rank))
+    each = shaping.reshape(sums, (1, w.dims[0], *[1] * (w.rank - 2)))
+    return total - shaping.reshape(shift_x, ()) * each
+
+
+def requantized(total: Term, scale: Term, zero: Term) -> Term:
+    """A sum in s32, times a scale, as codes of the zero point's type."""
+    return quantized(total.to(f32) * scale, shaping.reshape(zero, ()), zero.dtype)
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer_node(node: Node) -> Term:
+    """Zero points are scalars, or one for each row of the left and column of the right operand."""
+    return matmul_integer(node.input(0), node.input(1), node.optional(2), node.optional(3))
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Term:
+    """The product of dequantized matrices, quantized again; rounded once."""
+    a, a_scale, za, b, b_scale, zb, y_scale, zy = node.arrays()
+    total = matmul_integer(a, b, za, zb)
+    if u8.bits != zy.dtype.bits:
+        node.unsupported(f"its result has the type {zy.dtype}", "u8 and s8 are supported")
+    scale = _column(a_scale.to(f32), a.rank) * _row(b_scale.to(f32)) / _row(y_scale.to(f32))
+    return quantized(total.to(f32) * scale, _column(zy, total.rank), zy.dtype)
