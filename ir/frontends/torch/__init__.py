@@ -1,0 +1,1 @@
+"""PyTorch: modules, exported programs and FX graphs of ATen operators, read as HLO."""

@@ -1,0 +1,35 @@
+"""Decompositions: operators that torch takes apart before a graph is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .table import row
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return torch's own decompositions, by overload, of the operators that the table lacks.
+
+    For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``.
+    """
+    from torch._decomp import global_decomposition_table
+    from torch._ops import OpOverload
+
+    known = global_decomposition_table["post_autograd"]
+    return {
+        op: rule
+        for op, rule in known.items()
+        if isinstance(op, OpOverload) and row(str(op)) is None
+    }
+
+
+def export_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return the decompositions for ``ExportedProgram.run_decompositions``.
+
+    Those include operators made of others, which autograd takes apart elsewhere.
+    """
+    from torch.export import default_decompositions
+
+    composite = {op: rule for op, rule in default_decompositions().items() if row(str(op)) is None}
+    return {**composite, **decompositions()}

@@ -1,0 +1,1 @@
+"""ATen's operators as functions of terms, one file for each family."""

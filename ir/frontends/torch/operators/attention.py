@@ -1,0 +1,125 @@
+"""Scaled dot-product attention as the formula that fusion recognizes, and its gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ....dtypes import f32, s64
+from ...lax.functions import logsumexp, softmax
+from ...lax.linear import matmul
+from ...lax.reductions import sum_
+from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
+from ...lax.term import Term
+from .call import AtenCall, Rows
+
+
+def _scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:
+    """q kT scale, with what is masked at minus infinity; in f32 of narrow floats."""
+    factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
+    scores = matmul(q, swap_axes(k, -1, -2), _sums(q)) * factor
+    if causal:
+        rows = iota(q.site, s64, scores.dims[-2:], 0)
+        allowed = rows >= iota(q.site, s64, scores.dims[-2:], 1)
+        scores = allowed.select(scores, -math.inf)
+    if mask is None:
+        return scores
+    if mask.dtype.kind == "pred":
+        return mask.select(scores, -math.inf)
+    return scores + mask.to(scores.dtype)
+
+
+def _sums(x: Term) -> Any:
+    return f32 if x.dtype.bits < 32 else x.dtype
+
+
+def _heads(x: Term, count: int) -> Term:
+    """Heads of keys or values, each for the group of queries' heads that shares it."""
+    own = x.dims[-3]
+    if own == count:
+        return x
+    apart = expand_dims(x, [-3])
+    dims = (*x.dims[:-3], own, count // own, *x.dims[-2:])
+    return reshape(broadcast_to(apart, dims), (*x.dims[:-3], count, *x.dims[-2:]))
+
+
+def _refuse_dropout(c: AtenCall, dropout: float) -> None:
+    if dropout:
+        c.refuse("its dropout comes from torch's generator", "model.eval(), or dropout_p=0")
+
+
+def _weighted(scores: Term, v: Term) -> Term:
+    weights = softmax(scores, [-1]).to(v.dtype)
+    return matmul(weights, v, _sums(v))
+
+
+def _attention(
+    c: AtenCall,
+    q: Term,
+    k: Term,
+    v: Term,
+    attn_mask: Term | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Term:
+    _refuse_dropout(c, dropout_p)
+    if not c.shape.size or not k.dims[-2]:
+        return full(c.graph, 0, c.dtype, c.dims)
+    if enable_gqa:
+        k, v = (_heads(t, q.dims[-3]) for t in (k, v))
+    return _weighted(_scores(q, k, attn_mask, is_causal, scale), v)
+
+
+def _flash(
+    c: AtenCall,
+    q: Term,
+    k: Term,
+    v: Term,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Term | None = None,
+    scale: float | None = None,
+) -> list[Term]:
+    """The result and the logarithm of each row's sum, which the gradient takes."""
+    _refuse_dropout(c, dropout_p)
+    scores = _scores(q, k, attn_mask, is_causal, scale)
+    return [_weighted(scores, v), logsumexp(scores, [-1])]
+
+
+def _flash_backward(
+    c: AtenCall,
+    grad: Term,
+    q: Term,
+    k: Term,
+    v: Term,
+    out: Term,
+    sums: Term,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Term | None = None,
+    scale: float | None = None,
+) -> list[Term]:
+    _refuse_dropout(c, dropout_p)
+    factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
+    scores = _scores(q, k, attn_mask, is_causal, scale)
+    weights = (scores - expand_dims(sums.to(scores.dtype), [-1])).do("exponential")
+    low = weights.to(v.dtype)
+    dv = matmul(swap_axes(low, -1, -2), grad, _sums(v))
+    dweights = matmul(grad, swap_axes(v, -1, -2), _sums(v))
+    rows = sum_(grad.to(scores.dtype) * out.to(scores.dtype), [-1], keep=True)
+    dscores = (weights * (dweights - rows) * factor).to(q.dtype)
+    dq = matmul(dscores, k, _sums(q))
+    dk = matmul(swap_axes(dscores, -1, -2), q, _sums(q))
+    return [dq, dk, dv]
+
+
+ROWS: Rows = {
+    "aten.scaled_dot_product_attention.default": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_backward,
+}

@@ -1,0 +1,73 @@
+"""One call of an operator while it is read: what it declares, and its operands as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from ....dtypes import DType, f32
+from ....errors import UnsupportedError
+from ....hlo.nodes import Shape
+from ...lax.graph import Graph
+from ...lax.shaping import full
+from ...lax.term import Dims, Term
+from .promotion import Operand, common_type
+
+Result: TypeAlias = "Term | Sequence[Any] | None"
+Operator: TypeAlias = Callable[..., Any]
+Rows: TypeAlias = Mapping[str, Operator]
+"""By the name of an overload, such as ``aten.add.Tensor``: the function that writes a call of it.
+
+Its arguments are a ``AtenCall`` and then the operator's own, by position or name as in its schema:
+arrays are terms, element types are ``DType``; devices, layouts and memory formats are left out.
+It returns a term for each result, in any type: the caller converts it to the declared one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AtenCall:
+    """A call of the operator ``target``. ``results`` are the shapes that the graph declares."""
+
+    graph: Graph
+    target: str
+    results: tuple[Shape | None, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape of the first result."""
+        first = self.results[0]
+        assert first is not None
+        return first
+
+    @property
+    def dtype(self) -> DType:
+        """Return the element type of the first result."""
+        return self.shape.dtype
+
+    @property
+    def dims(self) -> Dims:
+        """Return the sizes of the first result."""
+        return self.shape.dims
+
+    def term(self, x: Operand, dtype: DType) -> Term:
+        """An operand in this type; a number as a scalar."""
+        return x.to(dtype) if isinstance(x, Term) else full(self.graph, x, dtype)
+
+    def operands(self, *given: Operand) -> list[Term]:
+        """The operands in the type of the result."""
+        return [self.term(x, self.dtype) for x in given]
+
+    def promoted(self, *given: Operand) -> list[Term]:
+        """The operands in their common type."""
+        dtype = common_type(*given)
+        return [self.term(x, dtype) for x in given]
+
+    def refuse(self, why: str, hint: str = "") -> NoReturn:
+        """Raise ``UnsupportedError`` that names the operator."""
+        raise UnsupportedError(f"cannot compile {self.target}", why, hint=hint)
+
+
+def wide(x: Term) -> Term:
+    """Floats of fewer than 32 bits as f32, in which torch computes what is more than one step."""
+    return x.to(f32) if x.dtype.is_float and x.dtype.bits < f32.bits else x

@@ -1,0 +1,150 @@
+"""Convolutions, also transposed and grouped, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....dtypes import DType, f32
+from ....hlo.nodes import ConvLabels
+from ...lax.linear import conv, transposed_kernel
+from ...lax.reductions import sum_
+from ...lax.shaping import full, reshape
+from ...lax.term import Term
+from .call import AtenCall, Rows
+
+Ints = Sequence[int]
+
+
+def _spread(values: Ints, count: int) -> list[int]:
+    """A number for each dimension; one given counts for all."""
+    return list(values) * count if len(values) == 1 else list(values)
+
+
+def _sums(x: Term) -> DType:
+    return f32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
+
+
+def _convolution(
+    c: AtenCall,
+    x: Term,
+    weight: Term,
+    bias: Term | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Term:
+    if not c.shape.size or not x.shape.size or not weight.shape.size:
+        found = full(c.graph, 0, c.dtype, c.dims)
+    elif transposed:
+        found = _transposed(x, weight, stride, padding, dilation, c.dims[2:], groups)
+    else:
+        found = _plain(x, weight, stride, padding, dilation, groups)
+    if bias is None:
+        return found
+    return found + reshape(bias.to(found.dtype), (-1, *[1] * (x.rank - 2)))
+
+
+def _plain(x: Term, weight: Term, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Term:
+    n = x.rank - 2
+    pads = [(p, p) for p in _spread(padding, n)]
+    apart = _spread(dilation, n)
+    return conv(
+        x, weight, _spread(stride, n), pads, rhs_dilation=apart, groups=groups, dtype=_sums(x)
+    ).to(x.dtype)
+
+
+def _transposed(
+    x: Term,
+    weight: Term,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    size: Ints,
+    groups: int,
+) -> Term:
+    """The adjoint of a convolution whose operand has this ``size``."""
+    n = x.rank - 2
+    steps, apart = _spread(stride, n), _spread(dilation, n)
+    pads = []
+    for k, p in enumerate(_spread(padding, n)):
+        reach = apart[k] * (weight.dims[2 + k] - 1)
+        low = reach - p
+        pads.append((low, size[k] - low + reach - ((x.dims[2 + k] - 1) * steps[k] + 1)))
+    return conv(
+        x,
+        transposed_kernel(weight, groups),
+        [1] * n,
+        pads,
+        lhs_dilation=steps,
+        rhs_dilation=apart,
+        groups=groups,
+        reversal=True,
+        dtype=_sums(x),
+    ).to(x.dtype)
+
+
+def _kernel_gradient(
+    x: Term, grad: Term, size: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Term:
+    """The gradient ``[o, i, ..]`` of a kernel, of its operand and of its result's gradient."""
+    n = x.rank - 2
+    steps, apart = _spread(stride, n), _spread(dilation, n)
+    pads = []
+    for k, p in enumerate(_spread(padding, n)):
+        reach = (grad.dims[2 + k] - 1) * steps[k] + 1
+        pads.append((p, (size[k] - 1) * apart[k] + reach - x.dims[2 + k] - p))
+    place = tuple(range(2, 2 + n))
+    labels = ConvLabels(1, 0, place, 0, 1, place, 1, 0, place)
+    return conv(
+        x,
+        grad,
+        apart,
+        pads,
+        rhs_dilation=steps,
+        batch_groups=groups,
+        labels=labels,
+        dtype=_sums(x),
+    )
+
+
+def _backward(
+    c: AtenCall,
+    grad: Term,
+    x: Term,
+    weight: Term,
+    bias_sizes: Ints | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> list[Term | None]:
+    spatial, size = x.dims[2:], weight.dims[2:]
+    if not grad.shape.size or not x.shape.size:
+        return [
+            full(c.graph, 0, s.dtype, s.dims) if wanted and s is not None else None
+            for s, wanted in zip(c.results, output_mask, strict=True)
+        ]
+    found: list[Term | None] = [None, None, None]
+    if output_mask[0] and transposed:
+        found[0] = _plain(grad, weight, stride, padding, dilation, groups)
+    elif output_mask[0]:
+        found[0] = _transposed(grad, weight, stride, padding, dilation, spatial, groups)
+    if output_mask[1]:
+        wide, slim = (grad, x) if transposed else (x, grad)
+        found[1] = _kernel_gradient(wide, slim, size, stride, padding, dilation, groups)
+    if output_mask[2]:
+        axes = [0, *range(2, grad.rank)]
+        found[2] = sum_(grad.to(_sums(grad)), axes)
+    return found
+
+
+ROWS: Rows = {
+    "aten.convolution.default": _convolution,
+    "aten.convolution_backward.default": _backward,
+}

@@ -1,0 +1,396 @@
+"""Elements by computed places: reads, writes, embeddings and searches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtypes import s64
+from ...lax.indexing import (
+    Update,
+    gather_nd,
+    put_along_axis,
+    scatter_nd,
+    take,
+    take_along_axis,
+    wrap,
+)
+from ...lax.reductions import cumulative, identity, sum_
+from ...lax.shaping import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    full,
+    iota,
+    reshape,
+    slice_,
+    slice_in_dim,
+    transpose,
+)
+from ...lax.term import Term
+from .call import AtenCall, Operator, Rows
+from .pointwise import floor_divide
+from .promotion import Operand
+
+Indices = Sequence[Term | None]
+
+
+def _places(x: Term, indices: Indices) -> tuple[list[int], Term, int]:
+    """The indexed dimensions, vectors of places in them, and where these stand in the result."""
+    along = [k for k, i in enumerate(indices) if i is not None]
+    given = [wrap(i.to(s64), x.dims[k]) for k, i in enumerate(indices) if i is not None]
+    dims = np.broadcast_shapes(*(i.dims for i in given))
+    vectors = concatenate([expand_dims(broadcast_to(i, dims), [-1]) for i in given], -1)
+    together = along == list(range(along[0], along[-1] + 1))
+    return along, vectors, along[0] if together else 0
+
+
+def _refuse_masks(c: AtenCall, indices: Indices) -> None:
+    if any(i is not None and i.dtype.kind == "pred" for i in indices):
+        c.refuse("a mask chooses as many elements as it has truths", "use torch.where")
+
+
+def _index(c: AtenCall, x: Term, indices: Indices) -> Term:
+    _refuse_masks(c, indices)
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    along, vectors, front = _places(x, indices)
+    outer = vectors.rank - 1
+    if len(along) == 1:
+        found = take(x, reshape(vectors, vectors.dims[:-1]), along[0])
+        return found
+    rest = [k for k in range(x.rank) if k not in along]
+    found = gather_nd(transpose(x, along + rest), vectors)
+    return transpose(found, _moved(found.rank, outer, front))
+
+
+def _moved(rank: int, outer: int, front: int) -> list[int]:
+    """The order that puts the first ``outer`` dimensions after ``front`` others."""
+    rest = list(range(outer, rank))
+    return [*rest[:front], *range(outer), *rest[front:]]
+
+
+def _index_put(
+    c: AtenCall, x: Term, indices: Indices, values: Term, accumulate: bool = False, *_: Any
+) -> Term:
+    given = [i for i in indices if i is not None]
+    if len(given) == 1 and given[0].dtype.kind == "pred" and values.shape.size == 1:
+        return _masked_put(x, indices, values, accumulate)
+    _refuse_masks(c, indices)
+    along, vectors, front = _places(x, indices)
+    outer = vectors.rank - 1
+    rest = [k for k in range(x.rank) if k not in along]
+    moved = transpose(x, along + rest)
+    order = _moved(outer + len(rest), outer, front)
+    dims = (*vectors.dims[:-1], *moved.dims[len(along) :])
+    shown = broadcast_to(values.to(x.dtype), [dims[k] for k in order])
+    updates = transpose(shown, [order.index(k) for k in range(len(order))])
+    if not updates.shape.size:
+        return x
+    found = scatter_nd(moved, vectors, updates, _add(x) if accumulate else None)
+    back = along + rest
+    return transpose(found, [back.index(k) for k in range(x.rank)])
+
+
+def _masked_put(x: Term, indices: Indices, values: Term, accumulate: bool) -> Term:
+    """One value wherever a mask over some dimensions holds."""
+    first = next(k for k, i in enumerate(indices) if i is not None)
+    mask = indices[first]
+    assert mask is not None
+    dims = [1] * first + list(mask.dims) + [1] * (x.rank - first - mask.rank)
+    value = reshape(values.to(x.dtype), ())
+    return reshape(mask, dims).do("select", x + value if accumulate else value, x)
+
+
+def _add(x: Term) -> Update:
+    return (lambda old, new: old | new) if x.dtype.kind == "pred" else (lambda old, new: old + new)
+
+
+def _index_select(c: AtenCall, x: Term, dim: int, index: Term) -> Term:
+    if not x.rank:
+        return reshape(x, c.dims)
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    return take(x, reshape(index, (index.shape.size,)), dim)
+
+
+def _gather(c: AtenCall, x: Term, dim: int, index: Term, sparse_grad: bool = False) -> Term:
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    if not x.rank or not index.rank:
+        flat = reshape(x, (x.shape.size,))
+        return reshape(take(flat, reshape(index, (index.shape.size,)), 0), c.dims)
+    return take_along_axis(x, index, dim)
+
+
+def _updates(x: Term, index: Term, source: Operand | Term, c: AtenCall) -> Term:
+    """The part of a source that an index writes; a number for each of its places."""
+    if not isinstance(source, Term):
+        return full(c.graph, source, x.dtype, index.dims)
+    part = slice_(source, [0] * source.rank, index.dims) if source.rank else source
+    return broadcast_to(part.to(x.dtype), index.dims)
+
+
+def _vector(x: Term) -> Term:
+    return x if x.rank else reshape(x, (1,))
+
+
+def _scattered(
+    c: AtenCall, x: Term, dim: int, index: Term, source: Term | Operand, update: Update | None
+) -> Term:
+    if not index.shape.size:
+        return x
+    new = _updates(x, index, source, c)
+    found = put_along_axis(_vector(x), _vector(index), _vector(new), dim, update)
+    return reshape(found, x.dims)
+
+
+def _scatter(
+    c: AtenCall, x: Term, dim: int, index: Term, source: Term | Operand, *, reduce: str = ""
+) -> Term:
+    """Elements written, or with ``reduce`` added or multiplied."""
+    return _scattered(c, x, dim, index, source, _combination(c, x, reduce) if reduce else None)
+
+
+def _scatter_add(c: AtenCall, x: Term, dim: int, index: Term, source: Term) -> Term:
+    return _scattered(c, x, dim, index, source, _add(x))
+
+
+_OPCODES = {
+    "sum": "add",
+    "add": "add",
+    "mean": "add",
+    "prod": "multiply",
+    "multiply": "multiply",
+    "amax": "maximum",
+    "amin": "minimum",
+}
+
+
+def _combination(c: AtenCall, x: Term, reduce: str) -> Update:
+    opcode = _OPCODES[reduce]
+    if x.dtype.kind == "pred":
+        opcode = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}[opcode]
+    return lambda old, new: old.do(opcode, new)
+
+
+def _scatter_reduce(
+    c: AtenCall,
+    x: Term,
+    dim: int,
+    index: Term,
+    source: Term,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Term:
+    update = _combination(c, x, reduce)
+    start = x
+    if not include_self:
+        neutral = _neutral(x, _OPCODES[reduce])
+        start = _scattered(c, x, dim, index, neutral, None)
+    found = _scattered(c, start, dim, index, source, update)
+    if reduce != "mean":
+        return found
+    counts = full(c.graph, 1 if include_self else 0, x.dtype, x.dims)
+    counts = _scattered(c, counts, dim, index, 1, _add(x))
+    counts = counts.do("maximum", 1)
+    return found / counts if x.dtype.is_float else floor_divide(found, counts)
+
+
+def _neutral(x: Term, opcode: str) -> Any:
+    if x.dtype.kind == "pred":
+        return opcode in ("multiply", "minimum")
+    return identity(opcode, x.dtype)
+
+
+def _index_reduce(
+    c: AtenCall,
+    x: Term,
+    dim: int,
+    index: Term,
+    source: Term,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Term:
+    if not x.rank or not source.rank:
+        x1, s1 = _vector(x), _vector(source)
+        return reshape(
+            _scatter_reduce(c, x1, 0, _vector(index), s1, reduce, include_self=include_self), x.dims
+        )
+    axis = dim % x.rank
+    sizes = [-1 if k == axis else 1 for k in range(x.rank)]
+    spread = broadcast_to(reshape(index, sizes), source.dims)
+    return _scatter_reduce(c, x, axis, spread, source, reduce, include_self=include_self)
+
+
+def _embedding(c: AtenCall, weight: Term, indices: Term, *rest: Any) -> Term:
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    return take(weight, indices, 0)
+
+
+def _embedding_backward(
+    c: AtenCall, grad: Term, indices: Term, count: int, padding_idx: int, by_frequency: bool
+) -> Term:
+    width = grad.dims[-1]
+    rows = reshape(grad.to(c.dtype), (-1, width))
+    places = reshape(indices.to(s64), (-1, 1))
+    if by_frequency:
+        once = full(c.graph, 1, c.dtype, (places.dims[0],))
+        zero = full(c.graph, 0, c.dtype, (count,))
+        counts = scatter_nd(zero, places, once, lambda old, new: old + new)
+        rows = rows / take(counts, places, 0)
+    rows = places.equals(padding_idx).select(full(c.graph, 0, c.dtype), rows)
+    zeros = full(c.graph, 0, c.dtype, c.dims)
+    return scatter_nd(zeros, places, rows, lambda old, new: old + new)
+
+
+def _masked_scatter(c: AtenCall, x: Term, mask: Term, source: Term) -> Term:
+    """The elements of a source in order, wherever a mask holds."""
+    wide, x = broadcast_to(mask, c.dims), broadcast_to(x, c.dims)
+    if not c.shape.size or not source.shape.size:
+        return x
+    flat = reshape(wide, (c.shape.size,))
+    numbers = cumulative(flat.to(s64), "add", 0) - 1
+    chosen = take(reshape(source.to(x.dtype), (source.shape.size,)), numbers, 0)
+    return wide.do("select", reshape(chosen, c.dims), x)
+
+
+def _put(c: AtenCall, x: Term, index: Term, source: Term, accumulate: bool = False) -> Term:
+    if not index.shape.size:
+        return x
+    flat = reshape(x, (x.shape.size,))
+    places = wrap(reshape(index, (index.shape.size, 1)), x.shape.size)
+    new = reshape(source, (index.shape.size,))
+    return reshape(scatter_nd(flat, places, new, _add(x) if accumulate else None), x.dims)
+
+
+def _take(c: AtenCall, x: Term, index: Term) -> Term:
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    return take(reshape(x, (x.shape.size,)), wrap(index, x.shape.size), 0)
+
+
+def _search(c: AtenCall, edges: Term, values: Any, right: bool, sorter: Term | None = None) -> Term:
+    """The count of edges that are below each value; with ``right`` also those that equal it."""
+    if sorter is not None:
+        edges = take_along_axis(edges, sorter, edges.rank - 1)
+    a, v = c.promoted(edges, values)
+    rank = a.rank - 1
+    new = expand_dims(v, [v.rank])
+    outer = expand_dims(a, [rank]) if rank else reshape(a, (*[1] * v.rank, a.dims[-1]))
+    below = outer <= new if right else outer < new
+    if v.dtype.is_float:
+        below = below | new.differs(new)
+    return sum_(below.to(s64), [-1])
+
+
+def _searchsorted(
+    c: AtenCall,
+    edges: Term,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Term | None = None,
+) -> Term:
+    return _search(c, edges, values, right or side == "right", sorter)
+
+
+def _bucketize(
+    c: AtenCall, values: Any, edges: Term, *, out_int32: bool = False, right: bool = False
+) -> Term:
+    return _search(c, edges, values, right)
+
+
+def _bag(c: AtenCall, weight: Term, indices: Term, offsets: Term, *rest: Any, **named: Any) -> Any:
+    """Sums, means or largest elements of bags of rows; ``offsets`` say where each bag starts."""
+    options = ("scale", "mode", "sparse", "weights", "last", "padding_idx")
+    given = {**dict(zip(options, rest, strict=False)), **named}
+    mode, last = given.get("mode", 0), given.get("include_last_offset", given.get("last", False))
+    padding, weights = given.get("padding_idx", -1), given.get("per_sample_weights")
+    weights = given.get("weights") if weights is None else weights
+    count, n = c.dims[0], indices.dims[0]
+    starts = slice_in_dim(offsets, 0, count, 0) if last else offsets
+    numbers = iota(c.graph, s64, (n, 1))
+    bag = sum_((reshape(starts.to(s64), (1, -1)) <= numbers).to(s64), [1]) - 1
+    counts = indices.differs(padding)
+    rows = take(weight, indices, 0) if n else full(c.graph, 0, c.dtype, (0, c.dims[1]))
+    if weights is not None:
+        rows = rows * expand_dims(weights.to(rows.dtype), [1])
+    sizes = _by_bag(counts.to(s64), bag, full(c.graph, 0, s64, (count,)), "add")
+    empty = expand_dims(sizes.equals(0), [1])
+    filler: float = -math.inf if mode == 2 else 0
+    rows = expand_dims(counts, [1]).do("select", rows, full(c.graph, filler, c.dtype))
+    start = full(c.graph, filler, c.dtype, c.dims)
+    found = _by_bag(rows, bag, start, "maximum" if mode == 2 else "add")
+    if mode == 1:
+        found = found / expand_dims(sizes.do("maximum", 1), [1]).to(found.dtype)
+    found = empty.do("select", full(c.graph, 0, c.dtype), found)
+    others = [_or_zeros(c, t, s) for t, s in zip([bag, sizes, None], c.results[1:], strict=True)]
+    return [found, *others]
+
+
+def _by_bag(rows: Term, bag: Term, start: Term, opcode: str) -> Term:
+    if not bag.dims[0]:
+        return start
+    return scatter_nd(start, expand_dims(bag, [1]), rows, lambda old, new: old.do(opcode, new))
+
+
+def _or_zeros(c: AtenCall, term: Term | None, shape: Any) -> Term:
+    """A further result where it has the declared size, else zeros: eager leaves it out too."""
+    if term is not None and term.dims == shape.dims:
+        return term
+    return full(c.graph, 0, shape.dtype, shape.dims)
+
+
+def _nonzero_static(c: AtenCall, x: Term, *, size: int, fill_value: int = -1) -> Term:
+    """The places of the first ``size`` elements that are not zero."""
+    flat = reshape(x, (x.shape.size,)).differs(0)
+    rank = cumulative(flat.to(s64), "add", 0) - 1
+    target = flat.select(rank, size)
+    slots = full(c.graph, -1, s64, (size,))
+    numbers = iota(c.graph, s64, flat.dims)
+    found = scatter_nd(slots, expand_dims(target, [1]), numbers)
+    columns = []
+    for k in range(x.rank):
+        below = math.prod(x.dims[k + 1 :])
+        columns.append(expand_dims((found / below).do("remainder", x.dims[k]), [1]))
+    if not columns:
+        return full(c.graph, 0, s64, c.dims)
+    places = concatenate(columns, 1)
+    return expand_dims(found < 0, [1]).select(fill_value, places)
+
+
+def _named(name: str, operator: Operator, *overloads: str) -> Rows:
+    return {f"aten.{name}.{o}": operator for o in overloads or ("default",)}
+
+
+ROWS: Rows = {
+    **_named("index", _index, "Tensor"),
+    **_named("_unsafe_index", _index, "Tensor"),
+    **_named("index_put", _index_put),
+    **_named("_unsafe_index_put", _index_put),
+    **_named("index_select", _index_select),
+    **_named("gather", _gather),
+    **_named("scatter", _scatter, "src", "value", "reduce", "value_reduce"),
+    **_named("scatter_add", _scatter_add),
+    **_named("scatter_reduce", _scatter_reduce, "two"),
+    **_named("index_reduce", _index_reduce),
+    **_named("embedding", _embedding),
+    **_named("embedding_dense_backward", _embedding_backward),
+    **_named("_embedding_bag", _bag),
+    **_named("_embedding_bag_forward_only", _bag),
+    **_named("masked_scatter", _masked_scatter),
+    **_named("put", _put),
+    **_named("take", _take),
+    **_named("searchsorted", _searchsorted, "Tensor", "Scalar"),
+    **_named("bucketize", _bucketize, "Tensor", "Scalar"),
+    **_named("nonzero_static", _nonzero_static),
+}

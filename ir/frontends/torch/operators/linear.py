@@ -1,0 +1,153 @@
+"""Products of matrices and vectors, and distances between rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....dtypes import f32
+from ...lax.indexing import take
+from ...lax.linear import dot_general, einsum, matmul
+from ...lax.reductions import max_, sum_
+from ...lax.shaping import expand_dims, full
+from ...lax.term import Term
+from .call import AtenCall, Rows
+from .logic import truth
+from .promotion import Operand
+
+
+def product(a: Term, b: Term) -> Term:
+    """A matrix product as NumPy's ``matmul``; of narrow floats with sums in f32."""
+    return narrow(a, lambda dtype: matmul(a, b, dtype))
+
+
+def narrow(a: Term, make: Callable[[Any], Term]) -> Term:
+    """The result of ``make(type of the sums)``, in the type of ``a``."""
+    if a.dtype.kind == "pred":
+        return truth(make(None))
+    return make(f32 if a.dtype.is_float and a.dtype.bits < 32 else None).to(a.dtype)
+
+
+def _matmul(c: AtenCall, a: Term, b: Term) -> Term:
+    return product(*c.operands(a, b))
+
+
+def _scaled(c: AtenCall, x: Term, by: Operand) -> Term:
+    return x if by == 1 else x * c.term(by, x.dtype)
+
+
+def _added(
+    c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
+) -> Term:
+    """beta bias + alpha a b; with beta 0 the bias does not matter, not even its NaNs."""
+    found = _scaled(c, product(*c.operands(a, b)), alpha)
+    return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
+
+
+def _added_batches(
+    c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
+) -> Term:
+    found = _scaled(c, sum_(product(*c.operands(a, b)), [0]), alpha)
+    return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
+
+
+def _addr(c: AtenCall, x: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1) -> Term:
+    left, right = c.operands(a, b)
+    outer = expand_dims(left, [1])
+    outer = outer & right if c.dtype.kind == "pred" else outer * right
+    found = _scaled(c, outer, alpha)
+    if beta == 0:
+        return found
+    bias = _scaled(c, x.to(c.dtype), beta)
+    return found | bias if c.dtype.kind == "pred" else found + bias
+
+
+def _dot(c: AtenCall, a: Term, b: Term) -> Term:
+    x, y = c.operands(a, b)
+    return narrow(x, lambda dtype: dot_general(x, y, ([0], [0]), dtype=dtype))
+
+
+def _vdot(c: AtenCall, a: Term, b: Term) -> Term:
+    if a.dtype.kind == "complex":
+        a = a.do("real").do("complex", -a.do("imag"))
+    return _dot(c, a, b)
+
+
+def _linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term:
+    a, w = c.operands(x, weight)
+    pairs = ([a.rank - 1], [w.rank - 1])
+    found = narrow(a, lambda dtype: dot_general(a, w, pairs, dtype=dtype))
+    return found if bias is None else found + bias.to(c.dtype)
+
+
+def _einsum(c: AtenCall, equation: str, terms: list[Term], **named: Any) -> Term:
+    if "..." in equation or "->" not in equation:
+        c.refuse("its subscripts leave letters out", "name every dimension and the result's")
+    return einsum(equation, c.operands(*terms))
+
+
+def _trilinear(
+    c: AtenCall,
+    first: Term,
+    second: Term,
+    third: Term,
+    expand1: list[int],
+    expand2: list[int],
+    expand3: list[int],
+    sumdim: list[int],
+    unroll_dim: int = 1,
+) -> Term:
+    given = zip((first, second, third), (expand1, expand2, expand3), strict=True)
+    a, b, w = (expand_dims(t, axes) for t, axes in given)
+    return sum_(a * b * w, sumdim)
+
+
+def _distance(apart: Term, p: float) -> Term:
+    """The p-norm of differences along the last dimension."""
+    size = apart.do("abs")
+    match p:
+        case 0:
+            return sum_(size.differs(0).to(size.dtype), [-1])
+        case 1:
+            return sum_(size, [-1])
+        case 2:
+            return sum_(size * size, [-1]).do("sqrt")
+        case math.inf:
+            return max_(size, [-1])
+        case _:
+            return sum_(size**p, [-1]) ** (1 / p)
+
+
+def _cdist(c: AtenCall, a: Term, b: Term, p: float, mode: int | None = None) -> Term:
+    if not c.shape.size or not a.dims[-1]:
+        return full(c.graph, 0, c.dtype, c.dims)
+    apart = expand_dims(a, [a.rank - 1]) - expand_dims(b, [b.rank - 2])
+    return _distance(apart, p)
+
+
+def _pdist(c: AtenCall, x: Term, p: float = 2) -> Term:
+    if not c.shape.size or not x.dims[-1]:
+        return full(c.graph, 0, c.dtype, c.dims)
+    rows, columns = np.triu_indices(x.dims[0], 1)
+    left, right = (
+        take(x, Term(c.graph, c.graph.constant(k.astype(np.int32))), 0) for k in (rows, columns)
+    )
+    return _distance(left - right, p)
+
+
+ROWS: Rows = {
+    **{f"aten.{n}.default": _matmul for n in ("mm", "bmm", "mv", "matmul")},
+    **{f"aten.{n}.default": _added for n in ("addmm", "addmv", "baddbmm")},
+    "aten.addbmm.default": _added_batches,
+    "aten.addr.default": _addr,
+    "aten.dot.default": _dot,
+    "aten.vdot.default": _vdot,
+    "aten.linear.default": _linear,
+    "aten.einsum.default": _einsum,
+    "aten._trilinear.default": _trilinear,
+    "aten._cdist_forward.default": _cdist,
+    "aten._pdist_forward.default": _pdist,
+}

@@ -1,0 +1,137 @@
+"""Comparisons, logic, bits, and what else is decided element by element."""
+
+from __future__ import annotations
+
+import math
+
+from ....dtypes import BY_NAME
+from ...lax.control import while_loop
+from ...lax.reductions import any_
+from ...lax.shaping import broadcast_to
+from ...lax.term import Term
+from .call import AtenCall, Operator, Rows
+from .promotion import Operand
+
+
+def _compare(direction: str) -> Operator:
+    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
+        a, b = c.promoted(x, y)
+        return a.do("compare", b, direction=direction)
+
+    return write
+
+
+def _logical(opcode: str) -> Operator:
+    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
+        a, b = (truth(c.promoted(v)[0]) for v in (x, y))
+        return a.do(opcode, b)
+
+    return write
+
+
+def truth(x: Term) -> Term:
+    """True where an element is not zero."""
+    return x if x.dtype.kind == "pred" else x.differs(0)
+
+
+def _where(c: AtenCall, condition: Term, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    return truth(condition).do("select", a, b)
+
+
+def _bitwise_not(c: AtenCall, x: Term) -> Term:
+    return x.do("not")
+
+
+def _isnan(c: AtenCall, x: Term) -> Term:
+    if x.dtype.kind == "complex":
+        return x.do("real").differs(x.do("real")) | x.do("imag").differs(x.do("imag"))
+    return x.differs(x)
+
+
+def _isinf(c: AtenCall, x: Term) -> Term:
+    parts = [x.do("real"), x.do("imag")] if x.dtype.kind == "complex" else [x]
+    if not parts[0].dtype.is_float:
+        return x.differs(x)
+    found = [p.do("abs").equals(math.inf) for p in parts]
+    return found[0] if len(found) == 1 else found[0] | found[1]
+
+
+def _signbit(c: AtenCall, x: Term) -> Term:
+    if not x.dtype.is_float:
+        return x < 0 if x.dtype.kind == "signed" else x.differs(x)
+    return x.to(BY_NAME[f"s{x.dtype.bits}"], "bitcast-convert") < 0
+
+
+def _isfinite(c: AtenCall, x: Term) -> Term:
+    return x.do("is-finite") if x.dtype.is_float else x.equals(x)
+
+
+def _shift(opcode: str) -> Operator:
+    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
+        a, b = c.operands(x, y)
+        if opcode == "shift-right":
+            arithmetic = a.dtype.kind == "signed"
+            return a.do(f"shift-right-{'arithmetic' if arithmetic else 'logical'}", b)
+        return a.do(opcode, b)
+
+    return write
+
+
+def _gcd(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = (t.do("abs") if t.dtype.kind == "signed" else t for t in c.operands(x, y))
+    a, b = (broadcast_to(t, c.dims) for t in (a, b))
+
+    def step(p: Term, q: Term) -> list[Term]:
+        done = q.equals(0)
+        return [done.select(p, q), done.select(q, p.do("remainder", done.select(1, q)))]
+
+    return while_loop(lambda p, q: any_(q.differs(0)), step, [a, b])[0]
+
+
+def _binary(opcode: str) -> Operator:
+    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
+        a, b = c.operands(x, y)
+        return a.do(opcode, b)
+
+    return write
+
+
+_COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
+
+
+def _both(name: str, operator: Operator) -> Rows:
+    """The overloads of a second operand that is an array or a number."""
+    return {f"aten.{name}.{kind}": operator for kind in ("Tensor", "Scalar")}
+
+
+ROWS: Rows = {
+    **{k: v for n, d in _COMPARISONS.items() for k, v in _both(n, _compare(d)).items()},
+    **{f"prims.{n}.default": _compare(d) for n, d in _COMPARISONS.items()},
+    **{f"aten.logical_{n}.default": _logical(n) for n in ("and", "or", "xor")},
+    "aten.logical_not.default": lambda c, x: ~truth(x),
+    **{k: v for n in ("and", "or", "xor") for k, v in _both(f"bitwise_{n}", _binary(n)).items()},
+    **{f"aten.bitwise_{n}.Scalar_Tensor": _binary(n) for n in ("and", "or", "xor")},
+    **{f"prims.bitwise_{n}.default": _binary(n) for n in ("and", "or", "xor")},
+    "aten.bitwise_not.default": _bitwise_not,
+    "prims.bitwise_not.default": _bitwise_not,
+    "aten.where.self": _where,
+    "aten.where.ScalarSelf": _where,
+    "aten.where.ScalarOther": _where,
+    "aten.where.Scalar": _where,
+    "prims.where.default": _where,
+    "aten.masked_fill.Scalar": lambda c, x, mask, value: _where(c, mask, value, x),
+    "aten.masked_fill.Tensor": lambda c, x, mask, value: _where(c, mask, value, x),
+    "aten.isnan.default": _isnan,
+    "aten.isinf.default": _isinf,
+    "aten.isfinite.default": _isfinite,
+    "prims.isfinite.default": _isfinite,
+    "aten.signbit.default": _signbit,
+    "prims.signbit.default": _signbit,
+    "aten.bitwise_left_shift.Tensor": _shift("shift-left"),
+    "prims.shift_left.default": _shift("shift-left"),
+    "aten.bitwise_right_shift.Tensor": _shift("shift-right"),
+    "prims.shift_right_arithmetic.default": _shift("shift-right"),
+    "aten.gcd.default": _gcd,
+    "prims.gcd.default": _gcd,
+}

@@ -1,0 +1,131 @@
+"""Sorting, the best elements of rows, and order statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....dtypes import s64
+from ...lax.indexing import take_along_axis
+from ...lax.order import sort, top_k
+from ...lax.reductions import any_, argmax, sum_
+from ...lax.shaping import expand_dims, full, iota, reshape, slice_in_dim, squeeze
+from ...lax.term import Term
+from .call import AtenCall, Rows
+from .reductions import ordered
+
+
+def _sorted(c: AtenCall, x: Term, dim: int, descending: bool) -> list[Term]:
+    if not x.rank or not x.shape.size:
+        return [x, full(c.graph, 0, s64, x.dims)]
+    numbers = iota(c.graph, s64, x.dims, dim % x.rank)
+    values, places = sort([ordered(x), numbers], dim, descending)
+    return [values.to(x.dtype), places]
+
+
+def _sort(c: AtenCall, x: Term, dim: int = -1, descending: bool = False) -> list[Term]:
+    return _sorted(c, x, dim, descending)
+
+
+def _sort_stable(
+    c: AtenCall, x: Term, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> list[Term]:
+    return _sorted(c, x, dim, descending)
+
+
+def _argsort(c: AtenCall, x: Term, dim: int = -1, descending: bool = False, **named: Any) -> Term:
+    return _sorted(c, x, dim, descending)[1]
+
+
+def _topk(c: AtenCall, x: Term, k: int, dim: int = -1, largest: bool = True, *_: Any) -> list[Term]:
+    if not x.rank:
+        return [x, full(c.graph, 0, s64)] if k else [reshape(x, c.dims)] * 2
+    if not c.shape.size:
+        return [full(c.graph, 0, s.dtype, s.dims) for s in c.results if s is not None]
+    if x.dtype.is_float and largest:
+        values, places = top_k(x, k, dim)
+        return [values, places]
+    values, places = _sorted(c, x, dim, descending=largest)
+    return [slice_in_dim(values, 0, k, dim), slice_in_dim(places, 0, k, dim)]
+
+
+def _nans(x: Term, axis: int) -> Term:
+    """The number of NaNs in each row, which a sort puts last."""
+    return sum_(x.differs(x).to(s64), [axis], keep=True)
+
+
+def _at(c: AtenCall, x: Term, place: Term, dim: int, keepdim: bool) -> list[Term]:
+    """The element of each sorted row at a place, and its index in the row."""
+    found = [take_along_axis(t, place, dim) for t in _sorted(c, x, dim, descending=False)]
+    return found if keepdim else [squeeze(t, [dim]) for t in found]
+
+
+def _kthvalue(c: AtenCall, x: Term, k: int, dim: int = -1, keepdim: bool = False) -> list[Term]:
+    if not x.rank:
+        return [x, full(c.graph, 0, s64)]
+    dims = [1 if n == dim % x.rank else d for n, d in enumerate(x.dims)]
+    return _at(c, x, full(c.graph, k - 1, s64, dims), dim, keepdim)
+
+
+def _median(c: AtenCall, x: Term, dim: int, keepdim: bool = False) -> list[Term]:
+    if not x.rank:
+        return [x, full(c.graph, 0, s64)]
+    n, nans = x.dims[dim], _nans(x, dim % x.rank)
+    place = (nans > 0).select(-nans + n, full(c.graph, (n - 1) // 2, s64))
+    return _at(c, x, place, dim, keepdim)
+
+
+def _nanmedian(c: AtenCall, x: Term, dim: int, keepdim: bool = False) -> list[Term]:
+    if not x.rank:
+        return [x, full(c.graph, 0, s64)]
+    n = x.dims[dim]
+    place = ((-_nans(x, dim % x.rank) + (n - 1)) / 2).do("maximum", 0)
+    return _at(c, x, place, dim, keepdim)
+
+
+def _flat(median: Any) -> Any:
+    def write(c: AtenCall, x: Term) -> Term:
+        if not x.shape.size:
+            return full(c.graph, float("nan") if c.dtype.is_float else 0, c.dtype)
+        found: Term = median(c, reshape(x, (x.shape.size,)), 0)[0]
+        return found
+
+    return write
+
+
+def _mode(c: AtenCall, x: Term, dim: int = -1, keepdim: bool = False) -> list[Term]:
+    """The most frequent element of each row, the smallest of several, and its last place."""
+    if not x.rank:
+        return [x, full(c.graph, 0, s64)]
+    axis = dim % x.rank
+    values, places = _sorted(c, x, axis, descending=False)
+    rows, columns = expand_dims(values, [axis + 1]), expand_dims(values, [axis])
+    counts = sum_(rows.equals(columns).to(s64), [axis + 1])
+    best = argmax(counts, axis, s64, keep=True, last=False)
+    value = take_along_axis(values, best, axis)
+    last = take_along_axis(places, best + take_along_axis(counts, best, axis) - 1, axis)
+    found = [value, last]
+    return found if keepdim else [squeeze(t, [axis]) for t in found]
+
+
+def _isin(
+    c: AtenCall, elements: Any, tests: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Term:
+    a, b = c.promoted(elements, tests)
+    hit = any_(expand_dims(a, [a.rank]).equals(reshape(b, (b.shape.size,))), [-1])
+    return ~hit if invert else hit
+
+
+ROWS: Rows = {
+    "aten.sort.default": _sort,
+    "aten.sort.stable": _sort_stable,
+    "aten.argsort.default": _argsort,
+    "aten.argsort.stable": _argsort,
+    "aten.topk.default": _topk,
+    "aten.kthvalue.default": _kthvalue,
+    "aten.median.dim": _median,
+    "aten.median.default": _flat(_median),
+    "aten.nanmedian.dim": _nanmedian,
+    "aten.nanmedian.default": _flat(_nanmedian),
+    "aten.mode.default": _mode,
+    **{f"aten.isin.{kind}": _isin for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")},
+}

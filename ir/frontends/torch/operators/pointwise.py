@@ -1,0 +1,416 @@
+"""Arithmetic, comparisons, logic and elementary functions, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ....dtypes import f32, s32
+from ...lax.term import Term
+from .call import AtenCall, Operator, Rows
+from .promotion import Operand
+
+
+def _float(opcode: str) -> Operator:
+    """A function of floats: other operands are converted to the type of the result."""
+    return lambda c, x: x.to(c.dtype).do(opcode)
+
+
+def _own(opcode: str) -> Operator:
+    """A function in the operand's own type."""
+    return lambda c, x: x.do(opcode)
+
+
+def _whole(opcode: str) -> Operator:
+    """A rounding, which leaves integers as they are."""
+    return lambda c, x: x.do(opcode) if x.dtype.is_float else x
+
+
+def _binary(opcode: str, boolean: str = "") -> Operator:
+    """An operation in the type of the result; another one on truth values."""
+
+    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
+        a, b = c.operands(x, y)
+        return a.do(boolean if boolean and a.dtype.kind == "pred" else opcode, b)
+
+    return write
+
+
+def _formula(function: Callable[[Term], Term]) -> Operator:
+    """A formula in the type of the result."""
+    return lambda c, x: function(x.to(c.dtype))
+
+
+def _add(c: AtenCall, x: Operand, y: Operand, alpha: Operand = 1) -> Term:
+    a, b = c.operands(x, y)
+    b = b if alpha == 1 else b * c.term(alpha, c.dtype)
+    return a | b if c.dtype.kind == "pred" else a + b
+
+
+def _sub(c: AtenCall, x: Operand, y: Operand, alpha: Operand = 1) -> Term:
+    a, b = c.operands(x, y)
+    return a - (b if alpha == 1 else b * c.term(alpha, c.dtype))
+
+
+def _rsub(c: AtenCall, x: Operand, y: Operand, alpha: Operand = 1) -> Term:
+    return _sub(c, y, x, alpha)
+
+
+def trunc(x: Term) -> Term:
+    """Rounded toward zero."""
+    return (x < 0).select(x.do("ceil"), x.do("floor")) if x.dtype.is_float else x
+
+
+def _div(c: AtenCall, x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:
+    a, b = c.operands(x, y)
+    match rounding_mode:
+        case None:
+            return a / b
+        case "trunc":
+            return trunc(a / b)
+        case _:
+            return floor_divide(a, b)
+
+
+def floor_divide(a: Term, b: Term) -> Term:
+    """The quotient rounded down; of floats by the rule of Python's ``//``, as in torch."""
+    rest = a.do("remainder", b)
+    off = rest.differs(0) & (rest < 0).differs(b < 0)
+    if not a.dtype.is_float:
+        quotient = a / b
+        return off.select(quotient - 1, quotient)
+    exact = (a - rest) / b
+    exact = off.select(exact - 1, exact)
+    near = exact.do("floor")
+    near = (exact - near > 0.5).select(near + 1, near)
+    zero = (a / b) * 0
+    found = exact.equals(0).select(zero, near)
+    return b.equals(0).select(a / b, found)
+
+
+def _fmod(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    return a.do("remainder", b)
+
+
+def remainder(a: Term, b: Term) -> Term:
+    """The remainder with the sign of the divisor."""
+    rest = a.do("remainder", b)
+    if a.dtype.kind == "unsigned":
+        return rest
+    return (rest.differs(0) & (rest < 0).differs(b < 0)).select(rest + b, rest)
+
+
+def _remainder(c: AtenCall, x: Operand, y: Operand) -> Term:
+    return remainder(*c.operands(x, y))
+
+
+def _pow(c: AtenCall, x: Operand, y: Operand) -> Term:
+    base, exponent = x, y
+    if isinstance(base, Term) and isinstance(exponent, int | float):
+        known = _known_power(base.to(c.dtype), float(exponent))
+        if known is not None:
+            return known
+    a, b = c.operands(base, exponent)
+    if not a.dtype.is_int:
+        return a**b
+    return integer_power(a, b)
+
+
+def _known_power(x: Term, exponent: float) -> Term | None:
+    """The powers that torch computes without ``pow``."""
+    if exponent == 2:
+        return x * x
+    if exponent == 3:
+        return x * x * x
+    if not x.dtype.is_float:
+        return None
+    match exponent:
+        case 0.5:
+            return x.do("sqrt")
+        case -0.5:
+            return x.do("rsqrt")
+        case -1:
+            return 1 / x
+        case -2:
+            return 1 / (x * x)
+        case _:
+            return None
+
+
+def integer_power(base: Term, exponent: Term) -> Term:
+    """Integers by repeated squaring; to a negative power 1, -1 or 0, as torch says."""
+    odd = (exponent & 1).differs(0)
+    total, square, left = base * 0 + 1, base, exponent
+    for _ in range(6):
+        total = (left & 1).differs(0).select(total * square, total)
+        square, left = square * square, left.do("shift-right-logical", 1)
+    if base.dtype.kind == "unsigned":
+        return total
+    flipped = odd.select(base * 0 - 1, base * 0 + 1)
+    inverse = base.equals(1).select(1, base.equals(-1).select(flipped, base * 0))
+    return (exponent < 0).select(inverse, total)
+
+
+def _clamp(c: AtenCall, x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
+    found = x.to(c.dtype)
+    if low is not None:
+        found = found.do("maximum", c.term(low, c.dtype))
+    if high is not None:
+        found = found.do("minimum", c.term(high, c.dtype))
+    return found
+
+
+def _round(c: AtenCall, x: Term, decimals: int = 0) -> Term:
+    if not x.dtype.is_float:
+        return x
+    if decimals == 0:
+        return x.do("round-nearest-even")
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return (x * scale).do("round-nearest-even") / scale
+    return (x / scale).do("round-nearest-even") * scale
+
+
+def _sign(c: AtenCall, x: Term) -> Term:
+    if x.dtype.kind == "pred":
+        return x
+    if x.dtype.is_float:  # NaN has no sign
+        one = x * 0 + 1
+        return (x > 0).select(one, (x < 0).select(-one, 0))
+    return x.do("sign")
+
+
+def _sgn(c: AtenCall, x: Term) -> Term:
+    return x.do("sign") if x.dtype.kind == "complex" else _sign(c, x)
+
+
+def _abs(c: AtenCall, x: Term) -> Term:
+    return x if x.dtype.kind in ("pred", "unsigned") else x.do("abs")
+
+
+def _fmax(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    best = a.do("maximum", b)
+    return a.differs(a).select(b, b.differs(b).select(a, best)) if a.dtype.is_float else best
+
+
+def _fmin(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    best = a.do("minimum", b)
+    return a.differs(a).select(b, b.differs(b).select(a, best)) if a.dtype.is_float else best
+
+
+def _hypot(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = (t.do("abs") for t in c.operands(x, y))
+    large, small = a.do("maximum", b), a.do("minimum", b)
+    ratio = small / large.equals(0).select(1, large)
+    found = large * (ratio * ratio + 1).do("sqrt")
+    return (a.equals(math.inf) | b.equals(math.inf)).select(math.inf, found)
+
+
+def _angle(c: AtenCall, x: Term) -> Term:
+    if x.dtype.kind == "complex":
+        return x.do("imag").do("atan2", x.do("real"))
+    y = x.to(c.dtype)
+    return y.differs(y).select(y, (y < 0).select(math.pi, y * 0))
+
+
+def _real_part(c: AtenCall, x: Term) -> Term:
+    return x.do("real") if x.dtype.kind == "complex" else x
+
+
+def _conj(c: AtenCall, x: Term) -> Term:
+    if x.dtype.kind != "complex":
+        return x
+    return x.do("real").do("complex", -x.do("imag"))
+
+
+def _complex(c: AtenCall, x: Term, y: Term) -> Term:
+    return x.do("complex", y)
+
+
+def _cast(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
+    """A change of type; a complex number loses its imaginary part, a float its fraction."""
+    real = x.dtype.kind == "complex" and c.dtype.kind != "complex"
+    return x.do("real") if real else x
+
+
+def _addcmul(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
+    x, a, b = c.operands(x, a, b)
+    return x + (a * b if value == 1 else c.term(value, c.dtype) * a * b)
+
+
+def _addcdiv(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
+    x, a, b = c.operands(x, a, b)
+    return x + (a / b if value == 1 else c.term(value, c.dtype) * (a / b))
+
+
+def _lerp(c: AtenCall, x: Term, end: Term, weight: Operand) -> Term:
+    a, b, w = c.operands(x, end, weight)
+    near = a + w * (b - a)
+    far = b - (b - a) * (1 - w)
+    return (w.do("abs") < 0.5).do("select", near, far)
+
+
+def _scaled_log(base: float) -> Callable[[Term], Term]:
+    return lambda x: x.do("log") * (1 / math.log(base))
+
+
+def _xlogy(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    found = a.equals(0).select(a * 0, a * b.do("log"))
+    return b.differs(b).do("select", b, found)
+
+
+def _frexp(c: AtenCall, x: Term) -> tuple[Term, Term]:
+    """Mantissa in [0.5, 1) and exponent, by the bits of f32."""
+    y = x.to(f32)
+    tiny = y.do("abs") < 2.0**-126
+    scaled = tiny.select(y * 2.0**25, y)
+    bits = scaled.to(s32, "bitcast-convert")
+    exponent = (bits.do("shift-right-logical", 23) & 0xFF) - 126
+    mantissa = ((bits & -0x7F800001) | 0x3F000000).to(f32, "bitcast-convert")
+    plain = y.do("is-finite") & y.differs(0)
+    exponent = tiny.select(exponent - 25, exponent)
+    return plain.select(mantissa, y), plain.select(exponent, exponent * 0)
+
+
+def _ldexp(c: AtenCall, x: Operand, y: Operand) -> Term:
+    a, b = c.operands(x, y)
+    return a * (b * 0 + 2) ** b
+
+
+_FLOATS = {
+    "exp": "exponential",
+    "expm1": "exponential-minus-one",
+    "log": "log",
+    "log1p": "log-plus-one",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tan",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
+    "asin": "asin",
+    "acos": "acos",
+    "atan": "atan",
+    "asinh": "asinh",
+    "acosh": "acosh",
+    "atanh": "atanh",
+    "erf": "erf",
+    "erfc": "erfc",
+    "sigmoid": "logistic",
+}
+"""Functions of floats that are one operation of HLO, by torch's name."""
+
+_FORMULAS: dict[str, Callable[[Term], Term]] = {
+    "reciprocal": lambda x: 1 / x,
+    "exp2": lambda x: (x * math.log(2)).do("exponential"),
+    "log2": _scaled_log(2),
+    "log10": _scaled_log(10),
+    "square": lambda x: x * x,
+    "positive": lambda x: x,
+    "frac": lambda x: x - trunc(x),
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "deg2rad": lambda x: x * (math.pi / 180),
+}
+
+
+def _both(name: str, operator: Operator) -> Rows:
+    """The overloads of a second operand that is an array or a number."""
+    return {f"aten.{name}.{kind}": operator for kind in ("Tensor", "Scalar")}
+
+
+ROWS: Rows = {
+    **{
+        f"{space}.{n}.default": _float(op)
+        for n, op in _FLOATS.items()
+        for space in ("aten", "prims")
+    },
+    **{
+        f"{space}.{n}.default": _formula(f)
+        for n, f in _FORMULAS.items()
+        for space in ("aten", "prims")
+    },
+    **{
+        f"{space}.{n}.default": _whole(op)
+        for n, op in {"ceil": "ceil", "floor": "floor"}.items()
+        for space in ("aten", "prims")
+    },
+    **_both("add", _add),
+    "prims.add.default": _add,
+    **_both("sub", _sub),
+    "prims.sub.default": _sub,
+    **_both("rsub", _rsub),
+    **_both("mul", _binary("multiply", "and")),
+    "prims.mul.default": _binary("multiply", "and"),
+    **_both("div", _div),
+    "aten.div.Tensor_mode": _div,
+    "aten.div.Scalar_mode": _div,
+    "prims.div.default": lambda c, x, y: _div(c, x, y, None if c.dtype.is_float else "trunc"),
+    "aten.floor_divide.default": lambda c, x, y: _div(c, x, y, "floor"),
+    **_both("fmod", _fmod),
+    "prims.fmod.default": _fmod,
+    **_both("remainder", _remainder),
+    "aten.remainder.Scalar_Tensor": _remainder,
+    "prims.remainder.default": _remainder,
+    "aten.pow.Tensor_Tensor": _pow,
+    "aten.pow.Tensor_Scalar": _pow,
+    "aten.pow.Scalar": _pow,
+    "prims.pow.default": _pow,
+    "aten.maximum.default": _binary("maximum"),
+    "aten.minimum.default": _binary("minimum"),
+    "prims.maximum.default": _binary("maximum"),
+    "prims.minimum.default": _binary("minimum"),
+    "aten.fmax.default": _fmax,
+    "aten.fmin.default": _fmin,
+    "prims.fmax.default": _fmax,
+    "prims.fmin.default": _fmin,
+    "aten.atan2.default": _binary("atan2"),
+    "prims.atan2.default": _binary("atan2"),
+    "aten.clamp.default": _clamp,
+    "aten.clamp.Tensor": _clamp,
+    "aten.clamp_min.default": _clamp,
+    "aten.clamp_max.default": lambda c, x, high: _clamp(c, x, None, high),
+    "aten.neg.default": _own("negate"),
+    "prims.neg.default": _own("negate"),
+    "aten.abs.default": _abs,
+    "prims.abs.default": _abs,
+    "aten.sign.default": _sign,
+    "prims.sign.default": _sign,
+    "aten.sgn.default": _sgn,
+    "aten.trunc.default": lambda c, x: trunc(x),
+    "prims.trunc.default": lambda c, x: trunc(x),
+    "aten.round.default": _round,
+    "aten.round.decimals": _round,
+    "prims.round.default": _round,
+    "aten.hypot.default": _hypot,
+    "prims.hypot.default": _hypot,
+    "aten.angle.default": _angle,
+    "aten.real.default": _real_part,
+    "prims.real.default": _real_part,
+    "aten.imag.default": _own("imag"),
+    "prims.imag.default": _own("imag"),
+    "aten._conj.default": _conj,
+    "aten._conj_physical.default": _conj,
+    "aten.conj_physical.default": _conj,
+    "prims.conj.default": _conj,
+    "prims.conj_physical.default": _conj,
+    "aten.complex.default": _complex,
+    "aten._to_copy.default": _cast,
+    "aten.to.dtype": _cast,
+    "aten.copy.default": lambda c, x, source, *_: source.to(c.dtype).like(c.shape),
+    "prims.convert_element_type.default": _cast,
+    "prims.device_put.default": _cast,
+    "aten.addcmul.default": _addcmul,
+    "aten.addcdiv.default": _addcdiv,
+    "aten.lerp.Scalar": _lerp,
+    "aten.lerp.Tensor": _lerp,
+    "aten.xlogy.Tensor": _xlogy,
+    "prims.frexp.default": _frexp,
+    "aten.frexp.Tensor": _frexp,
+    "aten.ldexp.Tensor": _ldexp,
+}

@@ -1,0 +1,132 @@
+"""Images at another size: nearest, exact nearest and linear interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....hlo.nodes import Shape
+from ...lax.indexing import take
+from ...lax.linear import dot_general
+from ...lax.shaping import expand_dims, move_axis, reshape
+from ...lax.term import Term
+from .call import AtenCall, Operator, Rows, wide
+
+Array = np.ndarray[Any, Any]
+
+
+def _ratio(n: int, out: int, scale: float | None) -> np.float32:
+    """The step in the operand for one of the result, as torch rounds it."""
+    return np.float32(1 / scale) if scale else np.float32(n) / np.float32(out)
+
+
+def _nearest_places(n: int, out: int, scale: float | None, exact: bool) -> Array:
+    at = np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0)
+    places: Array = np.floor(at * _ratio(n, out, scale)).astype(np.int64)
+    return np.minimum(places, n - 1)
+
+
+def _nearest(rank: int, exact: bool) -> Operator:
+    def write(c: AtenCall, x: Term, size: Any, *scales: Any) -> Term:
+        for axis, scale in zip(range(2, x.rank), _scales(rank, scales), strict=True):
+            n, out = x.dims[axis], c.dims[axis]
+            places = _nearest_places(n, out, scale, exact)
+            if out % n == 0 and (places == np.arange(out) // (out // n)).all():
+                x = _repeated(x, axis, out // n)
+            else:
+                x = take(x, Term(c.graph, c.graph.constant(places)), axis)
+        return x
+
+    return write
+
+
+def _repeated(x: Term, axis: int, times: int) -> Term:
+    """Each element of a dimension so many times."""
+    if times == 1:
+        return x
+    apart = expand_dims(x, [axis + 1])
+    dims = (*apart.dims[: axis + 1], times, *apart.dims[axis + 2 :])
+    wide_dims = (*x.dims[:axis], x.dims[axis] * times, *x.dims[axis + 1 :])
+    return reshape(apart.like(Shape(x.dtype, dims)), wide_dims)
+
+
+def _scales(rank: int, given: Sequence[Any]) -> list[float | None]:
+    """Scale factors, one for each dimension: given as a list, one by one, or not at all."""
+    flat = [v for g in given for v in (g if isinstance(g, list | tuple) else [g])]
+    return (flat + [None] * rank)[:rank]
+
+
+def _linear(rank: int) -> Operator:
+    def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+        found = wide(x)
+        for axis, scale in zip(range(2, x.rank), _scales(rank, scales), strict=True):
+            found = _interpolated(found, axis, c.dims[axis], align, scale)
+        return found
+
+    return write
+
+
+def _linear_places(n: int, out: int, align: bool, scale: float | None) -> tuple[Array, Array]:
+    """The lower place and the weight of the next one, for each element of the result."""
+    at = np.arange(out, dtype=np.float32)
+    if align:
+        place = at * np.float32((n - 1) / (out - 1) if out > 1 else 0)
+    else:
+        place = np.maximum((at + np.float32(0.5)) * _ratio(n, out, scale) - np.float32(0.5), 0)
+    low = np.minimum(np.floor(place).astype(np.int64), n - 1)
+    return low, np.clip(place - low, 0, 1).astype(np.float32)
+
+
+def _interpolated(x: Term, axis: int, out: int, align: bool, scale: float | None) -> Term:
+    n = x.dims[axis]
+    low, weight = _linear_places(n, out, align, scale)
+    if not weight.any() and out == n:
+        return x
+    left, right = (
+        take(x, Term(x.site, x.site.constant(k)), axis) for k in (low, np.minimum(low + 1, n - 1))
+    )
+    sizes = [out if k == axis else 1 for k in range(x.rank)]
+    part = Term(x.site, x.site.constant(weight.reshape(sizes))).to(x.dtype)
+    return left * (1 - part) + right * part
+
+
+def _nearest_backward(rank: int, exact: bool) -> Operator:
+    """Each number added at the place that it was taken from: a product with zeros and ones."""
+
+    def write(c: AtenCall, grad: Term, size: Any, input_size: Sequence[int], *scales: Any) -> Term:
+        found = wide(grad)
+        for axis, scale in zip(range(2, grad.rank), _scales(rank, scales), strict=True):
+            n, out = c.dims[axis], grad.dims[axis]
+            places = _nearest_places(n, out, scale, exact)
+            matrix = (places[:, None] == np.arange(n)).astype(np.float32)
+            chosen = Term(c.graph, c.graph.constant(matrix)).to(found.dtype)
+            found = move_axis(dot_general(found, chosen, ([axis], [0])), -1, axis)
+        return found
+
+    return write
+
+
+def _both(name: str, operator: Operator) -> Rows:
+    return {f"aten.{name}.{kind}": operator for kind in ("vec", "default")}
+
+
+_LINEAR = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3}
+
+ROWS: Rows = {
+    **{
+        k: v
+        for n in (1, 2, 3)
+        for name, exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True))
+        for k, v in {
+            **_both(f"{name}{n}d", _nearest(n, exact)),
+            f"aten.{name}{n}d_backward.default": _nearest_backward(n, exact),
+        }.items()
+    },
+    **{
+        k: v
+        for name, n in _LINEAR.items()
+        for k, v in _both(f"upsample_{name}", _linear(n)).items()
+    },
+}

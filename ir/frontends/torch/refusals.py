@@ -1,0 +1,102 @@
+"""Operators that are refused by name, each with the reason; ``docs/torch.md`` lists them."""
+
+from __future__ import annotations
+
+_RANDOM = "its numbers come from torch's generator"
+_SIZES = "the size of its result depends on values"
+_VALUE = "it hands a value to Python"
+_SPARSE = "sparse arrays are not compiled"
+_LIBRARY = "torch computes it with LAPACK, which compiled code does not call"
+_HISTOGRAM = "histograms are not compiled"
+_POOL = "its places come from random samples"
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "aten.rand",
+            "aten.randn",
+            "aten.randint",
+            "aten.randperm",
+            "aten.rand_like",
+            "aten.randn_like",
+            "aten.randint_like",
+            "aten.bernoulli",
+            "aten.bernoulli_",
+            "aten.native_dropout",
+            "aten.multinomial",
+            "aten.normal",
+            "aten.normal_functional",
+            "aten.uniform",
+            "aten.uniform_",
+            "aten.exponential",
+            "aten.geometric",
+            "aten.cauchy",
+            "aten.log_normal",
+            "aten.poisson",
+            "aten.rrelu_with_noise",
+            "aten.rrelu_with_noise_functional",
+            "prims.normal",
+            "prims.uniform",
+            "prims._uniform_helper",
+        ),
+        _RANDOM,
+    ),
+    **dict.fromkeys(
+        (
+            "aten.nonzero",
+            "aten.masked_select",
+            "aten._unique2",
+            "aten.unique_consecutive",
+            "aten.unique_dim",
+            "aten.bincount",
+            "aten.repeat_interleave",
+        ),
+        _SIZES,
+    ),
+    **dict.fromkeys(
+        ("aten._local_scalar_dense", "aten.item", "aten.equal", "aten.allclose", "aten.is_nonzero"),
+        _VALUE,
+    ),
+    **dict.fromkeys(
+        ("aten._to_sparse", "aten._spdiags", "aten.sparse_coo_tensor", "aten._sparse_mm"), _SPARSE
+    ),
+    **dict.fromkeys(
+        (
+            "aten._linalg_svd",
+            "aten._linalg_eigh",
+            "aten.linalg_eig",
+            "aten.linalg_lstsq",
+            "aten.linalg_ldl_factor_ex",
+            "aten.linalg_ldl_solve",
+            "aten.linalg_qr",
+            "aten.geqrf",
+            "aten.ormqr",
+            "aten.linalg_householder_product",
+            "aten.linalg_lu_factor_ex",
+            "aten.linalg_lu_solve",
+            "aten.linalg_lu",
+            "aten.lu_unpack",
+            "aten._linalg_det",
+            "aten._linalg_slogdet",
+            "aten._linalg_solve_ex",
+            "aten.linalg_inv_ex",
+            "aten.linalg_pinv",
+            "aten.linalg_matrix_exp",
+        ),
+        _LIBRARY,
+    ),
+    **dict.fromkeys(
+        (
+            "aten.histc",
+            "aten.histogram",
+            "aten._histogramdd_bin_edges",
+            "aten._histogramdd_from_bin_cts",
+            "aten._histogramdd_from_bin_tensors",
+        ),
+        _HISTOGRAM,
+    ),
+    **dict.fromkeys(("aten.fractional_max_pool2d", "aten.fractional_max_pool3d"), _POOL),
+    "aten._linalg_check_errors": "it raises errors that depend on values",
+    "aten.hash_tensor": "it hashes bits for debugging",
+}
+"""By an overload's name, or by a name for all its overloads."""

@@ -1,0 +1,56 @@
+"""The one table: ATen's overloads, each the function of terms that writes it."""
+
+from __future__ import annotations
+
+from .operators import (
+    activations,
+    attention,
+    control,
+    convolution,
+    fourier,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    order,
+    pointwise,
+    pooling,
+    reductions,
+    resampling,
+    shaping,
+    special,
+)
+from .operators.call import Operator
+from .refusals import REFUSED
+
+_FAMILIES = (
+    activations,
+    attention,
+    control,
+    convolution,
+    fourier,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    order,
+    pointwise,
+    pooling,
+    reductions,
+    resampling,
+    shaping,
+    special,
+)
+
+ROWS: dict[str, Operator] = {name: row for family in _FAMILIES for name, row in family.ROWS.items()}
+
+
+def row(target: str) -> Operator | None:
+    """Return the function that writes an operator, such as ``aten.add.Tensor``."""
+    return ROWS.get(target)
+
+
+def why_not(target: str) -> str:
+    """Return why an operator without a row is not compiled."""
+    packet = ".".join(target.split(".")[:2])
+    return REFUSED.get(target) or REFUSED.get(packet) or "there is no row for it in the table"

@@ -1,0 +1,296 @@
+"""An FX graph of ATen operators, node by node, as a computation of HLO.
+
+The graph says what type and sizes every node has (``meta["val"]``, a fake tensor); an operator's
+row computes, and its results are converted to the types that the graph declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Finding, NestwrightError, UnsupportedError, VerifyError
+from ...hlo.nodes import HloModule, Metadata, Shape
+from ..lax.graph import Graph
+from ..lax.term import Term
+from .dtypes import as_array, element_type
+from .operators.call import AtenCall
+from .table import row, why_not
+
+if TYPE_CHECKING:
+    import torch
+
+_PLACES = frozenset(
+    {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}
+)
+"""Arguments that say where a tensor is, not what it holds."""
+_SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def graph_module(gm: torch.fx.GraphModule, name: str = "main") -> HloModule:
+    """Return the module of an FX graph of ATen and prims operators.
+
+    Its parameters are the placeholders that are tensors, in order, its results the tensors of the
+    output node, in order: one array, or a tuple of any other number. Tensors that the graph holds
+    (``get_attr``) become constants. ``UnsupportedError`` names each node that cannot be compiled,
+    and why.
+    """
+    refused = unsupported(gm)
+    if refused:
+        findings = tuple(
+            Finding(str(node.target), node.name, name, why, source=source_of(node))
+            for node, why in refused
+        )
+        shown = "; ".join(f"{f.opcode} `{f.name}`: {f.reason}" for f in findings[:5])
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        raise UnsupportedError(
+            f"cannot compile the graph `{name}`",
+            shown + more,
+            hint='torch.compile(model, backend="nestwright") leaves such operators to eager',
+            findings=findings,
+        )
+    graph = Graph(name)
+    results = write(graph, gm, parameters(graph, gm))
+    return graph.module([t.value for t in results])
+
+
+def unsupported(gm: torch.fx.GraphModule) -> list[tuple[torch.fx.Node, str]]:
+    """Return the nodes that cannot be compiled, each with the reason; nothing is built."""
+    found = ((node, refusal(node)) for node in gm.graph.nodes)
+    return [(node, why) for node, why in found if why]
+
+
+def refusal(node: torch.fx.Node) -> str:
+    """Return why a node cannot be compiled; nothing if it can."""
+    if node.op == "output":
+        return ""
+    if node.op in ("call_module", "call_method"):
+        return "a call of Python, not of an ATen operator"
+    if node.op == "get_attr" or (node.op == "call_function" and is_number(node)):
+        return ""
+    for value in _leaves(node.meta.get("val")):
+        if why := _unreadable(value):
+            return why
+    if node.op == "placeholder" or is_item(node):
+        return ""
+    target = str(node.target)
+    if (subgraphs := list(_subgraphs(node))) or row(target) is None:
+        inner = next((why for gm in subgraphs for _, why in unsupported(gm)), "")
+        return inner if row(target) is not None else why_not(target)
+    return ""
+
+
+def is_number(node: torch.fx.Node) -> bool:
+    """True for a node whose value is a Python number known while the graph was traced."""
+    return isinstance(node.meta.get("val"), bool | int | float | complex)
+
+
+def is_item(node: torch.fx.Node) -> bool:
+    """True for a node that picks one of several results."""
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def parameters(
+    graph: Graph, gm: torch.fx.GraphModule, order: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Write a parameter for each placeholder that is a tensor; return values by name of the node.
+
+    ``order`` lists their names, by default in the graph's order.
+    """
+    nodes = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
+    values: dict[str, Any] = {}
+    for name in order if order is not None else nodes:
+        value = nodes[name].meta.get("val")
+        shape = shape_of(value)
+        values[name] = value if shape is None else Term(graph, graph.parameter(shape, name))
+    return values
+
+
+def write(graph: Graph, gm: torch.fx.GraphModule, given: Mapping[str, Any]) -> list[Term]:
+    """Write a graph's nodes; return the terms of its output, flat, without what is no tensor."""
+    walk = _Walk(graph, gm, dict(given))
+    for node in gm.graph.nodes:
+        walk.visit(node)
+    return walk.results
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The values of nodes by name, while a graph is written."""
+
+    graph: Graph
+    gm: torch.fx.GraphModule
+    values: dict[str, Any]
+    results: list[Term] = field(default_factory=list)
+
+    def visit(self, node: torch.fx.Node) -> None:
+        """Write one node."""
+        match node.op:
+            case "output":
+                self.results = [t for t in _leaves(self.value(node.args)) if isinstance(t, Term)]
+            case "get_attr":
+                self.values[node.name] = self._attribute(str(node.target))
+            case "call_function":
+                self.graph.label = node.name
+                self.graph.origin = _metadata(node)
+                self.values[node.name] = self._call(node)
+            case _:
+                assert node.name in self.values, f"{node.op} {node.name}"
+
+    def value(self, argument: Any) -> Any:
+        """An argument as it is here: nodes as their values, types as element types."""
+        import torch
+
+        match argument:
+            case torch.fx.Node():
+                return self.values[argument.name]
+            case tuple() | list():
+                return [self.value(a) for a in argument]
+            case dict():
+                return {k: self.value(a) for k, a in argument.items()}
+            case torch.dtype():
+                return element_type(argument)
+            case torch.device() | torch.layout() | torch.memory_format():
+                return None
+            case _:
+                return argument
+
+    def _attribute(self, target: str) -> Any:
+        import torch
+
+        found: Any = self.gm
+        for part in target.split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            return Term(self.graph, self.graph.constant(as_array(found)))
+        return _Subgraph(found) if isinstance(found, torch.fx.GraphModule) else found
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        if is_number(node):
+            return node.meta["val"]
+        args = [self.value(a) for a in node.args]
+        if is_item(node):
+            return args[0][args[1]]
+        named = {k: self.value(a) for k, a in node.kwargs.items() if k not in _PLACES}
+        shapes = tuple(shape_of(v) for v in _results(node.meta.get("val")))
+        call = AtenCall(self.graph, str(node.target), shapes)
+        write_row = row(call.target)
+        assert write_row is not None, call.target
+        try:
+            found = write_row(call, *args, **named)
+        except NestwrightError as e:
+            raise _placed(e, node) from e
+        return _declared(call, found, node)
+
+
+class _Subgraph:
+    """A graph inside a graph: called with terms, it writes itself where they are."""
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        self.gm = gm
+
+    def __call__(self, graph: Graph, *terms: Any) -> list[Term]:
+        names = [n.name for n in self.gm.graph.nodes if n.op == "placeholder"]
+        return write(graph, self.gm, dict(zip(names, terms, strict=True)))
+
+
+def shape_of(value: Any) -> Shape | None:
+    """Return the shape of a fake tensor; None for anything else."""
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return None
+    dtype = element_type(value.dtype)
+    if dtype is None:
+        raise UnsupportedError("cannot compile a tensor", f"HLO has no type {value.dtype}")
+    return Shape(dtype, tuple(int(d) for d in value.shape))
+
+
+def source_of(node: torch.fx.Node) -> str:
+    """Return ``file:line`` of the line that made a node; nothing if it is not known."""
+    found = _SOURCE.findall(node.meta.get("stack_trace") or "")
+    return ":".join(found[-1]) if found else ""
+
+
+def _metadata(node: torch.fx.Node) -> Metadata:
+    file, _, line = source_of(node).rpartition(":")
+    return Metadata(str(node.target), node.name, file, int(line or 0))
+
+
+def _placed(error: NestwrightError, node: torch.fx.Node) -> NestwrightError:
+    """The error with the node that it is about."""
+    place = f"{node.name} = {node.target}"
+    source = source_of(node)
+    where = f"{place} ({source})" if source else place
+    if isinstance(error, UnsupportedError):
+        finding = Finding(str(node.target), node.name, "", error.why, error.hint, source)
+        return UnsupportedError(error.what, error.why, where, error.hint, (finding,))
+    return type(error)(error.what, error.why, where, error.hint)
+
+
+def _declared(call: AtenCall, found: Any, node: torch.fx.Node) -> Any:
+    """The results of a row in the types that the graph declares."""
+    if isinstance(found, Term):
+        return _checked(found, call.results[0], node)
+    if isinstance(found, list | tuple):
+        return [
+            _checked(t, shape, node) if isinstance(t, Term) else t
+            for t, shape in zip(found, call.results, strict=True)
+        ]
+    return found
+
+
+def _checked(term: Term, shape: Shape | None, node: torch.fx.Node) -> Term:
+    if shape is None:
+        return term
+    if term.dims != shape.dims:
+        why = f"it has {list(term.dims)}, the graph declares {list(shape.dims)}"
+        raise VerifyError("the row of an operator writes another size", why, f"{node.target}")
+    return term.to(shape.dtype)
+
+
+def _results(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for v in value:
+            yield from _leaves(v)
+    elif isinstance(value, dict):
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
+
+
+def _unreadable(value: Any) -> str:
+    """Say why a value of the graph has no shape in HLO; nothing if it has, or is no tensor."""
+    import torch
+
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return "its value is symbolic; export with static shapes (dynamic=False)"
+    if not isinstance(value, torch.Tensor):
+        return ""
+    if value.layout != torch.strided or value.is_quantized:
+        return "only dense tensors are compiled"
+    if any(isinstance(d, torch.SymInt) for d in value.shape):
+        return "its shape is symbolic; export with static shapes (dynamic=False)"
+    if element_type(value.dtype) is None:
+        return f"HLO has no type {value.dtype}"
+    return ""
+
+
+def _subgraphs(node: torch.fx.Node) -> Iterator[torch.fx.GraphModule]:
+    import torch
+
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr":
+            found = _named(node.graph.owning_module, str(argument.target))
+            if isinstance(found, torch.fx.GraphModule):
+                yield found
+
+
+def _named(module: Any, target: str) -> Any:
+    for part in target.split("."):
+        module = getattr(module, part, None)
+    return module

@@ -1,0 +1,129 @@
+"""The table of ATen's operators, without torch: rows are called with terms and interpreted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.dtypes import DType, bf16, c64, f32, f64, from_numpy, pred, s32, s64, u8
+from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.frontends.lax.graph import Graph
+from nestwright.ir.frontends.lax.term import Term
+from nestwright.ir.frontends.torch import table
+from nestwright.ir.frontends.torch.operators.call import AtenCall
+from nestwright.ir.frontends.torch.operators.promotion import common_type, wider
+from nestwright.ir.frontends.torch.refusals import REFUSED
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import Shape
+
+Array = np.ndarray[Any, Any]
+
+
+def called(target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any) -> Any:
+    """Return what a row computes: arrays among the arguments are parameters."""
+    graph = Graph("test")
+    given: list[Array] = []
+
+    def term(a: Any) -> Any:
+        if isinstance(a, np.ndarray):
+            given.append(a)
+            shape = Shape(from_numpy(a.dtype), a.shape)
+            return Term(graph, graph.parameter(shape, f"x{len(given)}"))
+        return [term(x) for x in a] if isinstance(a, list) else a
+
+    call = AtenCall(graph, target, tuple(Shape(d, dims) for d, dims in results))
+    row = table.row(target)
+    assert row is not None
+    found = row(call, *[term(a) for a in args])
+    terms = [found] if isinstance(found, Term) else [t for t in found if t is not None]
+    for t, (_, dims) in zip(terms, results, strict=True):
+        assert t.dims == dims
+    out = [t.to(d).value for t, (d, _) in zip(terms, results, strict=True)]
+    with np.errstate(all="ignore"):
+        return evaluate(graph.module(out), given)
+
+
+def test_rows_are_named_as_overloads_are() -> None:
+    space = re.compile(r"(aten|prims)\.\w+\.\w+")
+    higher = {"cond", "while_loop", "map_impl", "scan", "wrap_with_set_grad_enabled"}
+    assert {n for n in table.ROWS if not space.fullmatch(n)} - higher <= {"invoke_subgraph"}
+
+
+def test_no_refused_operator_has_a_row() -> None:
+    packets = {".".join(n.split(".")[:2]) for n in table.ROWS}
+    assert [n for n in REFUSED if n in table.ROWS or n in packets] == []
+
+
+def test_an_unknown_operator_is_not_compiled() -> None:
+    assert table.row("aten.rand.default") is None
+    assert "generator" in table.why_not("aten.rand.default")
+    assert "no row" in table.why_not("mine.own.default")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "result"),
+    [(s64, f32, f32), (u8, s32, s32), (bf16, f32, f32), (pred, u8, u8), (f64, c64, "c128")],
+)
+def test_types_are_promoted_as_in_torch(a: DType, b: DType, result: DType | str) -> None:
+    assert wider(a, b) == wider(b, a)
+    assert str(wider(a, b)) == str(result)
+
+
+def test_a_number_does_not_widen_an_array() -> None:
+    graph = Graph("test")
+    half = Term(graph, graph.parameter(Shape(bf16, (2,)), "x"))
+    whole = Term(graph, graph.parameter(Shape(s32, (2,)), "n"))
+    scalar = Term(graph, graph.parameter(Shape(f64, ()), "s"))
+    assert common_type(half, 2.0) == bf16
+    assert common_type(half, scalar) == bf16
+    assert common_type(whole, 2) == s32
+    assert common_type(whole, 2.0) == f32
+    assert common_type(whole, scalar) == f64
+    assert common_type(True, whole) == s32
+
+
+def test_floor_division_follows_python() -> None:
+    a = np.array([7, -7, 7, -7, 0], np.int64)
+    b = np.array([3, 3, -3, -3, 5], np.int64)
+    mode = "aten.div.Tensor_mode"
+    np.testing.assert_array_equal(called(mode, [(s64, (5,))], a, b, "floor"), a // b)
+    x, y = a.astype(np.float32) / 2, b.astype(np.float32)
+    np.testing.assert_array_equal(called(mode, [(f32, (5,))], x, y, "floor"), x // y)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_pool_gives_places_and_its_gradient_goes_there(overlap: int) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 7), np.float32)
+    x[0, 0, 2, 3] = np.nan
+    out = (1, 2, 2, 3) if not overlap else (1, 2, 3, 4)
+    args: list[Any] = [[2, 2], [2, 2], [0, 0]] if not overlap else [[3, 3], [2, 2], [1, 1]]
+    name = "aten.max_pool2d_with_indices"
+    best, places = called(f"{name}.default", [(f32, out), (s64, out)], x, *args)
+    flat = x.reshape(2, -1)
+    np.testing.assert_array_equal(
+        best.reshape(2, -1), np.take_along_axis(flat, places.reshape(2, -1), 1)
+    )
+    grad = np.arange(best.size, dtype=np.float32).reshape(out) + 1
+    back = called(
+        f"{name}_backward.default", [(f32, x.shape)], grad, x, *args, [1, 1], False, places
+    )
+    want = np.zeros_like(flat)
+    for k in range(2):
+        np.add.at(want[k], places.reshape(2, -1)[k], grad.reshape(2, -1)[k])
+    np.testing.assert_array_equal(back.reshape(2, -1), want)
+
+
+def test_a_mask_as_an_index_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="mask"):
+        called("aten.index.Tensor", [(f32, (3,))], np.zeros(3, np.float32), [np.ones(3, bool)])
+
+
+def test_separate_indices_put_their_dimensions_first() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    i, j = np.array([0, 1, 1]), np.array([3, -1, 0])
+    found = called("aten.index.Tensor", [(f32, (3, 3))], x, [i, None, j])
+    np.testing.assert_array_equal(found, x[i, :, j])
