@@ -8,7 +8,7 @@ from ....ir.target import Target
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .attention_nest import Attention, apply_attention, find_attention
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK
+from .pointwise import may_share_flops
 
 LARGEST_PART = 1024  # keys that are taken at a time
 SMALLEST_PART = 64
@@ -49,7 +49,7 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
     parts = [p for p in range(lanes, LARGEST_PART + 1, lanes) if k.length % p == 0]
     parts = [p for p in parts if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential]
     rows = tuple(r for r in range(1, k.queries + 1) if k.queries % r == 0 or r == 4)
-    shared = k.scores.flops + k.values.flops >= PARALLEL_WORK and target.threads > 1
+    shared = may_share_flops(k.scores.flops + k.values.flops, target)
     return {
         "part": (0, *parts),
         "rows": rows,
@@ -89,7 +89,7 @@ def few_cost(k: Attention, c: Choices, target: Target) -> float:
     cycles += k.heads * parts * (200.0 + k.queries * 60.0)
     if not c["part"] and k.queries * k.length * 8 > target.l1 / 2:
         cycles += scores * 16 / core.l2.rate
-    share = 1.0
-    if target.threads > 1 and c["parallel"]:
-        share = math.ceil(k.heads / target.threads) / k.heads
-    return core.seconds(cycles * share)
+    if target.threads == 1 or not c["parallel"]:
+        return core.seconds(cycles)
+    share = math.ceil(k.heads / target.threads) / k.heads
+    return core.seconds(cycles * share + core.sharing)
