@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ...ir.hlo.fuse.excess_precision import keep_wide
 from ...ir.hlo.fuse.fusion import Fusion, Group, fuse
 from ...ir.hlo.nodes import Computation, HloModule
 from ...ir.hlo.text.canonical import key
@@ -44,8 +43,7 @@ def fuse_module(
     while waiting:
         computation = waiting.pop()
         if computation not in fusions:
-            fusion = fuse(computation, kinds)
-            fusions[computation] = keep_wide(fusion) if excess_precision else fusion
+            fusions[computation] = fuse(computation, kinds, excess_precision)
             waiting += [c for i in computation.instructions for c in called(i)]
     keys = {g: key(g.computation) for f in fusions.values() for g in f.groups}
     distinct: dict[str, Group] = {}

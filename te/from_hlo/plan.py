@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...ir.dtypes import f32
 from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
@@ -109,8 +110,12 @@ class _Planner:
 
 
 def is_decoded(x: Instruction) -> bool:
-    """True if ``x`` widens a constant of the module, which is loaded in its narrow form."""
-    return x.opcode == "convert" and bool(leaf(x.operands[0])[0].attrs.get("frozen"))
+    """True if ``x`` widens a constant or a narrow float, which is loaded in its narrow form."""
+    if x.opcode != "convert":
+        return False
+    source, _ = leaf(x.operands[0])
+    small = source.opcode == "parameter" and x.operands[0].array.dtype.is_float
+    return bool(source.attrs.get("frozen")) or (small and x.array.dtype == f32)
 
 
 def make_plan(computation: Computation) -> StagePlan:

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...dtypes import f32
+from ...dtypes import bf16, f16, f32
 from ..nodes import Instruction, Shape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
+from ..patterns import build
 from ..rewrite import constant, make, rebuild, with_operands
 from .anchors import grow_epilogue
 from .groups import Fusion, Group
@@ -149,7 +150,7 @@ def _check_member(
         raise _NotFusableError(f"`{m.name}` is used elsewhere")
     if not state.is_free_to_join(m):
         raise _NotFusableError(f"`{m.name}` is in another group")
-    if m.array.dtype != f32 and m.array.dtype.kind != "pred":
+    if m.array.dtype not in (f32, f16, bf16) and m.array.dtype.kind != "pred":
         raise _NotFusableError(f"`{m.name}` is computed in {m.array.dtype.name}")
     rows = tuple(range(len(weights) - 1))
     match pattern(m):
@@ -303,9 +304,17 @@ def _sums(i: Instruction) -> Instruction | None:
 
 
 def _times_reciprocal(product: Instruction, sums: Instruction) -> Instruction:
+    """Return a product times the reciprocals of f32 sums of rows, rounded to its own type once."""
+    wide = Shape(f32, dims(product))
+    if product.array.dtype != f32:
+        rest = {"name": product.name, "metadata": product.metadata, **product.attrs}
+        whole = make("dot", wide, product.operands, **rest)
+    else:
+        whole = product
     one = constant(np.array(1, np.float32))
     ones = make("broadcast", sums.shape, (one,), dimensions=())
     reciprocal = make("divide", sums.shape, (ones, sums), name="reciprocal")
     rows = tuple(range(len(dims(sums))))
-    spread = make("broadcast", product.shape, (reciprocal,), dimensions=rows)
-    return make("multiply", product.shape, (product, spread), name="scaled")
+    spread = make("broadcast", wide, (reciprocal,), dimensions=rows)
+    scaled = make("multiply", wide, (whole, spread), name="scaled")
+    return build.convert(scaled, product.array.dtype)

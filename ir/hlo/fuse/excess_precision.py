@@ -201,7 +201,7 @@ class _Widener:
     def takes_wide(self, i: Instruction) -> bool:
         """True if ``i`` takes its operands as f32."""
         if _is_contraction(i):
-            return False
+            return i.opcode == "dot" and any(o in self.gains for o in i.operands)
         if self.is_wide(i):
             return True
         above = any(o in self.gains for o in i.operands)

@@ -16,6 +16,7 @@ from ..text.printer import show_computation
 from .anchors import PLANES, fuse_anchors, fuse_planes
 from .attention import KIND as ATTENTION
 from .attention import fuse_attention, scale_late
+from .excess_precision import keep_wide
 from .groups import Edge as Edge
 from .groups import Fusion as Fusion
 from .groups import Group as Group
@@ -27,11 +28,14 @@ from .softmax import multiply_by_reciprocals
 from .state import State
 
 
-def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
+def fuse(
+    computation: Computation, kinds: Collection[str] = (), excess_precision: bool = False
+) -> Fusion:
     """The groups of one computation, in topological order, with a reason for every edge.
 
     ``kinds`` are the kinds of groups that the target takes beyond those that all of them do
-    (``TargetKind.groups``).
+    (``TargetKind.groups``). With ``excess_precision`` a group keeps narrow floats as f32 between
+    its operations.
 
     Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), and
     control flow, whose bodies are fused as computations of their own.
@@ -44,7 +48,10 @@ def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
         fuse_planes(state)
     fuse_rows(state)
     fuse_loops(state)
-    fusion = compute_masks(scale_late(finish(state)), ATTENTION)
+    fusion = finish(state)
+    if excess_precision:
+        fusion = keep_wide(fusion)
+    fusion = compute_masks(scale_late(fusion), ATTENTION)
     return multiply_by_reciprocals(fusion)
 
 

@@ -1,0 +1,91 @@
+"""Attention as front-ends print it: each spelling is one group, and code gives what the graph says.
+
+``attention/`` has what JAX 0.10 prints for its own ``dot_product_attention`` (grouped, with masks,
+biases, windows, lengths), for the arithmetic that PyTorch decomposes its attention into, with the
+rows that it keeps from being NaN, and for the attention that Transformers write out: GPT-2, T5's
+relative positions, ALiBi, soft caps, windows as additive masks, caches of fixed size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
+from nestwright.ir.hlo.nodes import HloModule, Instruction
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+
+Array = np.ndarray[Any, Any]
+TEXTS = {p.stem: p.read_text() for p in sorted((Path(__file__).parent / "attention").glob("*.hlo"))}
+ERRORS = {"f32": 5e-6, "f16": 6e-3, "bf16": 4e-2}
+
+
+def argument(p: Instruction, rng: np.random.Generator, last: int) -> Array:
+    dtype = p.array.dtype
+    if dtype.kind == "pred":
+        return np.asarray(rng.random(p.array.dims) < 0.6)
+    if dtype.is_int:  # lengths of sequences, positions, which keys are there
+        return rng.integers(0, last, p.array.dims).astype(to_numpy(dtype))
+    return rng.standard_normal(p.array.dims).astype(to_numpy(dtype))
+
+
+def arguments(module: HloModule, seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    last = 2 if module.name.startswith("alibi") else 40
+    return [argument(p, rng, last) for p in module.entry.parameters]
+
+
+def assert_same(module: HloModule, args: list[Array]) -> None:
+    with np.errstate(all="ignore"):
+        expected = np.asarray(evaluate_computation(module.entry, args)).astype(np.float64)
+    found = np.asarray(nw.build(module, target="cpu -threads=2")(*args)).astype(np.float64)
+    error = ERRORS[module.name.rsplit("_", 1)[1]]
+    np.testing.assert_allclose(found, expected, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_spelling_is_one_group(name: str) -> None:
+    fusion = fuse(optimize(parse(TEXTS[name])).entry, {"attention"}, excess_precision=True)
+    kinds = [g.kind for g in fusion.groups]
+    assert kinds.count("attention") == 1
+    assert "dot" not in kinds and "reduction" not in kinds[1:]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_spelling_computes_the_same(name: str) -> None:
+    module = parse(TEXTS[name])
+    assert_same(module, arguments(module))
+
+
+@pytest.mark.parametrize("name", [n for n in TEXTS if n.endswith("16")])
+def test_each_narrow_spelling_may_be_strict(name: str) -> None:
+    module = parse(TEXTS[name])
+    args = arguments(module)
+    expected = np.asarray(evaluate_computation(module.entry, args)).astype(np.float64)
+    run = nw.build(module, target="cpu -threads=2", excess_precision=False)
+    error = ERRORS[name.rsplit("_", 1)[1]] / 2
+    found = np.asarray(run(*args)).astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["jax_bias_f32", "decomposed_mask_f16", "decomposed_bool_f32"])
+def test_rows_of_nothing_but_what_is_no_number(name: str, bad: float) -> None:
+    """A row of -inf is NaN, or zero where the graph says so; no other row changes."""
+    module = parse(TEXTS[name])
+    args = arguments(module)
+    mask = max(args, key=lambda a: a.shape[-1])
+    if mask.dtype == np.bool_:
+        mask[:, :, 3, :] = False
+        mask[:, :, 4, 1:] = False
+    else:
+        mask[:, :, 3, :] = bad
+        mask[:, :, 4, 1:] = bad
+    assert_same(module, args)
