@@ -49,6 +49,14 @@ _FOLDABLE = frozenset(
         "reverse",
         "pad",
         "bitcast-convert",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "gather",
+        "reduce",
+        "reduce-window",
+        "scatter",
+        "sort",
+        "topk",
     }
 )
 _PLUMBING = frozenset({"parameter", "tuple", "get-tuple-element"})

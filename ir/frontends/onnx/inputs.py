@@ -118,7 +118,7 @@ class Inputs:
         )
 
     def _size(self, n: int, declared: Any, size: int | None, where: str) -> int:
-        if not declared.HasField("dim_value"):
+        if not declared.HasField("dim_value") or declared.dim_value < 0:  # some writers mean open
             known = self._sizes.get(declared.dim_param) if size is None else size
             if known is None:
                 called = f"`{declared.dim_param}`" if declared.dim_param else "left open"
@@ -126,7 +126,7 @@ class Inputs:
                 raise ArgumentError(what, "shapes are fixed when it is built", where, HINT)
             return int(known)
         fixed = int(declared.dim_value)
-        if fixed < 0 or (size is not None and size != fixed):
-            why = f"the model has {fixed} there" + (f", and {size} is given" if size else "")
+        if size is not None and size != fixed:
+            why = f"the model has {fixed} there, and {size} is given"
             raise ArgumentError(f"the size of dimension {n} does not fit", why, where)
         return fixed

@@ -108,7 +108,7 @@ class Walk:
         defaults = {a.name: a for a in function.attribute_proto}
         inside = Frame(
             values={name: given.get(name) for name in function.input},
-            opsets=opset_versions(function.opset_import),
+            opsets={**frame.opsets, **opset_versions(function.opset_import)},
             attributes={**node.defaults, **defaults, **node.attributes},
             depth=frame.depth + 1,
         )

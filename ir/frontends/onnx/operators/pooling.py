@@ -162,7 +162,7 @@ def _global_max_pool(node: Node) -> Term:
 
 @operator("MaxUnpool")
 def _max_unpool(node: Node) -> Term:
-    """Elements at the places that a pool found, zeros elsewhere."""
+    """Elements at the places that a pool found, zeros elsewhere and behind, up to a given size."""
     x, places = node.input(0), node.input(1).to(s64)
     shape = window(node, x.dims[2:])
     sizes = [
@@ -170,12 +170,10 @@ def _max_unpool(node: Node) -> Term:
         for d, s, k, edge in zip(x.dims[2:], shape.strides, shape.kernel, shape.pads, strict=True)
     ]
     dims = (*x.dims[:2], *sizes)
-    if node.has(2):
-        whole = tuple(node.known_ints(2))
-        planes = np.arange(prod(dims[:2])).reshape(*dims[:2], *([1] * len(sizes)))
-        inside = places - node.constant(planes * prod(dims[2:]), s64)
-        places = inside + node.constant(planes * prod(whole[2:]), s64)
-        dims = whole
     flat = full(node.graph, 0, x.dtype, (prod(dims),))
     rows = expand_dims(reshape(places, (x.shape.size,)), [1])
-    return reshape(scatter_nd(flat, rows, reshape(x, (x.shape.size,))), dims)
+    found = reshape(scatter_nd(flat, rows, reshape(x, (x.shape.size,))), dims)
+    if not node.has(2):
+        return found
+    more = [b - a for a, b in zip(dims, node.known_ints(2), strict=True)]
+    return pad(found, 0, [0] * x.rank, more)
