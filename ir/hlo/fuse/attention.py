@@ -182,7 +182,8 @@ def _take_keys(state: State, g: Growing, scores: Instruction) -> None:
         return
     if dims(scores)[-2] > FEW_ROWS or state.users[keys] != (used,):
         return
-    for i in (*chain, keys) if state.is_free_to_join(keys) else ():
+    free = keys not in state.clones and state.is_free_to_join(keys)
+    for i in (*chain, keys) if free else ():
         if state.refusal(g, i):
             return
         state.take_inside(g, i)

@@ -162,6 +162,23 @@ def test_few_queries_read_keys_as_they_lie(queries: int, inside: bool) -> None:
         computes(text)
 
 
+def test_computed_keys_stay_in_a_group() -> None:
+    """Keys that are scaled on their way are not among those that are read as they lie."""
+    text = module(PLAIN, SOFTMAX, EARLY, END)
+    text = text.replace(
+        "k = f32[3,8,33] parameter(1)",
+        """raw_k = f32[3,33,8] parameter(1)
+  half = f32[] constant(0.5)
+  halves = f32[3,33,8] broadcast(half), dimensions={}
+  k = f32[3,33,8] multiply(raw_k, halves)""",
+    )
+    text = text.replace("rhs_contracting_dims={1}\n  c =", "rhs_contracting_dims={2}\n  c =")
+    fusion = fused(text)
+    grouped = {i for g in fusion.groups for i in g.inputs}
+    made = {i for g in fusion.groups for i in g.outputs}
+    assert all(i in made or i.opcode in ("parameter", "reshape") for i in grouped)
+
+
 def test_products_without_a_softmax_keep_their_reasons() -> None:
     plain = f"  o = f32[3,9,5] dot(scores, v), {PRODUCT}, rhs_contracting_dims={{1}}\n"
     fusion = fused(module(plain, END))
