@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from .autotune.build import build as build
     from .autotune.lowered import Lowered as Lowered
     from .autotune.lowered import lower as lower
+    from .autotune.recompile import explain_recompile as explain_recompile
     from .autotune.specialize import Specialized as Specialized
-    from .autotune.specialize import jit as jit
     from .autotune.study import study as study
     from .codegen.driver.artifact import load as load
     from .codegen.driver.from_stage import build_from as build_from
     from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
+    from .interop.jit import jit as jit
     from .ir.hlo.fuse.library_groups import register_library as register_library
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
@@ -44,6 +45,7 @@ __all__ = [
     "build",
     "build_from",
     "counters",
+    "explain_recompile",
     "jit",
     "load",
     "lower",
@@ -67,8 +69,9 @@ _HOME = {
     "bench": ".autotune.bench",
     "build": ".autotune.build",
     "build_from": ".codegen.driver.from_stage",
+    "explain_recompile": ".autotune.recompile",
     "counters": ".codegen.plan.counters",
-    "jit": ".autotune.specialize",
+    "jit": ".interop.jit",
     "load": ".codegen.driver.artifact",
     "lower": ".autotune.lowered",
     "parse": ".ir.hlo.text",

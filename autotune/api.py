@@ -18,6 +18,7 @@ from .tasks.extract import from_func
 
 def tune(
     model: ModelLike,
+    *arguments: Any,
     target: str | Target = "cpu",
     trials: int = 500,
     seconds: float | None = None,
@@ -39,16 +40,16 @@ def tune(
     """Search for faster schedules of a model's groups, and log them.
 
     ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy``, ``freeze`` and
-    ``shapes`` are as for ``build``. It is ``lower(model, *example, ...).tune(...)``. For a
-    ``Schedule`` its function is tuned, unless it has holes (``sample_tile``, ``sample_choice``):
-    then those are. ``trials`` is the total for this model in the log, including
-    earlier calls; with ``resume`` false it counts new trials only. ``seconds`` limits the wall time
-    of the call, including the final races. ``constants`` maps parameter numbers or names to arrays
-    that are frozen. ``workers`` is the number of measuring children, ``strategy`` is native, prior
-    (the same without a learned model), random or optuna:tpe. ``progress`` is called with a
-    ``Progress`` after every trial. With ``simulate_cost`` schedules are only ranked by the analytic
-    model, for a machine that need not be present; ``build`` uses such records for workloads that
-    were never measured.
+    ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``. It is
+    ``lower(model, *example, ...).tune(...)``. For a ``Schedule`` its function is tuned, unless it
+    has holes (``sample_tile``, ``sample_choice``): then those are. ``trials`` is the total for
+    this model in the log, including earlier calls; with ``resume`` false it counts new trials only.
+    ``seconds`` limits the wall time of the call, including the final races. ``constants`` maps
+    parameter numbers or names to arrays that are frozen. ``workers`` is the number of measuring
+    children, ``strategy`` is native, prior (the same without a learned model), random or
+    optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost``
+    schedules are only ranked by the analytic model, for a machine that need not be present;
+    ``build`` uses such records for workloads that were never measured.
 
     With ``log="auto"`` the default log is written, and each task begins with what won for it on
     near machines, or for groups that differ in their sizes only, in all logs that are found.
@@ -73,7 +74,7 @@ def tune(
     def lowered() -> Subject:
         return lower(
             model,
-            *as_arguments(example),
+            *(arguments or as_arguments(example)),
             target=target,
             shapes=shapes,
             freeze=freeze,

@@ -1,13 +1,14 @@
 """Specialization: one executable per combination of argument shapes, compiled at its first call.
 
-``jit`` is for JAX functions. ``Specialized`` takes any function that makes a model for given
-arguments, such as one that fills a template of HLO text with their sizes.
+``Specialized`` takes any function that makes a model for given arguments, such as one that fills a
+template of HLO text with their sizes. ``explain_recompile`` says why each one was compiled.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -16,26 +17,27 @@ from ..codegen.runtime.executable import Executable
 from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
-from ..ir.frontends.jax.calls import JaxFunction
-from ..ir.hlo.nodes import HloModule
+from ..ir.frontends.imported import Imported
 from ..ir.target import Target
-from .build import build
+from .lowered import Lowered, lower
+from .patience import told_if_long
+from .recipe import GraphLike
+from .recompile import CallSignature, Compilation
 
-Model: TypeAlias = str | os.PathLike[str] | HloModule
 Rebuild: TypeAlias = Callable[[Any], Any]
 
 
 class Specialized:
     """A callable that compiles a model once for each combination of shapes and element types.
 
-    ``make(*args)`` returns the model (a path or a module) for such arguments, which are its
-    parameters. A call with known shapes adds a dictionary lookup to the executable's own call. It
-    may be called from several threads; each combination is compiled only once.
+    ``make(*args)`` returns the model for such arguments, which are its parameters. A call with
+    known shapes adds a dictionary lookup to the executable's own call. It may be called from
+    several threads; each combination is compiled only once.
     """
 
     def __init__(
         self,
-        make: Callable[..., Model],
+        make: Callable[..., GraphLike],
         target: str | Target = "cpu",
         log: str | os.PathLike[str] | None = None,
         excess_precision: bool = True,
@@ -47,8 +49,10 @@ class Specialized:
         self._log = log
         self._excess_precision = excess_precision
         self._weights = weights
-        self._known: dict[Hashable, Callable[..., Any]] = {}
-        self._executables: dict[Hashable, Executable] = {}
+        self._fast: dict[Hashable, Callable[..., Any]] = {}
+        self._known: dict[CallSignature, Callable[..., Any]] = {}
+        self._executables: dict[CallSignature, Executable] = {}
+        self._compilations: list[Compilation] = []
         self._compiling = RLock()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -57,13 +61,16 @@ class Specialized:
         Raises ``ArgumentError`` if the model does not take these arguments.
         """
         try:
-            known = self._known[tuple([(a.shape, a.dtype) for a in args])]
+            known = self._fast[tuple([(type(a), a.shape, a.dtype) for a in args])]
         except Exception:  # a new combination, or not an array: attributes may raise anything
             known = None
         if known is None or named:
-            key, flat = self._prepare(args, named)
-            return self._known[key](*flat)
+            return self._call(args, named)
         return known(*args)
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """Return the model for these arguments, to be shown, tuned and compiled."""
+        return self._lowered(self._import(args, named))
 
     def executable(self, *args: Any, **named: Any) -> Executable:
         """Return the executable for these arguments, compiling it if their shapes are new."""
@@ -73,6 +80,21 @@ class Specialized:
     def shapes(self) -> tuple[Hashable, ...]:
         """The combinations compiled so far: the shape and dtype of each argument."""
         return tuple(self._executables)
+
+    @property
+    def compilations(self) -> tuple[Compilation, ...]:
+        """All compilations, in order; ``explain_recompile`` says why each was needed."""
+        return tuple(self._compilations)
+
+    @property
+    def name(self) -> str:
+        """The name of what makes the models."""
+        return getattr(self._make, "__name__", type(self._make).__name__)
+
+    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Run for arguments that are new, or no plain arrays."""
+        key, flat = self._prepare(args, named)
+        return self._known[key](*flat)
 
     def _flatten(
         self, args: tuple[Any, ...], named: dict[str, Any]
@@ -84,80 +106,49 @@ class Specialized:
             )
         return args, None
 
-    def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
-        """Return the model for these arguments, and a function that rebuilds its results' tree."""
-        return self._make(*args), None
+    def _import(self, args: tuple[Any, ...], named: dict[str, Any]) -> GraphLike:
+        """Return the model for these arguments."""
+        return self._make(*args)
+
+    def _lowered(self, model: GraphLike) -> Lowered:
+        return lower(
+            model,
+            target=self._target,
+            excess_precision=self._excess_precision,
+            weights=self._weights,
+        )
 
     def _prepare(
         self, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[Hashable, Sequence[Any]]:
+    ) -> tuple[CallSignature, Sequence[Any]]:
         """Compile a combination if it is new; return its key and the model's arguments."""
         flat, structure = self._flatten(args, named)
-        kinds: Hashable = tuple([_kind(a, n) for n, a in enumerate(flat)])
-        key = kinds if structure is None else (structure, kinds)
-        with self._compiling:
-            if key not in self._known:
-                model, rebuild = self._model(args, named)
-                exe = build(
-                    model,
-                    target=self._target,
-                    log=self._log,
-                    excess_precision=self._excess_precision,
-                    weights=self._weights,
-                )
-                count(shapes=1)
-                call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
-                self._executables[key] = exe
-                self._known[key] = call if rebuild is None else _rebuilding(call, rebuild)
+        key = CallSignature(structure, tuple([kind_of(a, n) for n, a in enumerate(flat)]))
+        if key not in self._known:
+            with self._compiling:
+                if key not in self._known:
+                    self._compile(key, args, named, flat)
+        if structure is None and not named and all(hasattr(a, "dtype") for a in flat):
+            fast = tuple([(type(a), a.shape, a.dtype) for a in flat])
+            self._fast[fast] = self._known[key]
         return key, flat
 
-
-class Jitted(Specialized):
-    """A JAX function compiled for each combination of argument shapes: see ``jit``."""
-
-    def __init__(
-        self,
-        function: JaxFunction,
-        target: str | Target,
-        log: str | os.PathLike[str] | None,
-        excess_precision: bool,
-        weights: str | None,
+    def _compile(
+        self, key: CallSignature, args: tuple[Any, ...], named: dict[str, Any], flat: Sequence[Any]
     ) -> None:
-        super().__init__(function.function, target, log, excess_precision, weights)
-        self._function = function
-
-    def _flatten(
-        self, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[Sequence[Any], Hashable | None]:
-        return self._function.flatten(args, named)
-
-    def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
-        return self._function.lower(args, named)
-
-
-def jit(
-    function: Callable[..., Any],
-    target: str | Target = "cpu",
-    log: str | os.PathLike[str] | None = None,
-    static_argnums: int | Iterable[int] = (),
-    static_argnames: str | Iterable[str] = (),
-    excess_precision: bool = True,
-    weights: str | None = None,
-) -> Jitted:
-    """Compile a JAX function with nestwright, once for each combination of argument shapes.
-
-    Arguments are arrays, Python scalars and pytrees of them, positional or by keyword, with the
-    types that JAX gives them; the result is the function's own pytree with NumPy arrays as leaves.
-    ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
-    arguments are compiled in. ``target``, ``log``, ``excess_precision`` and ``weights`` are as for
-    ``build``. Requires jax; otherwise the first call raises ``UnsupportedError``. Raises
-    ``ArgumentError`` for arguments with which JAX cannot lower the function.
-    """
-    known = JaxFunction(function, static_argnums, static_argnames)
-    return Jitted(known, target, log, excess_precision, weights)
+        began = time.monotonic()
+        with told_if_long(f"compiling {self.name} for {key}"):
+            model = self._import(args, named)
+            exe = self._lowered(model).compile(self._log)
+        count(shapes=1)
+        call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
+        rebuild = model.rebuild if isinstance(model, Imported) else None
+        self._executables[key] = exe
+        self._known[key] = call if rebuild is None else _rebuilding(call, rebuild)
+        self._compilations.append(Compilation(key, time.monotonic() - began))
 
 
-def _kind(a: Any, number: int) -> Hashable:
+def kind_of(a: Any, number: int) -> Hashable:
     """Return an argument's key: shape and dtype, or shape and type if it is not an array."""
     try:
         if hasattr(a, "dtype") and hasattr(a, "shape"):
@@ -190,4 +181,8 @@ def _converting(exe: Executable) -> Callable[..., Any]:
 
 
 def _rebuilding(call: Callable[..., Any], rebuild: Rebuild) -> Callable[..., Any]:
-    return lambda *args: rebuild(call(*args))
+    def rebuilt(*args: Any) -> Any:
+        results = call(*args)
+        return rebuild(results if isinstance(results, tuple) else (results,))
+
+    return rebuilt

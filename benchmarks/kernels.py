@@ -197,7 +197,7 @@ def measure(name: str, kernel: Kernel, options: argparse.Namespace) -> str:
     outputs = [default(*args)]
     if options.trials:
         log = f"{options.log}/{name}.jsonl"
-        nw.tune(module, target, trials=options.trials, log=log)
+        nw.tune(module, target=target, trials=options.trials, log=log)
         tuned = nw.build(module, target, log=log)
         outputs.append(tuned(*args))
         calls["tuned"] = lambda: tuned(*args)

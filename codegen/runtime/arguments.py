@@ -168,13 +168,18 @@ def in_order(
     ``ArgumentError`` for a name that is unknown, given twice, or not given.
     """
     rest = names[len(args) :]
+    try:
+        found = (*args, *[named[name] for name in rest])
+        if len(found) == len(args) + len(named):
+            return found
+    except KeyError:
+        pass
     for name in named:
         if name not in rest:
             why = "it is given by place, too" if name in names else f"the inputs are {_list(names)}"
             raise ArgumentError(f"unknown keyword {name!r}", f"{why}; out= takes results", where)
-    if missing := [name for name in rest if name not in named]:
-        raise ArgumentError(f"no value for {_list(missing)}", f"inputs: {_list(names)}", where)
-    return (*args, *(named[name] for name in rest))
+    missing = [name for name in rest if name not in named]
+    raise ArgumentError(f"no value for {_list(missing)}", f"inputs: {_list(names)}", where)
 
 
 def _list(names: Sequence[str]) -> str:

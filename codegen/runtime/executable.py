@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,9 @@ class Executable:
 
     def _named(self, args: tuple[object, ...], named: dict[str, object]) -> Any:
         out = named.pop("out", None)
-        whole = in_order(args, named, self.input_names, self.name) if named else args
-        return self._call(*whole) if out is None else self.loaded().run(whole, out)
+        if named:
+            args = in_order(args, named, self.input_names, self.name)
+        return self._call(*args) if out is None else self.loaded().run(args, out)
 
     def _needs(self) -> str:
         needs = self.memory_analysis()
@@ -94,12 +96,12 @@ class Executable:
         """The thunks in order, and where values are stored."""
         return self.bundle.plan
 
-    @property
+    @cached_property
     def input_names(self) -> tuple[str, ...]:
         """The names of the arguments, in order: the model's own, or those of the parameters."""
         return names(self.plan.params, self.plan.param_tree)
 
-    @property
+    @cached_property
     def output_names(self) -> tuple[str, ...]:
         """The names of the results, in order; ``result 0`` and so on where the model has none."""
         return names(self.plan.results, self.plan.result_tree)

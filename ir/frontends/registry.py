@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..lazy import resolve
-from .jax.objects import is_function, is_staged
 from .signatures import (
     STABLEHLO,
     is_hlo_proto,
@@ -24,6 +23,7 @@ from .signatures import (
     starts_with,
     text_matches,
 )
+from .staged import is_function, is_jitted, is_staged
 
 Shapes: TypeAlias = Mapping[str | int, tuple[int | None, ...]]
 """Sizes of inputs, by name or place; None leaves a size as the model has it."""
@@ -179,6 +179,13 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         hint="onnx.load(path)",
         takes_example=True,
         sized=True,
+    ),
+    ObjectFrontend(
+        name="a function of nw.jit",
+        recognizes=is_jitted,
+        read=".jax.lower:jitted_model",
+        hint="nw.jit(f) with example=",
+        takes_example=True,
     ),
     ObjectFrontend(
         name="what JAX traced, lowered or exported",

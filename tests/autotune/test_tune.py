@@ -217,7 +217,7 @@ def test_ctrl_c_keeps_the_trials_and_says_how_to_go_on(tmp_path: Path) -> None:
 TUNER = """
 import sys
 from nestwright.autotune.api import tune
-tune(sys.argv[1], "cpu -threads=1", trials=int(sys.argv[3]), log=sys.argv[2],
+tune(sys.argv[1], target="cpu -threads=1", trials=int(sys.argv[3]), log=sys.argv[2],
      progress=lambda p: print(p.trials, flush=True))
 """
 
@@ -234,7 +234,7 @@ def test_kill_9_in_the_middle_loses_and_repeats_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     kept = len(read(log).trials)
     assert kept >= told
-    result = tune(model, TARGET, trials=16, log=log)
+    result = tune(model, target=TARGET, trials=16, log=log)
     assert (result.trials, result.measured) == (16, 16 - kept)
     assert len(set(points(log))) == 16
     assert check(log) == []
@@ -280,7 +280,7 @@ def test_a_function_written_by_hand_is_tuned_too(tmp_path: Path) -> None:
     c = te.compute((20, 48), lambda i, j: te.sum(a[i, k] * b[k, j], axis=[k]), name="C")
     func = te.create_func([a, b, c], name="matmul")
     log = tmp_path / "l.jsonl"
-    result = tune(func, TARGET, trials=6, log=log)
+    result = tune(func, target=TARGET, trials=6, log=log)
     assert result.model == "matmul" and result.trials == 6
     assert not result.failures, [t.note for t in read(log).trials]
     kernel = build(func, TARGET, log=log)

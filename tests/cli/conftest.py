@@ -71,7 +71,13 @@ def tuned(tmp_path_factory) -> Path:
     (folder / "dense.hlo").write_text(DENSE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NESTWRIGHT_MEASURE_LOCK", str(folder / "lock"))
-        tune(folder / "dense.hlo", "cpu -threads=1", trials=6, log=folder / "l.jsonl", workers=1)
+        tune(
+            folder / "dense.hlo",
+            target="cpu -threads=1",
+            trials=6,
+            log=folder / "l.jsonl",
+            workers=1,
+        )
     return folder / "l.jsonl"
 
 

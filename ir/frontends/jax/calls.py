@@ -13,7 +13,8 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ...hlo.analysis.verify import verify
-from ...hlo.nodes import HloModule, Shape
+from ...hlo.nodes import Shape
+from ..imported import Imported
 from .lower import import_jax, jax_errors, keeping_all, lowered_module
 
 
@@ -36,6 +37,7 @@ class JaxFunction:
                 f"static_argnums={static_argnums}", f"{self.name} has no such argument"
             )
         numbers = {n + len(order) if n < 0 else n for n in numbers}
+        self.rest = _variadic(function)
         self.names = names | {order[n] for n in numbers if n < len(order)}
         self.numbers = numbers | {n for n, name in enumerate(order) if name in names}
 
@@ -48,8 +50,7 @@ class JaxFunction:
         ``ArgumentError`` for a static argument that is not hashable and for what is not a tree.
         """
         jax = import_jax(self.name)
-        dynamic = tuple(a for n, a in enumerate(args) if n not in self.numbers)
-        rest = {k: v for k, v in named.items() if k not in self.names}
+        dynamic, rest = self._dynamic(args, named)
         fixed: list[tuple[int | str, Any]] = [
             (n, args[n]) for n in sorted(self.numbers) if n < len(args)
         ]
@@ -67,13 +68,11 @@ class JaxFunction:
         plain = not fixed and tree == jax.tree.structure(((0,) * len(args), {}))
         return leaves, None if plain else key
 
-    def lower(
-        self, args: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[HloModule, Callable[[Any], Any] | None]:
+    def imported(self, args: Sequence[Any], named: Mapping[str, Any]) -> Imported:
         """Lower the function for such a call.
 
-        Returns a module, which takes the leaves that ``flatten`` returns, and a function that makes
-        the call's result of the module's results; None where the two are the same.
+        The model takes the leaves that ``flatten`` returns, under names such as ``params[0]['w']``;
+        its ``rebuild`` makes the call's result, and is None where that is the module's own.
         """
         jax = import_jax(self.name)
         with jax_errors(self.name):
@@ -86,16 +85,52 @@ class JaxFunction:
             tree = jax.tree.structure(lowered.out_info)
         module = lowered_module(lowered)
         verify(module)
+        inputs = self._input_names(args, named)
         root = module.entry.root.shape
         same = 0 if isinstance(root, Shape) else (0,) * len(getattr(root, "elements", ()))
         if tree == jax.tree.structure(same):
-            return module, None
+            return Imported(module=module, inputs=inputs)
 
-        def rebuilt(results: Any) -> Any:
-            leaves = results if isinstance(results, tuple) else (results,)
-            return jax.tree.unflatten(tree, leaves)
+        def rebuilt(results: tuple[Any, ...]) -> Any:
+            return jax.tree.unflatten(tree, results)
 
-        return module, rebuilt
+        return Imported(module=module, inputs=inputs, rebuild=rebuilt)
+
+    def replaced(
+        self, leaves: Sequence[Any], args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call with these leaves in the place of its own."""
+        jax = import_jax(self.name)
+        dynamic, rest = self._dynamic(args, named)
+        tree = jax.tree.structure((dynamic, rest))
+
+        fixed = {k: v for k, v in named.items() if k in self.names}
+        given, names = jax.tree.unflatten(tree, leaves)
+        places = iter(given)
+        whole = tuple(a if n in self.numbers else next(places) for n, a in enumerate(args))
+        return whole, names | fixed
+
+    def _dynamic(
+        self, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        dynamic = tuple(a for n, a in enumerate(args) if n not in self.numbers)
+        return dynamic, {k: v for k, v in named.items() if k not in self.names}
+
+    def _input_names(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return a name for each leaf: of the argument, and the path of keys in it."""
+        jax = import_jax(self.name)
+        order = _positional(self.function)
+        places = [n for n in range(len(args)) if n not in self.numbers]
+        heads = [order[n] if n < len(order) else f"{self.rest}[{n - len(order)}]" for n in places]
+        dynamic, rest = self._dynamic(args, named)
+        trees = [*zip(heads, dynamic, strict=True), *((k, rest[k]) for k in sorted(rest))]
+        pairs = ((head, path) for head, tree in trees for path in _paths(jax, tree))
+        return tuple(head + path for head, path in pairs)
+
+
+def _paths(jax: Any, tree: Any) -> list[str]:
+    keys = jax.tree_util.keystr
+    return [keys(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
@@ -106,6 +141,16 @@ def _positional(function: Callable[..., Any]) -> list[str]:
         return []
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p.name for p in parameters if p.kind in kinds]
+
+
+def _variadic(function: Callable[..., Any]) -> str:
+    """The name of the parameter that takes further arguments by place."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return "args"
+    kind = inspect.Parameter.VAR_POSITIONAL
+    return next((p.name for p in parameters if p.kind is kind), "args")
 
 
 def _line(error: Exception) -> str:

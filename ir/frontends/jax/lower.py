@@ -17,8 +17,9 @@ from typing import Any
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ...hlo.nodes import HloModule
 from ..hlo_proto import reader as protos
+from ..imported import Imported
 from ..stablehlo import reader as stablehlo
-from .objects import Exported, LoweredByJax, Traced
+from ..staged import Exported, Importer, LoweredByJax, Traced
 
 
 def staged_module(model: Traced | LoweredByJax | Exported, example: None = None) -> HloModule:
@@ -46,6 +47,12 @@ def function_module(function: Callable[..., Any], example: Any) -> HloModule:
     if example is None:
         arguments = ()
     return _from_function(function, arguments, name or "main")
+
+
+def jitted_model(function: Importer, example: tuple[Any, ...] | None) -> Imported:
+    """Return the model of a function of ``nw.jit`` for example arguments."""
+    found: Imported = function.imported(*(example or ()))
+    return found
 
 
 def _takes_nothing(function: Callable[..., Any]) -> bool:

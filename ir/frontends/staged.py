@@ -33,6 +33,19 @@ class Exported(Protocol):
         """Return the module as StableHLO text."""
 
 
+@runtime_checkable
+class Importer(Protocol):
+    """``nw.jit(f)``: a function that knows its graph for given arguments."""
+
+    def imported(self, *args: Any, **named: Any) -> Any:
+        """Return an ``Imported`` for such arguments."""
+
+
+def is_jitted(model: object) -> bool:
+    """True for a function of ``nw.jit``."""
+    return isinstance(model, Importer) and not isinstance(model, type)
+
+
 def is_staged(model: object) -> bool:
     """True for what JAX traced, lowered or exported; false for a class of such objects."""
     return isinstance(model, LoweredByJax | Traced | Exported) and not isinstance(model, type)

@@ -45,6 +45,16 @@ def flatten(x: Any) -> tuple[list[Any], Tree]:
     )
 
 
+def paths(x: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """The leaves of a tree, each with the keys that lead to it."""
+    if x is None:
+        return []
+    if not isinstance(x, dict | list | tuple):
+        return [((), x)]
+    items = sorted(x.items()) if isinstance(x, dict) else enumerate(x)
+    return [((key, *path), leaf) for key, part in items for path, leaf in paths(part)]
+
+
 def unflatten(tree: Tree, leaves: Any) -> Any:
     rest = iter(leaves)
 
@@ -125,6 +135,10 @@ STAND_IN = SimpleNamespace(
         unflatten=unflatten,
         structure=lambda x: flatten(x)[1],
         leaves=lambda x: flatten(x)[0],
+    ),
+    tree_util=SimpleNamespace(
+        keystr=lambda path: "".join(f"[{key!r}]" for key in path),
+        tree_leaves_with_path=lambda x: paths(x),
     ),
 )
 

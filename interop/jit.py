@@ -1,0 +1,98 @@
+"""``nw.jit``: a JAX function compiled by nestwright, as ``jax.jit`` compiles it by XLA."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from ..autotune.specialize import Specialized
+from ..ir.frontends.imported import Imported
+from ..ir.frontends.jax.calls import JaxFunction
+from ..ir.target import Target
+from .traced import traced_call
+
+
+class Jitted(Specialized):
+    """A JAX function compiled for each combination of argument shapes: see ``jit``."""
+
+    def __init__(
+        self,
+        function: JaxFunction,
+        target: str | Target,
+        log: str | os.PathLike[str] | None,
+        excess_precision: bool,
+        weights: str | None,
+    ) -> None:
+        super().__init__(function.function, target, log, excess_precision, weights)
+        self._function = function
+
+    def imported(self, *args: Any, **named: Any) -> Imported:
+        """Return the function's graph for such arguments, as front-ends do."""
+        return self._function.imported(args, named)
+
+    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        flat, _ = self._function.flatten(args, named)
+        if any(map(_is_traced, flat)):
+            return traced_call(
+                lambda *leaves: self._with(leaves, self._function.function, args, named),
+                flat,
+                lambda *leaves: self._with(leaves, self, args, named),
+                jit,
+            )
+        return super()._call(args, named)
+
+    def _with(
+        self,
+        leaves: Sequence[Any],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """Call a function with these leaves in the place of the traced ones."""
+        again, names = self._function.replaced(leaves, args, named)
+        return function(*again, **names)
+
+    def _flatten(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Sequence[Any], Hashable | None]:
+        return self._function.flatten(args, named)
+
+    def _import(self, args: tuple[Any, ...], named: dict[str, Any]) -> Imported:
+        return self._function.imported(args, named)
+
+
+def jit(
+    function: Callable[..., Any],
+    target: str | Target = "cpu",
+    log: str | os.PathLike[str] | None = None,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    excess_precision: bool = True,
+    weights: str | None = None,
+) -> Jitted:
+    """Compile a JAX function with nestwright, once for each combination of argument shapes.
+
+    Arguments are arrays, Python scalars and pytrees of them, positional or by keyword, with the
+    types that JAX gives them; the result is the function's own pytree with NumPy arrays as leaves.
+    Arrays of JAX and of others that lend their memory (the buffer protocol, DLPack) are not copied.
+    ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
+    arguments are compiled in. ``target``, ``log``, ``excess_precision`` and ``weights`` are as for
+    ``build``. ``jit(f).lower(*args)`` returns the model for such arguments, and
+    ``tune(jit(f), *args)`` tunes it.
+
+    Inside ``jax.jit``, ``jax.grad`` and ``jax.vmap`` a jitted function is a call back to the host
+    (``jax.pure_callback``) whose derivatives are those that JAX finds for the function itself.
+
+    Requires jax; otherwise the first call raises ``UnsupportedError``. Raises ``ArgumentError`` for
+    arguments with which JAX cannot lower the function.
+    """
+    known = JaxFunction(function, static_argnums, static_argnames)
+    return Jitted(known, target, log, excess_precision, weights)
+
+
+def _is_traced(leaf: object) -> bool:
+    """True for a value of a function that JAX is tracing; JAX is loaded if there is one."""
+    core = sys.modules.get("jax.core")
+    return core is not None and isinstance(leaf, core.Tracer)

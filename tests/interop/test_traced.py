@@ -1,0 +1,124 @@
+"""Jitted functions inside ``jax.jit``, ``grad``, ``vmap`` and other transformations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+
+jax = pytest.importorskip("jax", reason="transformations are JAX's")
+jnp = jax.numpy
+
+X = np.linspace(0.1, 2, 12, dtype=np.float32).reshape(3, 4)
+W = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
+
+
+def layer(params: Any, x: Any, *, scale: float = 1.0) -> Any:
+    return {"y": jnp.tanh(x @ params["w"]) * scale, "n": jnp.sum(x)}
+
+
+PARAMS = {"w": W}
+JITTED = nw.jit(layer, static_argnames="scale")
+
+
+def close(found: Any, expected: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_inside_jit() -> None:
+    before = nw.counters().shapes
+    f = jax.jit(lambda p, x: JITTED(p, x, scale=2.0)["y"] + 1)
+    for _ in range(3):
+        close(f(PARAMS, X), layer(PARAMS, X, scale=2.0)["y"] + 1)
+    assert nw.counters().shapes == before + 1
+
+
+def test_gradients_are_those_of_jax() -> None:
+    def loss(f: Any) -> Any:
+        return lambda p, x: f(p, x)["y"].sum() + f(p, x)["n"]
+
+    for transform in (jax.grad, lambda f: jax.jit(jax.grad(f, argnums=(0, 1)))):
+        close(transform(loss(JITTED))(PARAMS, X), transform(loss(layer))(PARAMS, X))
+    close(
+        jax.hessian(lambda x: loss(JITTED)(PARAMS, x))(X),
+        jax.hessian(lambda x: loss(layer)(PARAMS, x))(X),
+    )
+    tangents = jax.tree.map(np.ones_like, (PARAMS, X))
+    close(jax.jvp(JITTED, (PARAMS, X), tangents), jax.jvp(layer, (PARAMS, X), tangents))
+
+
+def test_batches_are_compiled_as_one() -> None:
+    many = np.stack([X, 2 * X, -X])
+    before = nw.counters().shapes
+    close(jax.vmap(JITTED, (None, 0))(PARAMS, many), jax.vmap(layer, (None, 0))(PARAMS, many))
+    assert nw.counters().shapes == before + 1
+    one = {"w": np.stack([W, W + 1, W - 1])}
+    close(jax.vmap(JITTED)(one, many), jax.vmap(layer)(one, many))
+    twice = jax.vmap(jax.vmap(JITTED, (None, 0)), (0, None))
+    close(twice(one, many), jax.vmap(jax.vmap(layer, (None, 0)), (0, None))(one, many))
+
+
+def test_gradients_of_batches_and_batches_of_gradients() -> None:
+    many = np.stack([X, 2 * X])
+
+    def total(f: Any) -> Any:
+        return lambda p: jax.vmap(lambda x: f(p, x)["y"].sum())(many).sum()
+
+    def each(f: Any) -> Any:
+        return jax.vmap(jax.grad(lambda p, x: f(p, x)["y"].sum()), (None, 0))
+
+    close(jax.grad(total(JITTED))(PARAMS), jax.grad(total(layer))(PARAMS))
+    close(each(JITTED)(PARAMS, many), each(layer)(PARAMS, many))
+
+
+def test_inside_loops() -> None:
+    f = nw.jit(lambda x: x * 0.5 + 1)
+    found = jax.lax.fori_loop(0, 5, lambda _, x: f(x), jnp.asarray(X))
+    x = X
+    for _ in range(5):
+        x = x * np.float32(0.5) + 1
+    close(found, x)
+
+
+def test_integers_have_no_gradient() -> None:
+    f = nw.jit(lambda table, ids: table[ids])
+    ids = np.array([2, 0, 1, 2])
+    found = jax.grad(lambda t: f(t, ids).sum())(X)
+    close(found, jax.grad(lambda t: t[ids].sum())(X))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "bool"])
+def test_arrays_of_jax_are_taken_where_they_are(dtype: str) -> None:
+    x = jnp.asarray(X).astype(dtype)
+    f = nw.jit(lambda a, b: (jnp.maximum(a, b), a))
+    most, same = f(x, x)
+    np.testing.assert_array_equal(most, np.asarray(x))
+    assert isinstance(same, np.ndarray) and same.dtype == x.dtype
+
+
+def test_jitted_functions_are_lowered_and_tuned(tmp_path: Any) -> None:
+    lowered = JITTED.lower(PARAMS, X, scale=3.0)
+    assert lowered.imported.inputs == ("params['w']", "x")
+    y, n = sorted(lowered.compile()(PARAMS["w"], x=X), key=np.ndim, reverse=True)
+    close({"y": y, "n": n}, layer(PARAMS, X, scale=3.0))
+    log = tmp_path / "log.jsonl"
+    result = nw.tune(nw.jit(layer), PARAMS, X, trials=2, simulate_cost=True, log=log)
+    assert result.trials == 2
+    exe = nw.build(nw.jit(layer), example=(PARAMS, X), log=log)
+    assert exe.input_names == ("params['w']", "x")
+
+
+def test_why_it_compiled_again() -> None:
+    f = nw.jit(layer, static_argnames="scale")
+    f(PARAMS, X)
+    f(PARAMS, X[:2])
+    f(PARAMS, X[:2], scale=2.0)
+    first, rows, scale = map(str, nw.explain_recompile(f))
+    assert first.startswith("1. first call")
+    assert "argument 1: float32[3,4] -> float32[2,4]" in rows
+    assert "scale" in scale and "2.0" in scale
