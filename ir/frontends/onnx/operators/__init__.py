@@ -10,6 +10,7 @@ from . import control as control
 from . import convolution as convolution
 from . import elementwise as elementwise
 from . import indexing as indexing
+from . import microsoft as microsoft
 from . import normalization as normalization
 from . import pooling as pooling
 from . import products as products
@@ -18,9 +19,11 @@ from . import reductions as reductions
 from . import selection as selection
 from . import sequences as sequences
 from . import shapes as shapes
+from . import signals as signals
 from . import suppression as suppression
+from . import text as text
+from . import training as training
+from .images import patches as patches
 from .images import regions as regions
 from .images import resize as resize
 from .images import sampling as sampling
-from .quantized import integers as integers
-from .quantized import linear as linear

@@ -203,3 +203,27 @@ def rotary_embedding(node: Node) -> Term:
     cos, sin = angles([node.input(1), node.input(2)], node.optional(3), not flat)
     found = rotated(x, cos, sin, bool(node.int_("interleaved")))
     return shaping.reshape(found, node.input(0).dims)
+
+
+@operator("FlexAttention", domain="ai.onnx.preview")
+def flex_attention(node: Node) -> Term:
+    """Attention whose scores and weights graphs of the node may change."""
+    q, k, v = (node.input(n) for n in range(3))
+    scale = node.float_("scale") if node.gives("scale") else 1 / sqrt(q.dims[3])
+    given = node.gives("softmax_precision")
+    kind = node.dtype("softmax_precision") if given else functions.wide(q.dtype)
+    root = sqrt(scale)
+    keys, values = (repeat_heads(t, q.dims[1]) for t in (k, v))
+    scores = linear.dot_general(q * root, keys * root, ([3], [3]), ([0, 1], [0, 1])).to(kind)
+    weights = functions.softmax(_changed(node, "score_mod", scores), [3])
+    weights = _changed(node, "prob_mod", weights)
+    return linear.dot_general(weights.to(q.dtype), values, ([3], [2]), ([0, 1], [0, 1]))
+
+
+def _changed(node: Node, name: str, x: Term) -> Term:
+    """An array as a graph of the node makes it, if there is such a graph."""
+    if not node.gives(name):
+        return x
+    (found,) = node.graph_in(name)(x)
+    assert isinstance(found, Term)
+    return found.to(x.dtype)

@@ -15,6 +15,8 @@ from ....lax import linear, reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
+from ..convolution import with_bias
+from ..windows import window
 from .linear import along, is_zero, quantized
 
 FLIP = 128
@@ -87,9 +89,29 @@ def conv_integer(
     return total - shaping.reshape(shift_x, ()) * each
 
 
-def requantized(total: Term, scale: Term, zero: Term) -> Term:
-    """A sum in s32, times a scale, as codes of the zero point's type."""
-    return quantized(total.to(f32) * scale, shaping.reshape(zero, ()), zero.dtype)
+def _convolved(node: Node, x: Term, w: Term, zx: Term | None, zw: Term | None) -> Term:
+    """``conv_integer`` by the node's window."""
+    shape = window(node, x.dims[2:], w.dims[2:])
+    groups = node.int_("group", 1)
+    return conv_integer(x, w, zx, zw, shape.strides, shape.pads, shape.dilations, groups)
+
+
+@operator("ConvInteger", since=10)
+def conv_integer_node(node: Node) -> Term:
+    """The zero point of the weights is a scalar, or one for each output channel."""
+    return _convolved(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
+
+
+@operator("QLinearConv", since=10)
+def qlinear_conv(node: Node) -> Term:
+    """The convolution of dequantized arrays with an s32 bias, quantized again; rounded once."""
+    x, x_scale, zx, w, w_scale, zw, y_scale, zy = (node.input(n) for n in range(8))
+    total = _convolved(node, x, w, zx, zw)
+    total = with_bias(total, node.optional(8))
+    scale = shaping.reshape(x_scale, ()) * along(w_scale, w, 0, 0) / shaping.reshape(y_scale, ())
+    if scale.rank:
+        scale = shaping.reshape(scale, (w.dims[0], *[1] * (w.rank - 2)))
+    return quantized(total.to(f32) * scale, shaping.reshape(zy, ()), zy.dtype)
 
 
 @operator("MatMulInteger", since=10)
@@ -102,8 +124,8 @@ def matmul_integer_node(node: Node) -> Term:
 def qlinear_matmul(node: Node) -> Term:
     """The product of dequantized matrices, quantized again; rounded once."""
     a, a_scale, za, b, b_scale, zb, y_scale, zy = node.arrays()
+    if any(t.dtype not in (s8, u8) for t in (a, b, zy)):
+        node.unsupported(f"it multiplies {a.dtype} and {b.dtype}", "s8 and u8 are supported")
     total = matmul_integer(a, b, za, zb)
-    if u8.bits != zy.dtype.bits:
-        node.unsupported(f"its result has the type {zy.dtype}", "u8 and s8 are supported")
     scale = _column(a_scale.to(f32), a.rank) * _row(b_scale.to(f32)) / _row(y_scale.to(f32))
     return quantized(total.to(f32) * scale, _column(zy, total.rank), zy.dtype)

@@ -1,0 +1,163 @@
+"""Quantized operators of ONNX Runtime: dequantized, computed and quantized; products of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .....dtypes import f32, s32, u8
+from ....lax import functions, linear, reductions, shaping
+from ....lax.term import Term
+from ...nodes.node import Node
+from ...nodes.table import operator
+from ..quantized.integers import matmul_integer
+from ..quantized.linear import dynamic_range, quantized
+from .domain import DOMAIN
+
+
+def plain(node: Node, n: int) -> Term:
+    """The f32 array of codes, scale and zero point, inputs ``n`` to ``n + 2``."""
+    codes, scale = node.input(n), shaping.reshape(node.input(n + 1), ())
+    wide = codes.to(f32)
+    zero = node.optional(n + 2)
+    return (wide if zero is None else wide - shaping.reshape(zero, ()).to(f32)) * scale
+
+
+def coded(node: Node, x: Term, n: int, like: Term) -> Term:
+    """Codes of an f32 array with the scale and zero point of inputs ``n`` and ``n + 1``."""
+    zero = node.optional(n + 1)
+    shift = None if zero is None else shaping.reshape(zero, ())
+    scaled = x / shaping.reshape(node.input(n), ())
+    return quantized(scaled, shift, like.dtype if zero is None else zero.dtype)
+
+
+@operator("QLinearAdd", domain=DOMAIN)
+def qlinear_add(node: Node) -> Term:
+    """The sum."""
+    return coded(node, plain(node, 0) + plain(node, 3), 6, node.input(0))
+
+
+@operator("QLinearMul", domain=DOMAIN)
+def qlinear_mul(node: Node) -> Term:
+    """The product, element by element."""
+    return coded(node, plain(node, 0) * plain(node, 3), 6, node.input(0))
+
+
+def _leaky(node: Node, x: Term) -> Term:
+    return (x >= 0).select(x, x * node.float_("alpha", 0.01))
+
+
+def _softmax(node: Node, x: Term) -> Term:
+    axis = node.axis("axis", x.rank, -1)
+    whole = node.int_("opset", 13) < 13
+    return functions.softmax(x, range(axis, x.rank) if whole else [axis])
+
+
+def _global_mean(node: Node, x: Term) -> Term:
+    last = bool(node.int_("channels_last", 0))
+    axes = range(1, x.rank - 1) if last else range(2, x.rank)
+    return reductions.mean(x, axes, keep=True)
+
+
+UNARY: dict[str, Callable[[Node, Term], Term]] = {
+    "QLinearSigmoid": lambda node, x: functions.sigmoid(x),
+    "QLinearLeakyRelu": _leaky,
+    "QLinearSoftmax": _softmax,
+    "QLinearGlobalAveragePool": _global_mean,
+}
+"""By operator: what is computed on the dequantized array."""
+
+
+@operator(*UNARY, domain=DOMAIN)
+def qlinear_unary(node: Node) -> Term:
+    """A function of one array; inputs 3 and 4 are the result's scale and zero point."""
+    return coded(node, UNARY[node.op](node, plain(node, 0)), 3, node.input(0))
+
+
+@operator("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(node: Node) -> Term:
+    """Arrays of several scales, one after the other, with one scale."""
+    count = (len(node.inputs) - 2) // 3
+    parts = [coded(node, plain(node, 2 + 3 * k), 0, node.input(2)) for k in range(count)]
+    return shaping.concatenate(parts, node.axis("axis", parts[0].rank))
+
+
+@operator("QLinearWhere", domain=DOMAIN)
+def qlinear_where(node: Node) -> Term:
+    """The elements of one of two arrays."""
+    return coded(node, node.input(0).select(plain(node, 1), plain(node, 4)), 7, node.input(1))
+
+
+def _columns(x: Term) -> Term:
+    """A scale: one, or one for each column."""
+    return shaping.reshape(x, ()) if x.shape.size == 1 else x
+
+
+@operator("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(node: Node) -> Term:
+    """The product of dequantized matrices, and a bias."""
+    a, b, a_scale, b_scale = (node.input(n) for n in range(4))
+    total = matmul_integer(a, b, node.optional(4), node.optional(5))
+    found = total.to(f32) * (_columns(a_scale) * _columns(b_scale))
+    bias = node.optional(6)
+    return found if bias is None else found + bias
+
+
+@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(node: Node) -> Term:
+    """The product of a matrix quantized by its own range and a quantized one, and a bias."""
+    a, b, b_scale = node.input(0), node.input(1), node.input(2)
+    scale, zero = dynamic_range(a)
+    codes = quantized(a / scale.equals(0).select(1, scale), zero, u8)
+    total = matmul_integer(codes, b, zero, node.optional(3))
+    found = total.to(f32) * (scale * _columns(b_scale))
+    bias = node.optional(4)
+    return found if bias is None else found + bias
+
+
+@operator("QGemm", domain=DOMAIN)
+def qgemm(node: Node) -> Term:
+    """``alpha A B + C`` of dequantized matrices; f32, or quantized if it has a scale for that."""
+    a, b, c = node.input(0), node.input(3), node.optional(6)
+    a = shaping.transpose(a, (1, 0)) if node.int_("transA", 0) else a
+    b = shaping.transpose(b, (1, 0)) if node.int_("transB", 0) else b
+    total = matmul_integer(a, b, node.optional(2), node.optional(5))
+    if c is not None:
+        total = total + c
+    scale = _columns(node.input(1)) * _columns(node.input(4)) * node.float_("alpha", 1.0)
+    found = total.to(f32) * scale
+    return coded(node, found, 7, a) if node.has(7) else found
+
+
+def unpacked(codes: Term, bits: int) -> Term:
+    """Bytes as their parts of so many bits, the lowest first, along the last dimension; s32."""
+    wide = codes.to(s32)
+    parts = [
+        wide.do("shift-right-logical", k).do("and", (1 << bits) - 1) for k in range(0, 8, bits)
+    ]
+    return shaping.reshape(shaping.stack(parts, codes.rank), (*codes.dims[:-1], -1))
+
+
+@operator("MatMulNBits", domain=DOMAIN)
+def matmul_n_bits(node: Node) -> Term:
+    """The product with weights ``[n, blocks, bytes]`` of 2, 4 or 8 bits, a scale for each block."""
+    a, codes, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
+    k, n = node.int_("K"), node.int_("N")
+    bits, block = node.int_("bits", 4), node.int_("block_size")
+    if node.has(4) or bits not in (2, 4, 8):
+        node.unsupported(
+            "it orders groups by `g_idx`" if node.has(4) else f"weights of {bits} bits"
+        )
+    blocks = -(-k // block)
+    wide = shaping.reshape(unpacked(codes, bits), (n, blocks, block))
+    if zeros is None:
+        shift = shaping.full(a.site, 1 << (bits - 1), f32)
+    elif zeros.dtype == u8:
+        found = unpacked(shaping.reshape(zeros, (n, -1)), bits)
+        shift = shaping.expand_dims(shaping.slice_in_dim(found, 0, blocks, 1).to(f32), [2])
+    else:
+        shift = shaping.reshape(zeros.to(f32), (n, blocks, 1))
+    whole = (wide.to(f32) - shift) * shaping.reshape(scales.to(f32), (n, blocks, 1))
+    weights = shaping.slice_in_dim(shaping.reshape(whole, (n, blocks * block)), 0, k, 1)
+    made = linear.matmul(a, shaping.transpose(weights.to(a.dtype), (1, 0)))
+    bias = node.optional(5)
+    return made if bias is None else made + bias

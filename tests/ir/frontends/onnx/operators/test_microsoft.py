@@ -1,0 +1,192 @@
+"""Operators of com.microsoft: beside NumPy, and beside ONNX Runtime where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+RNG = np.random.default_rng(9)
+DOMAIN = "com.microsoft"
+ZERO = np.array(120, np.uint8)
+
+
+def floats(*dims):
+    return RNG.standard_normal(dims).astype(np.float32)
+
+
+def codes(dtype, *dims):
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, dims).astype(dtype)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def heads_of(x, n):
+    b, s, h = x.shape
+    return x.reshape(b, s, n, h // n).transpose(0, 2, 1, 3)
+
+
+def attended(q, k, v, bias=0.0):
+    """Attention of heads ``[b, n, s, d]``, joined again."""
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[3]) + bias
+    y = softmax(scores) @ v
+    return y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1).astype(np.float32)
+
+
+def test_skipped_layer_norm_returns_the_sum(check):
+    x, skip, gamma, beta, bias = floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8), floats(8)
+    total = x + skip + bias
+    mean, variance = total.mean(-1, keepdims=True), total.var(-1, keepdims=True)
+    scale = 1 / np.sqrt(variance + np.float32(1e-3))
+    wanted = [(total - mean) * scale * gamma + beta, mean, scale, total]
+    inputs = [x, skip, gamma, beta, bias]
+    check("SkipLayerNormalization", inputs, 4, wanted=wanted, domain_=DOMAIN, epsilon=1e-3)
+
+
+@pytest.mark.parametrize("mask", [[3, 5], [3, 5, 0, 1], [[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]])
+def test_attention_leaves_out_what_its_mask_does(check, mask):
+    x, weights, bias = floats(2, 5, 8), floats(8, 24), floats(24)
+    q, k, v = (heads_of(p, 2) for p in np.split(x @ weights + bias, 3, -1))
+    live = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    if np.size(mask) != 2:
+        live[1] = [0, 1, 1, 1, 1]
+    wanted = attended(q, k, v, (1 - np.array(live))[:, None, None] * -10000.0)
+    inputs = [x, weights, bias, np.array(mask, np.int32)]
+    check("Attention", inputs, wanted=[wanted], domain_=DOMAIN, num_heads=2, rtol_=1e-4)
+
+
+def test_keys_and_values_may_come_packed(check):
+    q, kv = floats(2, 5, 8), floats(2, 4, 2, 2, 4)
+    k, v = (kv[:, :, :, n].transpose(0, 2, 1, 3) for n in range(2))
+    wanted = [attended(heads_of(q, 2), k, v)]
+    check("MultiHeadAttention", [q, kv], wanted=wanted, domain_=DOMAIN, num_heads=2, rtol_=1e-4)
+
+
+def test_grouped_queries_with_rows_of_unequal_length_in_the_cache(check):
+    q, k, v = floats(2, 1, 32), floats(2, 1, 16), floats(2, 1, 16)
+    past_k, past_v = floats(2, 2, 6, 8), floats(2, 2, 6, 8)
+    lengths = np.array([4, 6], np.int32)  # keys after this call, less one
+    rows, keys, values = [], [], []
+    for b, n in enumerate(lengths):
+        pair = []
+        for past, new in ((past_k, k), (past_v, v)):
+            wide = np.concatenate([past[b], np.zeros((2, 1, 8), np.float32)], 1)
+            wide[:, n] = heads_of(new, 2)[b, :, 0]
+            pair.append(wide)
+        keys.append(pair[0])
+        values.append(pair[1])
+        of_heads = [np.repeat(t[:, : n + 1], 2, 0)[None] for t in pair]
+        rows.append(attended(heads_of(q[b : b + 1], 4), *of_heads)[0])
+    check(
+        "GroupQueryAttention",
+        [q, k, v, past_k, past_v, lengths, np.array(7, np.int32)],
+        3,
+        known=[6],
+        wanted=[np.stack(rows), np.stack(keys), np.stack(values)],
+        domain_=DOMAIN,
+        num_heads=4,
+        kv_num_heads=2,
+        rtol_=1e-4,
+    )
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_few_bits(check, bits):
+    k, n, block = 40, 6, 16
+    blocks = -(-k // block)
+    packed = codes(np.uint8, n, blocks, block * bits // 8)
+    scales = floats(n * blocks)
+    parts = [(packed >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)]
+    whole = np.stack(parts, -1).reshape(n, blocks, block).astype(np.float32)
+    weights = (whole - (1 << (bits - 1))) * scales.reshape(n, blocks, 1)
+    x = floats(3, k)
+    wanted = [x @ weights.reshape(n, -1)[:, :k].T]
+    attributes = {"K": k, "N": n, "bits": bits, "block_size": block}
+    check(
+        "MatMulNBits", [x, packed, scales], wanted=wanted, domain_=DOMAIN, rtol_=1e-4, **attributes
+    )
+
+
+RUNTIME = {
+    "Gelu": ([floats(3, 4)], {}),
+    "BiasGelu": ([floats(3, 4), floats(4)], {}),
+    "QuickGelu": ([floats(3, 4)], {"alpha": 1.5}),
+    "FusedMatMul": ([floats(2, 3, 4), floats(2, 5, 4)], {"transB": 1, "alpha": 0.5}),
+    "FusedConv": (
+        [floats(1, 2, 5, 5), floats(4, 2, 3, 3), floats(4), floats(1, 4, 3, 3)],
+        {"activation": "Relu"},
+    ),
+    "FusedGemm": (
+        [floats(3, 4), floats(5, 4), floats(5)],
+        {"transB": 1, "activation": "Relu", "alpha": 2.0},
+    ),
+    "SkipSimplifiedLayerNormalization": ([floats(2, 3, 8), floats(2, 3, 8), floats(8)], {}),
+    "RotaryEmbedding": (
+        [floats(2, 3, 16), np.array([[0, 1, 2], [3, 1, 0]]), floats(10, 4), floats(10, 4)],
+        {"interleaved": 1},
+    ),
+    "QLinearAdd": (
+        [
+            codes(np.uint8, 3, 4),
+            np.float32(0.1),
+            ZERO,
+            codes(np.uint8, 3, 4),
+            np.float32(0.2),
+            ZERO,
+            np.float32(0.3),
+            ZERO,
+        ],
+        {},
+    ),
+    "QGemm": (
+        [
+            *(codes(np.uint8, 3, 16), np.float32(0.1), ZERO),
+            *(codes(np.int8, 4, 16), np.float32(0.05), np.array(0, np.int8)),
+            *(codes(np.int32, 4) // 2**20, np.float32(0.8), ZERO),
+        ],
+        {"transB": 1},
+    ),
+    "DynamicQuantizeMatMul": (
+        [floats(3, 16), codes(np.uint8, 16, 4), np.float32(0.1), np.array(128, np.uint8)],
+        {},
+    ),
+    "MatMulIntegerToFloat": (
+        [
+            codes(np.uint8, 3, 16),
+            codes(np.uint8, 16, 4),
+            np.float32(0.1),
+            floats(4),
+            ZERO,
+            codes(np.uint8, 4),
+            floats(4),
+        ],
+        {},
+    ),
+}
+"""Operators, with inputs and attributes, that ONNX Runtime computes as well."""
+
+
+@pytest.mark.parametrize("op", RUNTIME)
+def test_as_onnx_runtime(check, op):
+    runtime = pytest.importorskip("onnxruntime", reason="compares with ONNX Runtime")
+    onnx = pytest.importorskip("onnx")
+    inputs, attributes = RUNTIME[op]
+    arrays = [np.asarray(x) for x in inputs]
+    helper, names = onnx.helper, [f"x{n}" for n in range(len(arrays))]
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for n, x in zip(names, arrays, strict=True)
+    ]
+    node = helper.make_node(op, names, ["y"], domain=DOMAIN, **attributes)
+    graph = helper.make_graph([node], "test", infos, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    wanted = session.run(None, dict(zip(names, arrays, strict=True)))
+    apart = 1 if wanted[0].dtype.kind in "iu" else 1e-4
+    check(op, arrays, wanted=wanted, domain_=DOMAIN, rtol_=1e-4, atol_=apart, **attributes)
