@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...ir.dtypes import DType
@@ -17,6 +18,7 @@ from .emitter import accumulator
 from .padding import padded
 from .plan import is_padded
 from .scalars import apply, literal, simple_combiner
+from .scans import Running, scan_rows
 from .stages import Draft
 
 ROLES = {
@@ -175,9 +177,40 @@ def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:
 
 
 def _scan(d: Draft, x: Instruction, r: _Reducer, dim: int, backward: bool) -> None:
-    """Rows in any order; inside a row one element after the other."""
     name = d.fresh(f"scan_{r.role}")
     out = r.targets(d, x, name)
+    extents = r.shapes[0].dims
+    if r.simple is not None and math.prod(extents[dim + 1 :]) == 1:
+        s = Running(
+            name=name,
+            role=r.role,
+            extents=extents,
+            dim=dim,
+            backward=backward,
+            dtype=r.dtype(0),
+            out=out[0],
+            first=r.first(d)[0],
+            term=lambda at: r.terms(d, at)[0],
+            combine=lambda old, new: r.combine([old], [new])[0],
+            neutral=cast(r.neutral(), r.dtype(0)),
+        )
+        scan_rows(d, s)
+    else:
+        _scan_in_order(d, x, r, name, out, dim, backward)
+    for n, b in enumerate(out):
+        d.done((x, n), b)
+
+
+def _scan_in_order(
+    d: Draft,
+    x: Instruction,
+    r: _Reducer,
+    name: str,
+    out: Sequence[Buffer],
+    dim: int,
+    backward: bool,
+) -> None:
+    """Rows in any order; inside a row one element after the other, from memory to memory."""
     extents = r.shapes[0].dims
     axes = d.emitter.spatial([e for n, e in enumerate(extents) if n != dim])
     (step,) = d.emitter.reducing((extents[dim] - 1,), "t")
@@ -203,5 +236,3 @@ def _scan(d: Draft, x: Instruction, r: _Reducer, dim: int, backward: bool) -> No
         next_ = blocks.stores(out, here, r.combine(kept(before), r.terms(d, here)))
         body = seq(first, For(step.var, const(step.extent), next_))
     d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
-    for n, b in enumerate(out):
-        d.done((x, n), b)

@@ -85,7 +85,9 @@ def test_a_fault_ends_a_loop(tmp_path: Path) -> None:
     assert SIMULATION_FAILED in module_text(exe.plan, b"", Target.parse("cpu"), SIMULATION_FAILED)
     _fail(native)
     out = np.zeros(8, np.float32)
-    Native.run_at(native, [x.ctypes.data], [out.ctypes.data])  # no kernel runs, and yet it comes back
+    Native.run_at(
+        native, [x.ctypes.data], [out.ctypes.data]
+    )  # no kernel runs, and yet it comes back
 
 
 def _fail(native: Simulated) -> None:

@@ -1,0 +1,232 @@
+"""Running reductions: cumulative sums, products, maxima, along one dimension.
+
+Along rows several chains are carried side by side, in registers: an element of each in turn, so
+that the latency of one addition is hidden behind the others. Chains are neighboring rows; where
+there are few rows, segments of them, which start from the reduction of all segments before. Across
+rows (along another dimension than the last) the neighbors in memory are independent, and code
+generation makes lanes of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...ir.dtypes import DType
+from ...ir.dtypes import index as index_type
+from ...ir.loop.build import add, compare, const, mul, sub
+from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Op, Stmt, Store
+from ...ir.loop.notes import OPAQUE
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import variables
+from ..sharing import postorder
+from .stages import Draft
+
+CHAINS = 8  # side by side
+TURN = 8  # elements of a chain before the next one's turn
+SHORTEST = 2048  # elements of a segment
+SEGMENTS = 64  # of all rows together, at least; each thread has eight of them or more
+
+SMALL = 3  # loads and operations of an element that is little code
+
+Place = tuple[Expr, ...]
+_Where = Callable[[Place, int, Expr], Place]
+"""Where element ``t`` of chain ``c`` is, at a point of the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running reduction of one array by one operation.
+
+    ``term`` and ``first`` are elements and the initial value in the accumulator's type ``dtype``;
+    ``out`` is written along ``dim`` of ``extents``, from the end if ``backward``.
+    """
+
+    name: str
+    role: str
+    extents: tuple[int, ...]
+    dim: int
+    backward: bool
+    dtype: DType
+    out: Buffer
+    first: Expr
+    term: Callable[[Place], Expr]
+    combine: Callable[[Expr, Expr], Expr]
+    neutral: Expr
+
+    @property
+    def length(self) -> int:
+        """The number of elements along the dimension."""
+        return self.extents[self.dim]
+
+
+def scan_rows(d: Draft, s: Running) -> None:
+    """Write a running reduction along rows."""
+    free = [n for n, e in enumerate(s.extents) if n != s.dim and e != 1]
+    count = _segments(math.prod(s.extents[n] for n in free), s.length)
+    if count > 1:
+        _segmented(d, s, free, count)
+        return
+    if not free:
+        _append_rows(d, s, s.name, (), 1, lambda at, c, t: _place(s, free, (), t))
+        return
+    wide = [n for n in free if s.extents[n] >= CHAINS]
+    axis = wide[-1] if wide else max(free, key=lambda n: s.extents[n])
+    outer = [n for n in free if n != axis]
+    whole, rest = divmod(s.extents[axis], CHAINS)
+    for groups, chains in ((whole, CHAINS), (1, rest)):
+        if groups == 0 or chains == 0:
+            continue
+        begin = 0 if chains == CHAINS else whole * CHAINS
+
+        def place(at: Place, c: int, t: Expr, begin: int = begin) -> Place:
+            row = add(mul(at[-1], CHAINS), begin + c)
+            return _place(s, [*outer, axis], (*at[:-1], row), t)
+
+        extents = (*(s.extents[n] for n in outer), groups)
+        _append_rows(d, s, d.fresh(s.name) if begin else s.name, extents, chains, place)
+
+
+def _segments(rows: int, length: int) -> int:
+    """Return the segments of a row: none (1) where the rows are chains enough, or too short."""
+    if rows >= 2 * CHAINS:
+        return 1
+    most = min(SEGMENTS // max(1, rows), length // SHORTEST) // CHAINS * CHAINS
+    return max(1, most)
+
+
+def _place(s: Running, free: Sequence[int], row: Sequence[Expr], t: Expr) -> Place:
+    """Return the index of element ``t`` of a row, which ``free`` dimensions tell."""
+    at: list[Expr] = [const(0)] * len(s.extents)
+    for n, e in zip(free, row, strict=True):
+        at[n] = e
+    at[s.dim] = sub(s.length - 1, t) if s.backward else t
+    return tuple(at)
+
+
+def _segmented(d: Draft, s: Running, free: Sequence[int], count: int) -> None:
+    """Reduce every segment but the last, then run through all, each from the sum before it."""
+    size = -(-s.length // count)
+    rows = tuple(s.extents[n] for n in free)
+    sums = d.alloc(f"{s.name}_sums", (*rows, count - 1), s.dtype)
+    axes = (*d.emitter.spatial((*rows, count - 1)), *d.emitter.reducing((size,)))
+    *row, segment, k = variables(axes)
+    term = s.term(_place(s, free, row, add(mul(segment, size), k)))
+    at = (*row, segment)
+    total = blocks.store(sums, at, s.combine(Load(sums, at), term))
+    name = d.fresh(f"{s.name}_{s.role}")
+    d.body.append(blocks.nest(name, axes, total, Store(sums, at, s.neutral)))
+
+    def place(at: Place, c: int, t: Expr) -> Place:
+        first = mul(add(mul(at[-1], CHAINS), c), size)
+        return _place(s, free, at[:-1], add(first, t))
+
+    _append_segments(d, s, rows, sums, size, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """Chains of one point of a block: ``place(c, t)`` is where element ``t`` of chain ``c`` is."""
+
+    d: Draft
+    s: Running
+    last: Buffer
+    place: Callable[[int, Expr], Place]
+
+    @property
+    def count(self) -> int:
+        """The number of chains."""
+        return self.last.shape[0]
+
+    def start(self, c: int, value: Expr) -> Stmt:
+        """Let a chain begin with a value."""
+        return Store(self.last, (const(c),), value)
+
+    def reached(self, c: int) -> Expr:
+        """The value of a chain so far."""
+        return Load(self.last, (const(c),))
+
+    def advance(self, c: int, t: Expr) -> Stmt:
+        """Take element ``t`` into a chain, and write what it has come to."""
+        here = self.place(c, t)
+        new = self.s.combine(self.reached(c), self.s.term(here))
+        taken = blocks.store(self.last, (const(c),), new)
+        return seq(taken, Store(self.s.out, here, self.reached(c)))
+
+    def run(self, begin: int, end: int, step: Callable[[int, Expr], Stmt]) -> Stmt:
+        """Do steps ``begin`` to ``end - 1`` of every chain, ``TURN`` of one after the other."""
+        if self.count == 1:
+            return self._turns(begin, 1, end - begin, step, Kind.SERIAL)
+        whole, rest = divmod(end - begin, TURN)
+        kind = Kind.UNROLLED if self._is_small() else Kind.SERIAL
+        behind = self._turns(begin + whole * TURN, 1, rest, step, kind)
+        return seq(self._turns(begin, whole, TURN, step, kind), behind)
+
+    def _turns(
+        self, begin: int, turns: int, length: int, step: Callable[[int, Expr], Stmt], kind: Kind
+    ) -> Stmt:
+        turn = self.d.emitter.reducing((turns,), "t")[0].var
+        first = add(mul(turn, length), begin)
+        chains = []
+        for c in range(self.count):
+            u = self.d.emitter.reducing((length,), "u")[0].var
+            chains.append(For(u, const(length), step(c, add(first, u)), kind))
+        return For(turn, const(turns), seq(*chains))
+
+    def _is_small(self) -> bool:
+        """True if an element is so little code that all of a turn may be written out."""
+        element = self.s.term(self.place(0, const(0)))
+        parts = [x for x in postorder([element]) if isinstance(x, Load | Op)]
+        return sum(x.dtype != index_type for x in parts) <= SMALL
+
+
+def _chains(d: Draft, s: Running, name: str, chains: int, place: _Where, at: Place) -> _Chains:
+    last = d.register(f"{name}_last", (chains,), s.dtype)
+    return _Chains(d, s, last, lambda c, t: place(at, c, t))
+
+
+def _append_rows(
+    d: Draft, s: Running, name: str, extents: Sequence[int], chains: int, place: _Where
+) -> None:
+    """Append a block that runs through ``chains`` rows in each of its points."""
+    axes = d.emitter.spatial(extents)
+    k = _chains(d, s, name, chains, place, variables(axes))
+    starts = [k.start(c, s.first) for c in range(chains)]
+    body = seq(*starts, k.run(0, s.length, k.advance))
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
+
+
+def _append_segments(
+    d: Draft, s: Running, rows: Sequence[int], sums: Buffer, size: int, place: _Where
+) -> None:
+    """Append a block that runs through ``CHAINS`` segments of a row in each of its points."""
+    count = sums.shape[-1] + 1
+    axes = d.emitter.spatial((*rows, count // CHAINS))
+    at = variables(axes)
+    k = _chains(d, s, s.name, CHAINS, place, at)
+    rest = s.length - (count - 1) * size  # elements of the last segment
+
+    def guarded(c: int, t: Expr) -> Stmt:
+        if c < CHAINS - 1:
+            return k.advance(c, t)
+        return If(compare("lt", at[-1], const(count // CHAINS - 1)), k.advance(c, t))
+
+    first, before = mul(at[-1], CHAINS), d.emitter.reducing((count - 1,), "b")[0].var
+
+    def sum_of(segment: Expr) -> Expr:
+        return Load(sums, (*at[:-1], segment))
+
+    starts = [
+        k.start(c, s.combine(k.reached(c - 1), sum_of(add(first, c - 1)))) for c in range(1, CHAINS)
+    ]
+    earlier = For(before, first, k.start(0, s.combine(k.reached(0), sum_of(before))))
+    body = seq(
+        k.start(0, s.first),
+        earlier,
+        *starts,
+        k.run(0, rest, k.advance),
+        k.run(rest, size, guarded),
+    )
+    d.body.append(blocks.nest(s.name, axes, body, notes=OPAQUE.alone(1)))

@@ -1,0 +1,152 @@
+"""Running reductions along rows: chains of rows, segments of a row, the tail of either."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.ir import hlo
+from nestwright.te.from_hlo import scans
+
+Array = np.ndarray[Any, Any]
+SCAN = """\
+HloModule scan
+combine {{
+  a = {dtype}[] parameter(0)
+  b = {dtype}[] parameter(1)
+  ROOT c = {dtype}[] {op}(a, b)
+}}
+ENTRY e {{
+  x = {dtype}[{dims}] parameter(0)
+  {element}
+  z = {dtype}[] constant({first})
+  ROOT y = {dtype}[{dims}] reduce-window(u, z), window={{size={size} pad={pad}}}, to_apply=combine
+}}
+"""
+NUMPY = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+TYPES = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "s64": np.int64,
+    "s32": np.int32,
+    "s8": np.int8,
+    "u8": np.uint8,
+}
+
+
+def scan_text(
+    dims: tuple[int, ...],
+    dim: int,
+    backward: bool = False,
+    dtype: str = "f32",
+    op: str = "add",
+    first: str = "0",
+    element: str = "copy(x)",
+) -> str:
+    wide = [dims[dim] if n == dim else 1 for n in range(len(dims))]
+    edge = f"0_{dims[dim] - 1}" if backward else f"{dims[dim] - 1}_0"
+    pads = [edge if n == dim else "0_0" for n in range(len(dims))]
+    shape = ",".join(map(str, dims))
+    return SCAN.format(
+        dtype=dtype,
+        op=op,
+        dims=shape,
+        first=first,
+        element=f"u = {dtype}[{shape}] {element}",
+        size="x".join(map(str, wide)),
+        pad="x".join(pads),
+    )
+
+
+def expected(x: Array, dim: int, backward: bool, op: str) -> Array:
+    turned = np.flip(x, dim) if backward else x
+    found = NUMPY[op].accumulate(turned, dim)
+    return np.flip(found, dim) if backward else found
+
+
+SHAPES = {
+    "a row": ((1000,), 0),
+    "one element": ((1,), 0),
+    "a short tail": ((3, 17), 1),
+    "as many rows as chains": ((8, 40), 1),
+    "one row more": ((9, 33), 1),
+    "few rows of leading axes": ((2, 1, 5, 31), 3),
+    "many rows of leading axes": ((3, 21, 13), 2),
+    "units behind": ((19, 24, 1, 1), 1),
+    "rows of one": ((70, 1), 1),
+    "no rows": ((0, 7), 1),
+    "a long row": ((16 * 1024 + 3,), 0),
+    "a row of whole segments": ((64 * 2048,), 0),
+    "a row of nearly whole segments": ((64 * 2048 - 1,), 0),
+    "two long rows": ((2, 30011), 1),
+    "long rows in the middle": ((3, 40000, 1), 1),
+}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_of_whole_numbers(name: str, backward: bool) -> None:
+    dims, dim = SHAPES[name]
+    x = np.random.default_rng(0).integers(-9, 9, dims).astype(np.float32)
+    exe = nw.build(hlo.parse(scan_text(dims, dim, backward)))
+    assert np.array_equal(exe(x), expected(x, dim, backward, "add"))
+
+
+@pytest.mark.parametrize("dims", [(11, 37), (20000,)])
+@pytest.mark.parametrize("op", NUMPY)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types_and_operations(dtype: str, op: str, dims: tuple[int, ...]) -> None:
+    """Whole numbers are exact in every type; products are of 1 and -1, integers wrap around."""
+    rng, kind = np.random.default_rng(1), TYPES[dtype]
+    x = rng.choice([1, -1] if op == "multiply" else [-3, -1, 0, 2, 3], dims)
+    if dtype in ("f16", "bf16"):  # sums stay in the range that is exact
+        x = np.where(np.arange(x.size).reshape(dims) % 2, 1, -1) if op == "add" else x
+    x = x.astype(kind)
+    lowest = {"add": "0", "multiply": "1"}.get(op, "1" if op == "maximum" else "-1")
+    lowest = lowest.lstrip("-") if dtype == "u8" else lowest
+    exe = nw.build(hlo.parse(scan_text(dims, len(dims) - 1, dtype=dtype, op=op, first=lowest)))
+    with np.errstate(over="ignore"):
+        started = NUMPY[op](kind(int(lowest)), expected(x, len(dims) - 1, False, op))
+    assert np.array_equal(exe(x), started.astype(kind))
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum", "add"])
+@pytest.mark.parametrize("dims", [(9, 50), (17000,)])
+def test_nan_and_infinity_go_on(dims: tuple[int, ...], op: str) -> None:
+    x = np.random.default_rng(2).standard_normal(dims).astype(np.float32)
+    x.reshape(-1)[[31, math.prod(dims) - 3]] = np.inf, np.nan
+    first = {"maximum": "-inf", "minimum": "inf", "add": "0"}[op]
+    exe = nw.build(hlo.parse(scan_text(dims, len(dims) - 1, op=op, first=first)))
+    want = expected(x, len(dims) - 1, False, op)
+    np.testing.assert_allclose(exe(x), want, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_an_initial_value_counts_once() -> None:
+    for dims in ((5, 12), (18000,)):
+        x = np.ones(dims, np.float32)
+        exe = nw.build(hlo.parse(scan_text(dims, len(dims) - 1, first="100")))
+        assert np.array_equal(exe(x), 100 + np.cumsum(x, -1))
+
+
+def test_elements_may_be_computed() -> None:
+    """An element that is much code is written once for each chain, and not once for each step."""
+    for dims in ((30, 100), (20000,)):
+        x = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
+        exe = nw.build(hlo.parse(scan_text(dims, len(dims) - 1, element="logistic(x)")))
+        want = np.cumsum(1 / (1 + np.exp(-x.astype(np.float64))), -1)
+        np.testing.assert_allclose(exe(x), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "count"),
+    [(1, 1000, 1), (1, 16384, 8), (1, 1 << 20, 64), (3, 1 << 20, 16), (16, 1 << 20, 1)],
+)
+def test_few_long_rows_have_segments(rows: int, length: int, count: int) -> None:
+    assert scans._segments(rows, length) == count
