@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from ..lazy import resolve
 from .signatures import (
     STABLEHLO,
+    is_exported_program,
     is_hlo_proto,
     is_onnx,
     is_safetensors,
@@ -86,7 +87,7 @@ def instance_of(package: str, *names: str) -> Callable[[object], bool]:
 
 _UNPACK = "unpack it first"
 _PICKLE = "pickles are never read; export the model"
-_TORCH = "export it to StableHLO, e.g. with torchax"
+_TORCH = "weights alone are no model; torch.export.save(torch.export.export(model, args), path)"
 _KERAS = (
     "tf.function(model, jit_compile=True).experimental_get_compiler_ir(x)(stage='hlo_serialized') "
     "gives an HLO proto"
@@ -134,6 +135,14 @@ FILES: tuple[FileFrontend, ...] = (
     FileFrontend(name="LLVM bitcode", recognizes=starts_with(b"BC\xc0\xde")),
     FileFrontend(name="LLVM IR", recognizes=starts_with(b"; ModuleID")),
     FileFrontend(name="JSON", recognizes=starts_with(b"{")),
+    FileFrontend(
+        name="a PyTorch program",
+        recognizes=is_exported_program,
+        read=".torch.archive:read",
+        hint="torch.export.save(torch.export.export(model, args), path)",
+        endings=(".pt2",),
+        opens=True,
+    ),
     FileFrontend(name="a saved torch model", recognizes=is_torch_archive, hint=_TORCH),
     FileFrontend(
         name="a zip archive (a built model cut short? an npz file? a Keras model?)",
@@ -165,9 +174,17 @@ FILES: tuple[FileFrontend, ...] = (
 
 OBJECTS: tuple[ObjectFrontend, ...] = (
     ObjectFrontend(
-        name="a PyTorch model",
-        recognizes=instance_of("torch", "Module", "ExportedProgram"),
-        hint=_TORCH,
+        name="a PyTorch module",
+        recognizes=instance_of("torch", "Module"),
+        read=".torch.export:module",
+        hint="a torch.nn.Module with example=",
+        takes_example=True,
+    ),
+    ObjectFrontend(
+        name="an exported PyTorch program",
+        recognizes=instance_of("torch", "ExportedProgram"),
+        read=".torch.export:exported",
+        hint="torch.export.export(model, args)",
     ),
     ObjectFrontend(
         name="a Keras model", recognizes=instance_of("keras", "Model", "Layer"), hint=_KERAS

@@ -50,8 +50,14 @@ def is_hlo_proto(data: bytes) -> bool:
     return False
 
 
+def is_exported_program(data: bytes) -> bool:
+    """True for what ``torch.export.save`` wrote."""
+    parts = (b"/data/weights/", b"/data/constants/", b"/models/", b"/archive_format")
+    return data.startswith(b"PK\x03\x04") and any(part in data[:HEAD] for part in parts)
+
+
 def is_torch_archive(data: bytes) -> bool:
-    """True for what ``torch.save`` or ``torch.export.save`` wrote."""
+    """True for what ``torch.save`` wrote."""
     zipped = data.startswith(b"PK\x03\x04")
     return zipped and any(part in data[:HEAD] for part in (b"/data.pkl", b"/version"))
 

@@ -79,3 +79,20 @@ def as_array(tensor: torch.Tensor) -> Array:
         return np.asarray(plain.numpy())
     carrier = {1: torch.uint8, 2: torch.int16}[kind.itemsize]
     return np.asarray(plain.view(carrier).numpy()).view(kind)
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """Return an array as a tensor: the same memory where it is contiguous and writable.
+
+    ``UnsupportedError`` for a type that torch does not have.
+    """
+    import torch
+
+    name = next((n for n, d in TYPES.items() if to_numpy(d) == array.dtype), None)
+    if name is None:
+        raise UnsupportedError("cannot make a tensor", f"torch has no type {array.dtype}")
+    dense = np.require(array, requirements=["C", "W"])
+    if dense.dtype.isbuiltin == 1:
+        return torch.from_numpy(dense)
+    carrier = {1: np.uint8, 2: np.int16}[dense.dtype.itemsize]
+    return torch.from_numpy(dense.view(carrier)).view(getattr(torch, name))

@@ -37,23 +37,29 @@ def graph_module(gm: torch.fx.GraphModule, name: str = "main") -> HloModule:
     (``get_attr``) become constants. ``UnsupportedError`` names each node that cannot be compiled,
     and why.
     """
-    refused = unsupported(gm)
-    if refused:
-        findings = tuple(
-            Finding(str(node.target), node.name, name, why, source=source_of(node))
-            for node, why in refused
-        )
-        shown = "; ".join(f"{f.opcode} `{f.name}`: {f.reason}" for f in findings[:5])
-        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
-        raise UnsupportedError(
-            f"cannot compile the graph `{name}`",
-            shown + more,
-            hint='torch.compile(model, backend="nestwright") leaves such operators to eager',
-            findings=findings,
-        )
+    check(gm, name)
     graph = Graph(name)
     results = write(graph, gm, parameters(graph, gm))
     return graph.module([t.value for t in results])
+
+
+def check(gm: torch.fx.GraphModule, name: str) -> None:
+    """Raise ``UnsupportedError`` that lists each node which cannot be compiled, and why."""
+    refused = unsupported(gm)
+    if not refused:
+        return
+    findings = tuple(
+        Finding(str(node.target), node.name, name, why, source=source_of(node))
+        for node, why in refused
+    )
+    shown = "; ".join(f"{f.opcode} `{f.name}`: {f.reason}" for f in findings[:5])
+    more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+    raise UnsupportedError(
+        f"cannot compile the graph `{name}`",
+        shown + more,
+        hint='torch.compile(model, backend="nestwright") leaves such operators to eager',
+        findings=findings,
+    )
 
 
 def unsupported(gm: torch.fx.GraphModule) -> list[tuple[torch.fx.Node, str]]:
@@ -90,6 +96,13 @@ def is_number(node: torch.fx.Node) -> bool:
 def is_item(node: torch.fx.Node) -> bool:
     """True for a node that picks one of several results."""
     return getattr(node.target, "__name__", "") == "getitem"
+
+
+def outputs(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """Return the nodes of a graph's results that are tensors, flat and in order."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    nodes = (n for n in _leaves(output.args) if hasattr(n, "meta"))
+    return [n for n in nodes if hasattr(n.meta.get("val"), "shape")]
 
 
 def parameters(

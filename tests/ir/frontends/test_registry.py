@@ -63,7 +63,6 @@ def test_each_command_that_takes_a_model_says_what_is_read(
 @pytest.mark.parametrize(
     ("package", "name", "told"),
     [
-        ("torch.nn.modules.linear", "Module", "a PyTorch model(.|\n)*export it to StableHLO"),
         ("keras.src.models", "Model", "a Keras model(.|\n)*hlo_serialized"),
     ],
 )

@@ -1,0 +1,160 @@
+"""Saved exported programs (``.pt2``), checked before torch reads them.
+
+``torch.export.load`` unpickles some parts of an archive and evaluates the expressions of symbolic
+sizes. So an archive is read only if it has no such part: its tensors are raw bytes, its example
+inputs pickle nothing but tensors, its sizes are numbers, and its graph calls no function but
+operators.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ...errors import NestwrightError, ParseError, UnsupportedError
+from ..imported import Imported
+from .export import exported
+
+MAX_GRAPH = 1 << 28  # bytes of the graph's text
+_SAVED = "torch.export.save(torch.export.export(model, args), path) with a recent torch makes one"
+_OPERATOR = re.compile(
+    r"torch\.ops\.(aten|prims|higher_order)\.\w+(\.\w+)?|_operator\.(getitem|add|sub|mul|floordiv|mod"
+    r"|neg|eq|ne|lt|le|gt|ge|and_|or_)|math\.\w+|torch\.sym_\w+"
+)
+_REFUSED = ("torch.ops.aten.from_file",)
+_NUMBER = re.compile(r"-?\d+")
+
+
+def read(path: Path) -> Imported:
+    """Return the exported program in a file; nothing in it is executed.
+
+    ``ParseError`` for a file that is damaged; ``UnsupportedError`` for one that torch would have to
+    unpickle, that has symbolic sizes, or that calls something else than operators of ATen.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UnsupportedError(
+            "cannot read an exported program",
+            "torch is not installed",
+            str(path),
+            hint='pip install "nestwright[torch]"',
+        ) from None
+    try:
+        with path.open("rb") as file:
+            _check(file, str(path))
+            file.seek(0)
+            return exported(torch.export.load(file))
+    except NestwrightError:
+        raise
+    except Exception as e:
+        told = str(e).strip().split("\n")[0]
+        raise ParseError(
+            "cannot read the exported program", f"{type(e).__name__}: {told}", str(path), _SAVED
+        ) from e
+
+
+def _check(file: IO[bytes], source: str) -> None:
+    """Raise unless torch can read the archive without executing anything."""
+    with zipfile.ZipFile(file) as archive:
+        names = {n.partition("/")[2]: n for n in archive.namelist()}
+        graphs = [n for n in names if n.startswith("models/") and n.endswith(".json")]
+        if len(graphs) != 1:
+            raise UnsupportedError(
+                "cannot read the exported program",
+                f"the archive has {len(graphs)} programs of a format that is known",
+                source,
+                _SAVED,
+            )
+        for name, place in names.items():
+            if name.endswith("_config.json"):
+                _check_config(_json(archive, place, source), name, source)
+            elif name.startswith("data/sample_inputs/"):
+                _check_tensors(archive.read(place), source)
+            elif name.startswith("data/aotinductor/"):
+                raise UnsupportedError("cannot read the package", "it has machine code", source)
+        _check_graph(_json(archive, names[graphs[0]], source), source)
+
+
+def _json(archive: zipfile.ZipFile, name: str, source: str) -> Any:
+    if archive.getinfo(name).file_size > MAX_GRAPH:
+        raise ParseError("cannot read the exported program", f"`{name}` is too large", source)
+    return json.loads(archive.read(name))
+
+
+def _check_config(config: Any, name: str, source: str) -> None:
+    for key, value in _entries(config):
+        if key == "use_pickle" and value:
+            raise UnsupportedError(
+                "cannot read the exported program",
+                f"`{name}` has pickled objects, which are never read",
+                source,
+                "export the module without custom objects and tensor subclasses",
+            )
+
+
+def _check_tensors(data: bytes, source: str) -> None:
+    import torch
+
+    try:
+        torch.load(io.BytesIO(data), weights_only=True)
+    except Exception:
+        raise UnsupportedError(
+            "cannot read the exported program",
+            "its example inputs pickle more than tensors",
+            source,
+            "save it without them: program.example_inputs = None",
+        ) from None
+
+
+def _check_graph(graph: Any, source: str) -> None:
+    for key, value in _entries(graph):
+        match key, value:
+            case "expr_str", str() if not _NUMBER.fullmatch(value):
+                raise UnsupportedError(
+                    "cannot read the exported program",
+                    f"it has the symbolic size `{value[:40]}`",
+                    source,
+                    "export it without dynamic_shapes",
+                )
+            case "target", str() if _calls(value) and not _is_operator(value):
+                raise UnsupportedError(
+                    "cannot read the exported program",
+                    f"it calls `{value[:80]}`",
+                    source,
+                    "only operators of ATen are compiled",
+                )
+            case (("in_spec" | "out_spec" | "treespec" | "dataclass_name"), str()) if (
+                "default_factory" in value and "builtins" not in value
+            ):
+                raise UnsupportedError(
+                    "cannot read the exported program", "its arguments name a module", source
+                )
+            case _:
+                pass
+
+
+def _calls(target: str) -> bool:
+    """True for what torch would look up as a function; other targets name weights."""
+    return target.startswith(("torch", "_operator", "math", "#"))
+
+
+def _is_operator(target: str) -> bool:
+    return bool(_OPERATOR.fullmatch(target)) and not target.startswith(_REFUSED)
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key of nested objects, with its value."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield from one.items()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

@@ -1,0 +1,195 @@
+"""torch's modules and exported programs as imported models."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import ArgumentError, NestwrightError, UnsupportedError
+from ..imported import Imported
+from ..lax.graph import Graph
+from ..lax.term import Term
+from .decompositions import export_decompositions
+from .dtypes import Array, as_array, as_tensor
+from .walk import check, outputs, parameters, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from torch.export import ExportedProgram
+
+
+def module(model: torch.nn.Module, example: Any) -> Imported:
+    """Return a module as ``torch.export`` traces it with example arguments.
+
+    ``example`` is a tuple of arrays, tensors or other arguments; if the last one is a dict, it has
+    the keyword arguments, as for ``torch.onnx.export``. The module is exported in the mode in which
+    it is: ``model.eval()`` first where dropout or batch norm should not train. ``ArgumentError``
+    without arguments, or where torch cannot trace the module with them.
+    """
+    import torch
+
+    name = type(model).__name__
+    if example is None:
+        raise ArgumentError(
+            f"cannot build the module {name}",
+            "no example arguments are given",
+            hint="nw.lower(model, x), or nw.build(model, example=(x,))",
+        )
+    given = list(example) if isinstance(example, tuple | list) else [example]
+    named = given.pop() if given and isinstance(given[-1], Mapping) else {}
+    args = tuple(_example(a) for a in given)
+    kwargs = {k: _example(a) for k, a in named.items()}
+    with _torch_errors(name), torch.no_grad():
+        program = torch.export.export(model, args, kwargs, strict=False)
+    return exported(program)
+
+
+def exported(program: ExportedProgram, example: None = None) -> Imported:
+    """Return an exported program: inputs first, then parameters and buffers as weights.
+
+    A buffer or input that the program changes is an input, and its new value a further result,
+    after the program's own: the names of both are the buffer's, as ``bn.running_mean``.
+    """
+    with _torch_errors("the program"):
+        program = program.run_decompositions(export_decompositions())
+    return _TakenApart(program).imported()
+
+
+class _TakenApart:
+    """An exported program by its parts: what is given, carried and changed."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.gm = program.graph_module
+        nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "placeholder"}
+        signature = program.graph_signature
+        self.changed = [
+            str(spec.target)
+            for spec in signature.output_specs
+            if spec.kind.name.endswith("MUTATION")
+        ]
+        self.carried: dict[str, str] = {}
+        self.given: dict[str, str] = {}
+        mutable = set(self.changed)
+        kept: dict[str, str] = {}
+        for spec in signature.input_specs:
+            place = getattr(spec.arg, "name", "")
+            if place not in nodes:
+                continue
+            match spec.kind.name:
+                case "USER_INPUT":
+                    self.given[place] = place
+                case "PARAMETER" | "BUFFER" | "CONSTANT_TENSOR" if nodes[place].users:
+                    held = kept if spec.target in mutable else self.carried
+                    held[place] = str(spec.target)
+                case "CUSTOM_OBJ" | "TOKEN":
+                    why = f"its input `{place}` is no tensor, but a {spec.kind.name.lower()}"
+                    raise UnsupportedError("cannot compile the exported program", why)
+                case _:
+                    pass
+        self.given |= kept
+
+    def imported(self) -> Imported:
+        """Return the model, its weights as views of the program's tensors."""
+        check(self.gm, "main")
+        graph = Graph("main")
+        values = parameters(graph, self.gm, [*self.given, *self.carried])
+        terms = {n.name for n in self.gm.graph.nodes if n.op == "placeholder"} - values.keys()
+        values |= dict.fromkeys(terms)
+        inputs = [n for n in self.given if isinstance(values[n], Term)]
+        results = write(graph, self.gm, values)
+        order, names = self._results()
+        held = [self._array(target) for target in self.carried.values()]
+        return Imported(
+            module=graph.module([results[k].value for k in order]),
+            inputs=tuple(self.given[n] for n in inputs),
+            outputs=names,
+            weights={len(inputs) + k: array for k, array in enumerate(held)},
+            rebuild=self._rebuild(len(order)),
+        )
+
+    def _results(self) -> tuple[list[int], tuple[str, ...]]:
+        """The order of results, the program's own before changed values, and their names."""
+        own: list[tuple[int, str]] = []
+        new: list[tuple[int, str]] = []
+        tensors = set(outputs(self.gm))
+        (output,) = (n for n in self.gm.graph.nodes if n.op == "output")
+        count = 0
+        for spec, node in zip(
+            self.program.graph_signature.output_specs, output.args[0], strict=True
+        ):
+            if node not in tensors:
+                continue
+            changed = spec.kind.name.endswith("MUTATION")
+            (new if changed else own).append((count, spec.target if changed else node.name))
+            count += 1
+        order = own + new
+        return [k for k, _ in order], tuple(str(name) for _, name in order)
+
+    def _array(self, target: str) -> Array:
+        known: Mapping[str, Any] = {**self.program.constants, **self.program.state_dict}
+        return as_array(known[target])
+
+    def _rebuild(self, count: int) -> Callable[[tuple[Array, ...]], Any]:
+        """Make what the module's own call returns; with changed values, a pair: it, and those."""
+        from torch.utils._pytree import tree_unflatten
+
+        spec = self.program.call_spec.out_spec
+        signature = self.program.graph_signature
+        user = [s.arg for s in signature.output_specs if s.kind.name == "USER_OUTPUT"]
+        changed = tuple(self.changed)
+
+        def rebuild(flat: tuple[Array, ...]) -> Any:
+            arrays = iter(flat)
+            leaves = [
+                next(arrays) if type(a).__name__ == "TensorArgument" else getattr(a, "value", None)
+                for a in user
+            ]
+            made = leaves if spec is None else tree_unflatten(leaves, spec)
+            return (made, dict(zip(changed, arrays, strict=True))) if changed else made
+
+        return rebuild
+
+
+def _example(argument: Any) -> Any:
+    """An example argument as torch takes it; anything with ``shape`` and ``dtype`` will do."""
+    import torch
+
+    match argument:
+        case torch.Tensor():
+            return argument
+        case np.ndarray() | np.generic():
+            return as_tensor(np.asarray(argument))
+        case list() | tuple():
+            return type(argument)(_example(a) for a in argument)
+        case dict():
+            return {k: _example(a) for k, a in argument.items()}
+        case _ if hasattr(argument, "shape") and hasattr(argument, "dtype"):
+            return as_tensor(np.zeros(tuple(argument.shape), argument.dtype))
+        case _:
+            return argument
+
+
+@contextmanager
+def _torch_errors(name: str) -> Iterator[None]:
+    """Raise what torch raises while it traces as an ``ArgumentError`` of one line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch about itself
+            yield
+    except NestwrightError:
+        raise
+    except Exception as e:
+        told = str(e).strip().split("\n")[0]
+        raise ArgumentError(
+            f"torch cannot export {name}",
+            f"{type(e).__name__}: {told}",
+            hint="does it run on the example arguments? What depends on values or changes Python's "
+            'objects stays in Python: torch.compile(model, backend="nestwright")',
+        ) from e

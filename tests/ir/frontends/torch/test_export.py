@@ -1,0 +1,193 @@
+"""Modules, exported programs and saved ones; needs torch."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.ir.errors import ArgumentError, ParseError, UnsupportedError
+from nestwright.ir.frontends.load import imported, load
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """A linear layer, batch norm, and a buffer that counts calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.register_buffer("calls", torch.zeros(3))
+
+    def forward(self, x: Any, *, twice: Any = None) -> Any:
+        self.calls.add_(1)
+        return {"y": self.norm(self.linear(x)), "pair": (x * 2, self.calls + 1, 3)}
+
+
+@pytest.fixture(scope="module")
+def net() -> Any:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def test_a_module_gives_its_tree_and_its_changed_buffers(net: Any) -> None:
+    x = torch.randn(2, 4)
+    model = imported(net, (x,))
+    assert model.inputs == ("x", "calls")
+    assert model.outputs[-1] == "calls"
+    exe = nw.build(net, example=(x,))
+    assert model.rebuild is not None
+    made, changed = model.rebuild(exe(x.numpy(), np.full(3, 4, np.float32)))
+    want = net(x)
+    np.testing.assert_allclose(made["y"], want["y"].detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(made["pair"][1], np.full(3, 6, np.float32))
+    assert made["pair"][2] == 3
+    np.testing.assert_array_equal(changed["calls"], np.full(3, 5, np.float32))
+
+
+def test_weights_are_views_of_the_module() -> None:
+    linear = torch.nn.Linear(4, 3)
+    model = imported(linear, (np.zeros((2, 4), np.float32),))
+    held = next(w for w in model.weights.values() if w.ndim == 2)
+    with torch.no_grad():
+        linear.weight[0, 0] = 7
+    assert held[0, 0] == 7
+
+
+def test_bfloat16_weights_are_read() -> None:
+    linear = torch.nn.Linear(4, 3).bfloat16()
+    x = torch.randn(2, 4).bfloat16()
+    found = nw.build(linear, example=(x,))(x.view(torch.int16).numpy().view("bfloat16"))
+    want = linear(x).float().detach().numpy()
+    np.testing.assert_allclose(found.astype(np.float32), want, rtol=2e-2, atol=2e-2)
+
+
+def test_keyword_arguments_are_a_last_dict(net: Any) -> None:
+    model = imported(net, (torch.zeros(2, 4), {"twice": None}))
+    assert model.inputs[0] == "x"
+
+
+def test_a_module_needs_arguments(net: Any) -> None:
+    with pytest.raises(ArgumentError, match="no example arguments"):
+        nw.build(net)
+
+
+def test_a_module_that_depends_on_values_is_refused() -> None:
+    class Branch(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ArgumentError, match="torch cannot export Branch") as e:
+        imported(Branch(), (torch.ones(3),))
+    assert "\n" not in e.value.why
+
+
+def test_refused_operators_are_named() -> None:
+    class Noise(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x + torch.rand(3)
+
+    with pytest.raises(UnsupportedError, match=r"aten.rand.default.*generator"):
+        imported(Noise(), (torch.ones(3),))
+
+
+def saved(path: Path, module: Any, *args: Any) -> Path:
+    torch.export.save(torch.export.export(module, args), path)
+    return path
+
+
+def test_a_saved_program_is_read(tmp_path: Path) -> None:
+    linear, x = torch.nn.Linear(4, 3), torch.randn(2, 4)
+    path = saved(tmp_path / "m.pt2", linear, x)
+    found = nw.build(path)(x.numpy())
+    np.testing.assert_allclose(found, linear(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def rewritten(path: Path, name: str, change: Any) -> Path:
+    """Write a copy of an archive with one part changed."""
+    other = path.with_name("hostile.pt2")
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, "w") as target:
+        for item in source.namelist():
+            data = source.read(item)
+            target.writestr(item, change(data) if item.endswith(name) else data)
+    return other
+
+
+def test_a_program_that_calls_python_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.ReLU(), torch.zeros(3))
+    hostile = rewritten(
+        path, "model.json", lambda d: d.replace(b"torch.ops.aten.relu.default", b"torch.os.system")
+    )
+    with pytest.raises(UnsupportedError, match=r"torch\.os\.system"):
+        load(hostile)
+
+
+def test_pickled_example_inputs_are_never_read(tmp_path: Path) -> None:
+    import pickle
+
+    path = saved(tmp_path / "m.pt2", torch.nn.ReLU(), torch.zeros(3))
+    marker = tmp_path / "executed"
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (marker,))
+
+    buffer = io.BytesIO()
+    torch.save(Evil(), buffer)
+    for data in (buffer.getvalue(), pickle.dumps(Evil())):
+        with pytest.raises(UnsupportedError, match="pickle"):
+            load(rewritten(path, "sample_inputs/model.pt", lambda _, d=data: d))
+    assert not marker.exists()
+
+
+def test_symbolic_sizes_are_not_evaluated(tmp_path: Path) -> None:
+    x = torch.zeros(4, 3)
+    program = torch.export.export(
+        torch.nn.ReLU(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)},)
+    )
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(UnsupportedError, match="symbolic size"):
+        load(tmp_path / "m.pt2")
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.7, 0.99])
+def test_a_damaged_archive_is_one_message(tmp_path: Path, keep: float) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.Linear(4, 3), torch.zeros(2, 4))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises((ParseError, UnsupportedError), match="cannot read"):
+        load(path)
+
+
+def test_a_graph_of_nonsense_is_one_message(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.ReLU(), torch.zeros(3))
+    with pytest.raises(ParseError, match="cannot read the exported program"):
+        load(rewritten(path, "model.json", lambda _: json.dumps({"graph_module": 3}).encode()))
+
+
+def test_control_flow_is_compiled() -> None:
+    class Loop(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, n: Any, x: Any) -> Any:
+            def more(k: Any, y: Any) -> Any:
+                return k < 4
+
+            def step(k: Any, y: Any) -> Any:
+                return k + 1, y * 2 + x
+
+            y = torch.while_loop(more, step, (n, torch.zeros_like(x)))[1]
+            return torch.cond(y.sum() > 0, lambda v: v + 1, lambda v: v - 1, (y,))
+
+    x = torch.arange(3, dtype=torch.float32) - 1.5
+    n = torch.tensor(0)
+    found = nw.build(Loop(), example=(n, x))(n.numpy(), x.numpy())
+    np.testing.assert_allclose(found, Loop()(n, x).numpy(), rtol=1e-6)
