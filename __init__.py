@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
     from .interop.jit import jit as jit
+    from .interop.torch.explain import explain as explain
     from .ir.hlo.fuse.library_groups import register_library as register_library
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
@@ -45,6 +46,7 @@ __all__ = [
     "build",
     "build_from",
     "counters",
+    "explain",
     "explain_recompile",
     "jit",
     "load",
@@ -69,8 +71,9 @@ _HOME = {
     "bench": ".autotune.bench",
     "build": ".autotune.build",
     "build_from": ".codegen.driver.from_stage",
-    "explain_recompile": ".autotune.recompile",
     "counters": ".codegen.plan.counters",
+    "explain": ".interop.torch.explain",
+    "explain_recompile": ".autotune.recompile",
     "jit": ".interop.jit",
     "load": ".codegen.driver.artifact",
     "lower": ".autotune.lowered",

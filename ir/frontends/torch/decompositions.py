@@ -11,8 +11,10 @@ from .table import row
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return torch's own decompositions, by overload, of the operators that the table lacks.
 
-    For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``.
+    For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``. Operators that
+    draw random numbers stay whole: their parts draw others than eager mode does.
     """
+    from torch import Tag
     from torch._decomp import global_decomposition_table
     from torch._ops import OpOverload
 
@@ -20,7 +22,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         op: rule
         for op, rule in known.items()
-        if isinstance(op, OpOverload) and row(str(op)) is None
+        if isinstance(op, OpOverload)
+        and row(str(op)) is None
+        and Tag.nondeterministic_seeded not in op.tags
     }
 
 

@@ -1,0 +1,1 @@
+"""``torch.compile(model, backend="nestwright")``: the backend, and what it says of a model."""

@@ -1,0 +1,142 @@
+"""The backend of ``torch.compile``: a graph of torch's as compiled clusters, by AOTAutograd.
+
+torch finds it by the entry point ``nestwright`` of the group ``torch_dynamo_backends``. AOTAutograd
+makes a functional graph of ATen operators, and one for the backward pass where gradients are asked
+for. Each is divided into clusters that are compiled and operators that torch runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+
+from ...ir.errors import UnsupportedError
+from ...ir.frontends.torch.decompositions import decompositions
+from ...ir.frontends.torch.walk import graph_module, unsupported
+from .cluster import CompiledCluster
+from .partition import Division, assemble, divide
+from .settings import Settings, parse
+from .shapes import PerShape, is_symbolic
+
+Recorder: TypeAlias = Callable[[str, Division], None]
+"""Is told the name of a graph and how it was divided."""
+
+BACKWARD = "_backward"  # ends the name of a backward graph
+_LOG = logging.getLogger("nestwright.torch")
+
+
+def nestwright(
+    gm: Any, example_inputs: Sequence[Any], *, mode: Any = None, options: Any = None
+) -> Any:
+    """Compile a graph for torch: ``torch.compile(model, backend="nestwright", options={...})``.
+
+    ``options`` are the fields of ``Settings``; ``mode`` is "default", "reduce-overhead", which are
+    the same, or "max-autotune", which tunes with 200 trials a graph. Raises ``ArgumentError`` for
+    others. A graph whose shapes torch leaves open is compiled for each combination that comes.
+    """
+    return compile_graph(gm, example_inputs, parse(mode, options))
+
+
+def compile_graph(
+    gm: Any, example_inputs: Sequence[Any], settings: Settings, record: Recorder | None = None
+) -> Callable[..., Any]:
+    """Return the function that runs a graph of dynamo's; ``record`` is told how it was divided."""
+    if any(map(is_symbolic, example_inputs)):
+        return PerShape(lambda args: _compile(gm, args, settings, record))
+    return _compile(gm, example_inputs, settings, record)
+
+
+def _compile(
+    gm: Any, example_inputs: Sequence[Any], settings: Settings, record: Recorder | None
+) -> Callable[..., Any]:
+    name, weights = model_name(gm), _weights(gm)
+
+    def divide_graph(graph: Any, kind: str, static: frozenset[int]) -> Any:
+        module, division = divided(graph, name + kind, static, settings)
+        if record is not None:
+            record(name + kind, division)
+        return module, division
+
+    def compiler(kind: str, static: frozenset[int]) -> Callable[..., Any]:
+        def run(graph: Any, _: Sequence[Any]) -> Any:
+            module, division = divide_graph(graph, kind, static)
+            if told := Counter((str(n.target), why) for n, why in division.outside()):
+                left = "; ".join(f"{count} {op} ({why})" for (op, why), count in told.items())
+                _LOG.info("%s leaves to torch: %s", name + kind, left)
+            return make_boxed_func(module.forward)
+
+        return run
+
+    def partition(*joint: Any, **named: Any) -> Any:
+        forward, backward = min_cut_rematerialization_partition(*joint, **named)
+        if record is not None:  # AOTAutograd compiles the backward graph when it is first run
+            divide_graph(backward, BACKWARD, frozenset())
+        return forward, backward
+
+    backend = aot_autograd(
+        fw_compiler=compiler("", frozenset()),
+        bw_compiler=compiler(BACKWARD, frozenset()),
+        inference_compiler=compiler("", weights),
+        decompositions=decompositions(),
+        partition_fn=partition,
+        keep_inference_input_mutations=True,
+    )
+    compiled: Callable[..., Any] = backend(gm, example_inputs)
+    return compiled
+
+
+def divided(
+    graph: Any, name: str, static: frozenset[int], settings: Settings
+) -> tuple[Any, Division]:
+    """Return a graph of ATen operators that calls its clusters, and how it was divided."""
+    reasons = dict(unsupported(graph))
+    for _ in graph.graph.nodes:
+        division = divide(graph, reasons, settings.min_operators)
+        try:
+            return assemble(graph, division, static, _builder(name, settings)), division
+        except UnsupportedError as error:
+            named = {f.name: f.reason for f in error.findings}
+            found = {n: named[n.name] for n in graph.graph.nodes if n.name in named}
+            if not found:
+                raise
+            reasons |= found
+    raise AssertionError("every operator was refused twice")
+
+
+def _builder(name: str, settings: Settings) -> Callable[[Any, frozenset[int]], Any]:
+    def build(part: Any, static: frozenset[int]) -> Any:
+        return CompiledCluster(part, graph_module(part, name), static, settings).function()
+
+    return build
+
+
+def model_name(gm: Any) -> str:
+    """Return the name of the class whose graph this is, as far as dynamo tells; else ``torch``."""
+    for node in gm.graph.nodes:
+        for _, owner in (node.meta.get("nn_module_stack") or {}).values():
+            kind = owner if isinstance(owner, str) else f"{owner.__module__}.{owner.__qualname__}"
+            return kind.rpartition(".")[2]
+    return "torch"
+
+
+def _weights(gm: Any) -> frozenset[int]:
+    """Return the numbers of AOTAutograd's arguments that are parameters and buffers.
+
+    Those that the graph module owns come first, then the placeholders in order.
+    """
+    own = len(list(gm.parameters())) + len(list(gm.buffers()))
+    inputs = gm.graph.find_nodes(op="placeholder")
+    static = [own + i for i, n in enumerate(inputs) if _is_weight(n)]
+    return frozenset([*range(own), *static])
+
+
+def _is_weight(placeholder: Any) -> bool:
+    held = placeholder.meta.get("tensor_dict", {})
+    value = placeholder.meta.get("example_value")
+    return isinstance(value, torch.nn.Parameter) or "_dynamo_static_input_type" in held

@@ -1,0 +1,262 @@
+"""``torch.compile(backend="nestwright")`` beside eager: values, memory, writes, gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import nestwright as nw
+
+torch = pytest.importorskip("torch", reason="torch is not in this environment")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    from nestwright.interop.torch.backend import nestwright
+
+    return torch.compile(model, backend=nestwright, options=options)
+
+
+def same(model: Any, *args: Any, **options: Any) -> Any:
+    """Run a model in eager mode and compiled; the results must be equal, and are returned."""
+    want = model(*args)
+    found = compiled(model, **options)(*args)
+    torch.testing.assert_close(found, want)
+    return found
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Linear(7, 9)
+        self.norm = torch.nn.LayerNorm(9)
+        self.two = torch.nn.Linear(9, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(torch.nn.functional.gelu(self.norm(self.one(x))))
+
+
+@torch.no_grad()
+def test_a_module_is_one_cluster_of_frozen_weights() -> None:
+    net, x = Net().eval(), torch.randn(5, 7)
+    before = nw.counters()
+    fast = compiled(net)
+    for _ in range(3):
+        torch.testing.assert_close(fast(x), net(x))
+    assert nw.counters().shapes == before.shapes + 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1), (17, 3)])
+def test_odd_extents(shape: tuple[int, ...]) -> None:
+    same(lambda x: torch.tanh(x * 2) + x, torch.randn(shape))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
+)
+def test_element_types(dtype: str) -> None:
+    x = torch.randint(0, 2, (3, 5)).to(getattr(torch, dtype))
+    found = same(lambda x: (torch.where(x > 0, x, x), x == x), x)
+    assert found[0].dtype == x.dtype
+
+
+@torch.no_grad()
+def test_strided_views_come_in() -> None:
+    x = torch.randn(6, 8)
+    double = compiled(lambda x: x * 2 + 1)
+    for view in (x.t(), x[::2, 1::3], x[1:, 2:], x.flip(0), x[0].expand(4, 8)):
+        torch.testing.assert_close(double(view), view * 2 + 1)
+
+
+@torch.no_grad()
+def test_conjugated_and_negated_views_come_in() -> None:
+    x = torch.randn(4, dtype=torch.complex64)
+    same(lambda x: x * 2 + x, x.conj())
+    same(lambda x: x * 2 + x, x.conj().imag)
+
+
+@torch.no_grad()
+def test_weights_that_are_written_are_seen() -> None:
+    net, x = Net().eval(), torch.randn(5, 7)
+    fast = compiled(net)
+    fast(x)
+    net.one.weight.mul_(2)  # the optimizer's way
+    torch.testing.assert_close(fast(x), net(x))
+    net.two.bias.data = torch.randn(3)  # other memory
+    torch.testing.assert_close(fast(x), net(x))
+    net.load_state_dict(Net().state_dict())
+    torch.testing.assert_close(fast(x), net(x))
+    built = nw.counters().shapes
+    net.one.weight.mul_(2)
+    torch.testing.assert_close(fast(x), net(x))
+    assert nw.counters().shapes == built, "weights that keep changing are passed, not compiled in"
+
+
+@torch.no_grad()
+def test_one_code_serves_layers_of_one_shape() -> None:
+    layers = [Net().eval() for _ in range(3)]
+    x = torch.randn(5, 7)
+    fast = [compiled(layer) for layer in layers]
+    for _ in range(2):
+        for quick, layer in zip(fast, layers, strict=True):
+            torch.testing.assert_close(quick(x), layer(x))
+
+
+@torch.no_grad()
+def test_written_inputs_and_buffers_are_written_back() -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            y = torch.exp(x) + self.seen
+            self.seen.add_(x.sum(0))
+            x[1:].mul_(3)
+            return y * self.seen
+
+    plain = Counting()
+    fast = compiled(copy.deepcopy(plain))
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        x_again = x.clone()
+        torch.testing.assert_close(fast(x_again), plain(x))
+        torch.testing.assert_close(x_again, x)
+        torch.testing.assert_close(fast.seen, plain.seen)
+
+
+@torch.no_grad()
+def test_results_that_share_memory_share_it() -> None:
+    def views(x: Any) -> Any:
+        y = torch.tanh(x) * 2
+        return y, y.t(), y[1], x.view(-1), x
+
+    x = torch.randn(3, 4)
+    y, turned, row, flat, whole = same(views, x)
+    y.fill_(7)
+    assert bool((turned == 7).all()) and bool((row == 7).all())
+    assert flat.data_ptr() == x.data_ptr() and whole is x
+    assert turned.stride() == (1, 4)
+
+
+@torch.no_grad()
+def test_what_has_no_row_stays_outside() -> None:
+    def middle(x: Any) -> Any:
+        y = torch.relu(x) * 2
+        z = torch.nonzero(y.flatten() > 0).shape[0]
+        return y + z
+
+    same(middle, torch.randn(4, 5))
+
+
+@torch.no_grad()
+def test_random_numbers_are_torchs_own_in_their_order() -> None:
+    def noisy(x: Any) -> Any:
+        a = torch.rand_like(x) * x + 1
+        b = torch.randn_like(x) + x.exp() * 2
+        return a.sin() + b, torch.nn.functional.dropout(a * b, 0.5)
+
+    x, fast = torch.randn(6, 5), compiled(noisy)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        want = noisy(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(fast(x), want)
+
+
+@torch.no_grad()
+def test_new_shapes_are_compiled_each() -> None:
+    net = Net().eval()
+    fast = compiled(net)
+    for rows in (2, 5, 3, 5, 2, 8):
+        x = torch.randn(rows, 7)
+        torch.testing.assert_close(fast(x), net(x))
+
+
+def test_marked_dimensions_are_compiled_for_each_size() -> None:
+    net = Net()
+    fast = compiled(net)
+    for rows in (4, 6, 4):
+        x = torch.randn(rows, 7)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(fast(x), net(x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Net,
+        lambda: torch.nn.Sequential(
+            torch.nn.Conv2d(2, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU()
+        ),
+        lambda: torch.nn.MultiheadAttention(8, 2, batch_first=True),
+    ],
+)
+def test_training_steps_are_those_of_eager(make: Callable[[], Any]) -> None:
+    plain = make()
+    other = copy.deepcopy(plain)
+    fast = compiled(other)
+    for _ in range(2):
+        found = [_step(m, plain) for m in (fast, plain)]
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+    for a, b in zip(other.state_dict().values(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def _step(run: Any, kind: Any) -> Any:
+    torch.manual_seed(1)
+    match kind:
+        case Net():
+            result = run(torch.randn(5, 7))
+        case torch.nn.Sequential():
+            result = run(torch.randn(3, 2, 6, 6))
+        case _:
+            x = torch.randn(2, 5, 8)
+            result = run(x, x, x, need_weights=False)[0]
+    optimizer = torch.optim.SGD(run.parameters(), 0.1)
+    optimizer.zero_grad()
+    result.square().mean().backward()
+    grads = [p.grad.clone() for p in run.parameters()]
+    optimizer.step()
+    return grads
+
+
+def test_gradients_of_inputs() -> None:
+    x = torch.randn(4, 6, requires_grad=True)
+    y = torch.randn(6, 3, requires_grad=True)
+
+    def f(x: Any, y: Any) -> Any:
+        return torch.log_softmax(x @ y, -1)[:, 1].sum()
+
+    want = torch.autograd.grad(f(x, y), (x, y))
+    torch.testing.assert_close(torch.autograd.grad(compiled(f)(x, y), (x, y)), want)
+
+
+@torch.no_grad()
+def test_options_reach_the_build() -> None:
+    net, x = torch.nn.Sequential(torch.nn.Linear(128, 128)).eval(), torch.randn(4, 128)
+    loose = compiled(net, weights="bf16")(x)
+    assert not torch.equal(loose, net(x))
+    torch.testing.assert_close(loose, net(x), rtol=0.05, atol=0.05)
+    with pytest.raises(Exception, match="did you mean 'weights'"):
+        compiled(net, weight="bf16")(x)
+
+
+def test_entry_point_is_found() -> None:
+    from torch._dynamo import list_backends
+
+    assert "nestwright" in list_backends()

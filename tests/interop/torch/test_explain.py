@@ -1,0 +1,46 @@
+"""``nw.explain``: what stays outside, why, and where Python breaks the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nestwright as nw
+from nestwright.ir.errors import ArgumentError
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="expected a torch module"):
+        nw.explain(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_outside_operators_and_breaks_are_named() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not in this environment")
+
+    def f(x: Any) -> Any:
+        y = torch.relu(x) * 2 + torch.rand_like(x)
+        if y.sum() > 0:
+            y = y.exp() + 1
+        return y * 3
+
+    with torch.no_grad():
+        told = nw.explain(f, torch.ones(3, 4))
+    first = told.graphs[0]
+    assert (first.clusters, first.operators > 2) == (1, True)
+    (left,) = first.left
+    assert left.operator.startswith("aten.rand") and left.count == 1
+    assert "generator" in left.reason and left.source.endswith(".py:23")
+    (why,) = told.breaks
+    assert "generic_jump" in why and why.endswith(".py:24)")
+    assert "left to torch: 1 x aten.rand" in str(told) and "graph break: " in str(told)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_backward_graphs_are_told() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not in this environment")
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    told = nw.explain(net, torch.ones(5, 3))
+    assert sorted(graph.name for graph in told.graphs) == ["Sequential", "Sequential_backward"]
+    assert all(graph.clusters == 1 and not graph.left for graph in told.graphs)
