@@ -17,6 +17,19 @@ def resized(x: Term, axis: int, size: Term) -> Term:
     return Term(site, value)
 
 
+def varying(x: Term) -> list[int]:
+    """Return the dimensions whose size each run determines."""
+    return [k for k, flag in enumerate(x.shape.dynamic) if flag]
+
+
+def size(x: Term, axis: int) -> Term:
+    """The size of a dimension, an s32 scalar."""
+    along = axis % x.rank
+    if along not in varying(x):
+        return full(x.site, x.dims[along], s32)
+    return Term(x.site, x.site.infer("get-dimension-size", [x.value], dimensions=(along,)))
+
+
 def places_of(mask: Term) -> tuple[Term, Term]:
     """Return the places of the true elements of a vector, in order and followed by zeros, as many
     as the vector has elements, and how many there are; both s32."""

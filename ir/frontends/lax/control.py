@@ -91,30 +91,31 @@ def _result_shapes(outer: Graph, body: Body, start: State, rows: State, axis: in
     return list(made)[len(start) :]
 
 
-def cond(choice: Term, yes: Body, no: Body) -> list[Term]:
-    """The results of ``yes()`` where a pred scalar holds, else those of ``no()``.
+def cond(choice: Term, yes: Body, no: Body, operands: State = ()) -> list[Term]:
+    """The results of ``yes(*operands)`` where a pred scalar holds, else those of ``no(*operands)``.
 
-    Where the choice is known, only that function is called.
+    Where the choice is known, only that function is called. Only work on the operands waits for
+    the choice: terms from around are computed with where they are.
     """
     if (known := choice.known()) is not None:
-        return list(yes() if known.all() else no())
-    return _branches(choice.to(pred), [yes, no])
+        return list((yes if known.all() else no)(*operands))
+    return _branches(choice.to(pred), [yes, no], operands)
 
 
-def switch(choice: Term, bodies: Sequence[Body]) -> list[Term]:
+def switch(choice: Term, bodies: Sequence[Body], operands: State = ()) -> list[Term]:
     """The results of the function of number ``choice``; a number out of range means the last."""
     if (known := choice.known()) is not None:
         number = int(known.reshape(()))
-        return list(bodies[number if 0 <= number < len(bodies) else -1]())
-    return _branches(choice.to(s32), bodies)
+        return list(bodies[number if 0 <= number < len(bodies) else -1](*operands))
+    return _branches(choice.to(s32), bodies, operands)
 
 
-def _branches(choice: Term, bodies: Sequence[Body]) -> list[Term]:
-    outer = _graph([choice])
+def _branches(choice: Term, bodies: Sequence[Body], given: State) -> list[Term]:
+    outer = _graph([choice, *given])
     computations, operands = [], []
     kinds = []
     for body in bodies:
-        graph, results = _traced(outer, "branch", body, [])
+        graph, results = _traced(outer, "branch", body, [], given)
         taken = list(graph.captured)
         operands.append(outer.pack([outer.inside(v) for v in taken]))
         computations.append(_packed(graph, [t.value for t in results], 0, taken))
@@ -133,9 +134,12 @@ def _branches(choice: Term, bodies: Sequence[Body]) -> list[Term]:
     return unpacked(outer, value)
 
 
-def _traced(outer: Graph, name: str, body: Body, start: State) -> tuple[Graph, list[Term]]:
+def _traced(
+    outer: Graph, name: str, body: Body, start: State, taken: State = ()
+) -> tuple[Graph, list[Term]]:
     graph = Graph(name, outer)
     given = [Term(graph, graph.parameter(t.shape, f"state{n}")) for n, t in enumerate(start)]
+    given += [Term(graph, graph.inside(t.value)) for t in taken]
     results = [Term(graph, graph.inside(t.value)) for t in body(*given)]
     return graph, results
 

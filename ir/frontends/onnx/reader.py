@@ -84,8 +84,8 @@ def imported(model: CheckedModel, bindings: Mapping[str, Binding]) -> Imported:
     for name in _used(model, results):
         if name not in values and name in model.weights:
             values[name] = inputs.weight(name, model.weights[name])
-    walk = Walk(model, graph, lambda term: _sources(term, inputs.parameters))
-    found = walk.results(model.graph.node, results, initial_frame(model, values))
+    walk = Walk(model, lambda term: _sources(term, inputs.parameters))
+    found = walk.results(model.graph.node, results, initial_frame(model, graph, values))
     flat, rebuild = _flat(found)
     return Imported(
         module=graph.module([t.value for t in flat], graph.name),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .values import Value
+from ...lax.graph import Graph
+from ...lax.term import Term
+from .values import Sequence, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +17,12 @@ class Frame:
 
     ``opsets`` are the versions of domains that the graph is written in, ``attributes`` the
     AttributeProtos that the call of a function gives, ``depth`` the number of graphs and calls
-    around.
+    around. Instructions are written in ``graph``; where ``whole`` is set, all of them, those
+    on values from around too.
     """
 
+    graph: Graph
+    whole: bool = False
     values: dict[str, Value] = field(default_factory=dict)
     outer: Frame | None = None
     opsets: Mapping[str, int]
@@ -26,12 +31,23 @@ class Frame:
 
     def find(self, name: str) -> Value:
         """Return the value of a name; ``KeyError`` where nothing in sight has it."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.values:
-                return frame.values[name]
-            frame = frame.outer
-        raise KeyError(name)
+        if name in self.values:
+            return self.values[name]
+        if self.outer is None:
+            raise KeyError(name)
+        found = self.outer.find(name)
+        return self._inside(found) if self.whole else found
+
+    def _inside(self, value: Value) -> Value:
+        """A value from around, as this frame's graph has it."""
+        match value:
+            case Term():
+                return Term(self.graph, self.graph.inside(value.value))
+            case Sequence(elements=elements):
+                terms = [Term(self.graph, self.graph.inside(t.value)) for t in elements]
+                return replace(value, elements=tuple(terms))
+            case _:
+                return value
 
 
 def needed(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:

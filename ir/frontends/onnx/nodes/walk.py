@@ -28,11 +28,8 @@ _MALFORMED = (ArithmeticError, AssertionError, LookupError, TypeError, ValueErro
 class Walk:
     """One reading of a model: counts the nodes, because short graphs can call for many."""
 
-    def __init__(
-        self, model: CheckedModel, graph: Graph, sources: Callable[[Term], tuple[str, ...]]
-    ) -> None:
+    def __init__(self, model: CheckedModel, sources: Callable[[Term], tuple[str, ...]]) -> None:
         self._model = model
-        self._graph = graph
         self._sources = sources
         self._nodes = 0
 
@@ -52,8 +49,8 @@ class Walk:
         self._count()
         place = f"{self._model.source}: node `{_name(proto)}` ({proto.op_type})"
         node = self._described(proto, frame, place)
-        self._graph.label = next((name for name in proto.output if name), "")
-        self._graph.origin = Metadata(op_type=proto.op_type, op_name=_name(proto))
+        frame.graph.label = next((name for name in proto.output if name), "")
+        frame.graph.origin = Metadata(op_type=proto.op_type, op_name=_name(proto))
         try:
             found = self._computed(proto, node, frame)
         except NestwrightError as e:
@@ -80,7 +77,7 @@ class Walk:
             version=version,
             inputs=tuple(self._find(name, frame, place) if name else None for name in proto.input),
             outputs=tuple(proto.output),
-            graph=self._graph,
+            graph=frame.graph,
             place=place,
             attributes=attributes_of(proto, frame),
             defaults=known.defaults if known else {},
@@ -107,6 +104,7 @@ class Walk:
         given = dict(zip(function.input, node.inputs, strict=False))
         defaults = {a.name: a for a in function.attribute_proto}
         inside = Frame(
+            graph=frame.graph,
             values={name: given.get(name) for name in function.input},
             opsets={**frame.opsets, **opset_versions(function.opset_import)},
             attributes={**node.defaults, **defaults, **node.attributes},
@@ -117,19 +115,30 @@ class Walk:
         return tuple(found.get(name) for name in function.output)
 
     def _body(self, graph: Any, frame: Frame) -> Body:
-        """A graph inside a node as a function of its inputs."""
+        """A graph inside a node as a function of its inputs.
 
-        def body(*inputs: Value) -> list[Value]:
+        It is written in the innermost graph of the inputs; given ``whole``, all of it in that one.
+        """
+
+        def body(*inputs: Value, whole: Graph | None = None) -> list[Value]:
             if len(inputs) > len(graph.input):
                 why = f"it takes {len(graph.input)} inputs and is given {len(inputs)}"
                 raise ParseError("a graph inside a node does not fit", why)
-            inside = replace(frame, values=self._initial(graph), outer=frame, depth=frame.depth + 1)
+            site = whole or _innermost(frame.graph, inputs)
+            inside = replace(
+                frame,
+                graph=site,
+                whole=whole is not None,
+                values=self._initial(graph, site),
+                outer=frame,
+                depth=frame.depth + 1,
+            )
             inside.values.update(zip((i.name for i in graph.input), inputs, strict=False))
             return self.results(graph.node, [o.name for o in graph.output], inside)
 
         return body
 
-    def _initial(self, graph: Any) -> dict[str, Value]:
+    def _initial(self, graph: Any, site: Graph) -> dict[str, Value]:
         """The constants that a graph inside a node brings along."""
         source, folder = self._model.source, self._model.folder
         arrays = {
@@ -140,8 +149,7 @@ class Walk:
             for s in graph.sparse_initializer
         }
         return {
-            name: Term(self._graph, self._graph.constant(np.asarray(array)))
-            for name, array in arrays.items()
+            name: Term(site, site.constant(np.asarray(array))) for name, array in arrays.items()
         }
 
     def _find(self, name: str, frame: Frame, place: str) -> Value:
@@ -176,9 +184,15 @@ class Walk:
         raise UnsupportedError(f"the operator {full} is not supported", why, node.place)
 
 
-def initial_frame(model: CheckedModel, values: Mapping[str, Value]) -> Frame:
-    """Return the frame of a model's own graph."""
-    return Frame(values=dict(values), opsets=model.opsets)
+def initial_frame(model: CheckedModel, graph: Graph, values: Mapping[str, Value]) -> Frame:
+    """Return the frame of a model's own graph, whose instructions are written in ``graph``."""
+    return Frame(graph=graph, values=dict(values), opsets=model.opsets)
+
+
+def _innermost(graph: Graph, values: Sequence[Value]) -> Graph:
+    """The innermost of a graph and those that arrays are written in."""
+    sites = [v.site for v in values if isinstance(v, Term) and isinstance(v.site, Graph)]
+    return max([graph, *sites], key=lambda site: site.depth)
 
 
 def _name(proto: Any) -> str:

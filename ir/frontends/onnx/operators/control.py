@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from ....dtypes import pred, s32, s64
@@ -34,15 +35,16 @@ def if_(node: Node) -> tuple[Value, ...]:
         return tuple(bodies[0 if known.all() else 1]())
     seen: list[list[Shape]] = []
 
-    def branch(body: Body) -> list[Term]:
-        made = body()
+    def branch(body: Body, marker: Term) -> list[Term]:
+        made = body(whole=marker.site)
         terms = [t for t in made if isinstance(t, Term)]
         seen.append([t.shape for t in terms])
         if len(terms) < len(made) or seen[-1] != seen[0]:
             node.value(choice, "input 0")  # raises: the branches' results differ in form
         return terms
 
-    return tuple(control.cond(choice, *(lambda b=b: branch(b) for b in bodies)))
+    yes, no = (partial(branch, body) for body in bodies)
+    return tuple(control.cond(choice, yes, no, [_true(node)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,13 @@ def loop(node: Node) -> tuple[Value, ...]:
     first = start is None or start.known()
     trial = _tried(node, body, state)
     settled = first is not None and (trips is None or count is not None)
-    small = count is not None and int(count) <= FEW and trial is not None and trial.goes_on
-    if trial is None or not trial.steady or (settled and small):
+    few = count is not None and int(count) <= (FEW if trial and trial.goes_on else 0)
+    if trial is None or not trial.steady or (settled and few):
         for n in (0, 1):
             if node.has(n):
                 node.known(n)
         return _written_out(node, body, state, trial)
-    return tuple(_while(node, body, trial, trips, start))
+    return _while(node, body, trial, trips, start)
 
 
 def _written_out(
@@ -137,17 +139,11 @@ def _written_out(
 
 def _while(
     node: Node, body: Body, trial: Iteration, trips: Term | None, start: Term | None
-) -> list[Term]:
+) -> tuple[Value, ...]:
     """A ``while`` whose state is the iteration's number, the condition, and the loop's own."""
-    most = 0
-    if trial.rows:
-        if trips is None:
-            node.unsupported("it stacks results without a bound on their number", "give it `M`")
-        most = max(0, int(node.known(0).reshape(())))
-        for s in trial.rows:
-            require_bytes(most * prod(s.dims) * s.dtype.bytes, "the results of a Loop", node.place)
-    stacks = [shaping.full(node.graph, 0, s.dtype, (most, *s.dims)) for s in trial.rows]
     given = [t for t in node.inputs[2:] if isinstance(t, Term)]
+    wanted = [k for k in range(len(trial.rows)) if node.wants(len(given) + k)]
+    stacks = _stacks(node, [trial.rows[k] for k in wanted])
 
     def going(number: Term, on: Term, *_: Term) -> Term:
         return on if trips is None else on & (number < trips)
@@ -157,7 +153,9 @@ def _while(
         arrays = [t for t in [result, *made] if isinstance(t, Term)]
         kept = [
             indexing.dynamic_update_slice(s, shaping.expand_dims(r, [0]), [number, *[0] * r.rank])
-            for s, r in zip(values[len(given) :], arrays[1 + len(given) :], strict=True)
+            for s, r in zip(
+                values[len(given) :], (arrays[1 + len(given) + k] for k in wanted), strict=True
+            )
         ]
         return [number + 1, shaping.reshape(arrays[0], ()), *arrays[1 : 1 + len(given)], *kept]
 
@@ -165,10 +163,23 @@ def _while(
     on = _true(node) if start is None else start
     number, _, *found = control.while_loop(going, step, [zero, on, *given, *stacks])
     first = None if start is None else start.known()
-    if trial.goes_on and (start is None or (first is not None and first.all())):
-        return found
-    last = len(given)
-    return found[:last] + [bounded.resized(s, 0, number.to(s32)) for s in found[last:]]
+    whole = trial.goes_on and (start is None or (first is not None and bool(first.all())))
+    rows: list[Value] = [None] * len(trial.rows)
+    for k, stack in zip(wanted, found[len(given) :], strict=True):
+        rows[k] = stack if whole else bounded.resized(stack, 0, number.to(s32))
+    return (*found[: len(given)], *rows)
+
+
+def _stacks(node: Node, shapes: Sequence[Shape]) -> list[Term]:
+    """Room for the results of as many iterations as there may be."""
+    if not shapes:
+        return []
+    if not node.has(0):
+        node.unsupported("it stacks results without a bound on their number", "give it `M`")
+    most = int(node.known(0).reshape(()))
+    for s in shapes:
+        require_bytes(most * prod(s.dims) * s.dtype.bytes, "the results of a Loop", node.place)
+    return [shaping.full(node.graph, 0, s.dtype, (most, *s.dims)) for s in shapes]
 
 
 @operator("Scan", since=9)

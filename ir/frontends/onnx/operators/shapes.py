@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
+from operator import mul
 
 import numpy as np
 
 from ....dtypes import s64
 from ....hlo.limits import require_bytes
+from ...lax import bounded
 from ...lax.indexing import take, take_along_axis
 from ...lax.shaping import (
     broadcast_to,
@@ -20,6 +23,7 @@ from ...lax.shaping import (
     slice_,
     slice_in_dim,
     squeeze,
+    stack,
     tile,
     transpose,
 )
@@ -32,14 +36,20 @@ MAX_INDICES = 1 << 24  # of a padding that repeats elements of the array
 
 @operator("Shape")
 def _shape(node: Node) -> Term:
-    dims = node.input(0).dims
-    end = node.int_("end", len(dims)) if node.gives("end") else None
-    return node.constant(np.asarray(dims[node.int_("start", 0) : end], np.int64))
+    x = node.input(0)
+    end = node.int_("end", x.rank) if node.gives("end") else None
+    chosen = range(x.rank)[node.int_("start", 0) : end]
+    if not any(k in chosen for k in bounded.varying(x)):
+        return node.constant(np.asarray([x.dims[k] for k in chosen], np.int64))
+    return stack([bounded.size(x, k).to(s64) for k in chosen])
 
 
 @operator("Size")
 def _size(node: Node) -> Term:
-    return node.constant(np.asarray(node.input(0).shape.size, np.int64))
+    x = node.input(0)
+    if not bounded.varying(x):
+        return node.constant(np.asarray(x.shape.size, np.int64))
+    return reduce(mul, (bounded.size(x, k).to(s64) for k in range(x.rank)))
 
 
 @operator("Reshape", since=5)

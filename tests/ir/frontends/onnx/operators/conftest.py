@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,44 +12,90 @@ import pytest
 Array = np.ndarray[Any, Any]
 
 
-class Check(Protocol):
-    """Computes a node and compares it; see ``check``."""
+@dataclass(frozen=True)
+class OneNode:
+    """A model of one node: its inputs are ``x0``, ``x1``, .. as far as they are given; arrays
+    around it, which only graphs inside the node read, are numbered on."""
 
-    def __call__(
-        self,
-        op: str,
-        inputs: Sequence[Array | None],
-        outputs: int = 1,
-        known: Sequence[int] = (),
-        wanted: Sequence[Array] | None = None,
-        **attributes: Any,
-    ) -> tuple[Array, ...]: ...
+    model: Any
+    given: dict[str, Array]
+
+    def read(self, known: Sequence[int]) -> Any:
+        """Return what the reader makes of it; inputs of these numbers are constants."""
+        from nestwright.ir.frontends.onnx.nodes.model import model_of_proto
+        from nestwright.ir.frontends.onnx.reader import imported
+
+        names = {f"x{n}" for n in known}
+        bindings = {n: x if n in names else x.shape for n, x in self.given.items()}
+        return imported(model_of_proto(self.model, "test"), bindings)
+
+    def computed(self, known: Sequence[int]) -> tuple[Array, ...]:
+        """Return what the interpreter computes."""
+        from nestwright.ir.hlo.interp.evaluate import evaluate
+
+        found = self.read(known)
+        arguments = iter([self.given[name] for name in found.inputs])
+        count = len(found.module.entry.parameters)
+        operands = [
+            found.weights[n] if n in found.weights else next(arguments) for n in range(count)
+        ]
+        results = evaluate(found.module, operands)
+        return results if isinstance(results, tuple) else (results,)
+
+    def expected(self) -> tuple[Array, ...]:
+        """Return what ONNX's reference implementation computes."""
+        from onnx.reference import ReferenceEvaluator
+
+        return tuple(ReferenceEvaluator(self.model).run(None, self.given))
+
+
+def one_node(
+    op: str,
+    inputs: Sequence[Array | None],
+    outputs: int,
+    around: Sequence[Array],
+    domain: str,
+    **attributes: Any,
+) -> OneNode:
+    """Make a model of one node, in the newest operator set; skipped without the onnx package."""
+    onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX models")
+    helper = onnx.helper
+    given = {f"x{n}": x for n, x in enumerate([*inputs, *around]) if x is not None}
+    names = ["" if x is None else f"x{n}" for n, x in enumerate(inputs)]
+    made = [f"y{n}" for n in range(outputs)]
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for n, x in given.items()
+    ]
+    node = helper.make_node(op, names, made, domain=domain, **attributes)
+    results = [helper.make_tensor_value_info(n, 1, None) for n in made]
+    opsets = {domain: 1, "": onnx.defs.onnx_opset_version()}
+    model = helper.make_model(
+        helper.make_graph([node], "test", infos, results),
+        opset_imports=[helper.make_opsetid(*o) for o in opsets.items()],
+        ir_version=10,
+    )
+    return OneNode(model, given)
 
 
 @pytest.fixture(scope="session")
-def check() -> Check:
+def read() -> Callable[..., Any]:
+    """Return what the reader makes of a node."""
+
+    def done(op: str, inputs: Sequence[Array | None], **more: Any) -> Any:
+        around, domain = more.pop("around", ()), more.pop("domain_", "")
+        return one_node(op, inputs, more.pop("outputs", 1), around, domain, **more).read(())
+
+    return done
+
+
+@pytest.fixture(scope="session")
+def check() -> Callable[..., tuple[Array, ...]]:
     """Compute a node by the interpreter and compare the results with ONNX's reference.
 
     Inputs of numbers in ``known`` are constants of the model, ``wanted`` replaces the reference;
-    ``domain_`` and ``version_`` are the operator's, ``rtol_`` and ``atol_`` tolerances.
+    ``domain_`` is the operator's, ``rtol_`` and ``atol_`` are tolerances.
     """
-    onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX models")
-    from onnx.reference import ReferenceEvaluator
-
-    from nestwright.ir.frontends.onnx.nodes.model import model_of_proto
-    from nestwright.ir.frontends.onnx.reader import imported
-    from nestwright.ir.hlo.interp.evaluate import evaluate
-
-    def run(model: Any, given: Mapping[str, Array], known: Sequence[str]) -> tuple[Array, ...]:
-        bindings = {n: x if n in known else x.shape for n, x in given.items()}
-        found = imported(model_of_proto(model, "test"), bindings)
-        arguments = iter([given[name] for name in found.inputs])
-        count = len(found.module.entry.parameters)
-        results = evaluate(
-            found.module,
-            [found.weights[n] if n in found.weights else next(arguments) for n in range(count)],
-        )
-        return results if isinstance(results, tuple) else (results,)
 
     def checked(
         op: str,
@@ -56,31 +103,15 @@ def check() -> Check:
         outputs: int = 1,
         known: Sequence[int] = (),
         wanted: Sequence[Array] | None = None,
+        around: Sequence[Array] = (),
         domain_: str = "",
-        version_: int | None = None,
         rtol_: float = 1e-5,
         atol_: float = 1e-6,
         **attributes: Any,
     ) -> tuple[Array, ...]:
-        helper = onnx.helper
-        names = ["" if x is None else f"x{n}" for n, x in enumerate(inputs)]
-        given = {f"x{n}": x for n, x in enumerate(inputs) if x is not None}
-        made = [f"y{n}" for n in range(outputs)]
-        node = helper.make_node(op, names, made, domain=domain_, **attributes)
-        infos = [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-            for n, x in given.items()
-        ]
-        graph = helper.make_graph(
-            [node], "test", infos, [helper.make_tensor_value_info(n, 1, None) for n in made]
-        )
-        newest = onnx.defs.onnx_opset_version() if not domain_ else 1
-        opsets = {"": onnx.defs.onnx_opset_version(), domain_: version_ or newest}
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid(*o) for o in opsets.items()], ir_version=10
-        )
-        found = run(model, given, [f"x{n}" for n in known])
-        right = ReferenceEvaluator(model).run(None, given) if wanted is None else wanted
+        model = one_node(op, inputs, outputs, around, domain_, **attributes)
+        found = model.computed(known)
+        right = model.expected() if wanted is None else wanted
         assert len(found) == len(right)
         for a, b in zip(found, right, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape
