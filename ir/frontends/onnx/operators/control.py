@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 
 from ....dtypes import pred, s32, s64
+from ....errors import NestwrightError
 from ....hlo.limits import require_bytes
 from ....hlo.nodes import Shape
 from ...lax import bounded, control, indexing, shaping
@@ -36,7 +37,15 @@ def if_(node: Node) -> tuple[Value, ...]:
     seen: list[list[Shape]] = []
 
     def branch(body: Body, marker: Term) -> list[Term]:
-        made = body(whole=marker.site)
+        try:
+            made = body(whole=marker.site)
+        except NeedsValueError:
+            raise
+        except NestwrightError:
+            if not node.sources(choice):
+                raise
+            node.value(choice, "its condition")  # raises: the branch may not be the one taken
+            raise
         terms = [t for t in made if isinstance(t, Term)]
         seen.append([t.shape for t in terms])
         if len(terms) < len(made) or seen[-1] != seen[0]:

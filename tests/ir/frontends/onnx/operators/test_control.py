@@ -75,6 +75,17 @@ def test_branches_of_unequal_shapes_need_the_condition(check):
     check("If", [np.array(False)], wanted=[np.tile(X, 2)], known=[0], **attributes)
 
 
+def test_a_branch_that_does_not_fit_may_not_be_the_one_taken(check):
+    from nestwright.ir.frontends.onnx.nodes.node import NeedsValueError
+
+    yes = branch([node("Exp", "x1", "o")], "o")
+    no = branch([node("MatMul", "x1 x2", "o")], "o")
+    attributes = {"then_branch": yes, "else_branch": no, "around": [X, np.ones((4, 3), np.float32)]}
+    with pytest.raises(NeedsValueError, match="its condition"):
+        check("If", [np.array(True)], wanted=[np.exp(X)], **attributes)
+    check("If", [np.array(True)], wanted=[np.exp(X)], known=[0], **attributes)
+
+
 @pytest.mark.parametrize("count", [0, 3, 9])
 @pytest.mark.parametrize("known", [[], [0]])
 def test_a_loop_returns_its_state(check, count, known):
