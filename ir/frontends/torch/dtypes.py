@@ -68,17 +68,22 @@ def as_array(tensor: torch.Tensor) -> Array:
     ``UnsupportedError`` for sparse, quantized and meta tensors and for types that HLO lacks.
     """
     import torch
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+    tensor = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
+    if tensor is None:
+        raise UnsupportedError("cannot read a tensor", "it is fake: it has no elements")
     dtype = element_type(tensor.dtype)
     if dtype is None or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         shown = f"{tensor.dtype} with layout {tensor.layout} on {tensor.device}"
         raise UnsupportedError("cannot read a tensor", f"it is {shown}", hint="make it dense")
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     kind = to_numpy(dtype)
-    if kind.isbuiltin == 1:
-        return np.asarray(plain.numpy())
-    carrier = {1: torch.uint8, 2: torch.int16}[kind.itemsize]
-    return np.asarray(plain.view(carrier).numpy()).view(kind)
+    with unset_fake_temporarily():  # a compiler is called while its graph is traced
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        if kind.isbuiltin == 1:
+            return np.asarray(plain.numpy())
+        carrier = {1: torch.uint8, 2: torch.int16}[kind.itemsize]
+        return np.asarray(plain.view(carrier).numpy()).view(kind)
 
 
 def as_tensor(array: Array) -> torch.Tensor:

@@ -97,6 +97,19 @@ def _binary(opcode: str) -> Operator:
     return write
 
 
+def _nothing(c: AtenCall, *rest: object, **named: object) -> None:
+    """An assertion about values, which compiled code does not check."""
+
+
+_ASSERTIONS = (
+    "_assert_async.default",
+    "_assert_async.msg",
+    "_assert_scalar.default",
+    "_assert_tensor_metadata.default",
+    "sym_constrain_range.default",
+    "sym_constrain_range_for_size.default",
+)
+
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
 
@@ -106,6 +119,7 @@ def _both(name: str, operator: Operator) -> Rows:
 
 
 ROWS: Rows = {
+    **{f"aten.{n}": _nothing for n in _ASSERTIONS},
     **{k: v for n, d in _COMPARISONS.items() for k, v in _both(n, _compare(d)).items()},
     **{f"prims.{n}.default": _compare(d) for n, d in _COMPARISONS.items()},
     **{f"aten.logical_{n}.default": _logical(n) for n in ("and", "or", "xor")},

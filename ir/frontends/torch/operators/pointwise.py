@@ -230,6 +230,10 @@ def _complex(c: AtenCall, x: Term, y: Term) -> Term:
     return x.do("complex", y)
 
 
+def _polar(c: AtenCall, size: Term, angle: Term) -> Term:
+    return (size * angle.do("cosine")).do("complex", size * angle.do("sine"))
+
+
 def _cast(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
     """A change of type; a complex number loses its imaginary part, a float its fraction."""
     real = x.dtype.kind == "complex" and c.dtype.kind != "complex"
@@ -400,6 +404,7 @@ ROWS: Rows = {
     "prims.conj.default": _conj,
     "prims.conj_physical.default": _conj,
     "aten.complex.default": _complex,
+    "aten.polar.default": _polar,
     "aten._to_copy.default": _cast,
     "aten.to.dtype": _cast,
     "aten.copy.default": lambda c, x, source, *_: source.to(c.dtype).like(c.shape),

@@ -411,7 +411,7 @@ ROWS: Rows = {
     "aten.triu.default": _triangle(lower=False),
     "aten.full.default": _full,
     "aten.full_like.default": _full,
-    "aten.new_full.default": _full,
+    "aten.new_full.default": lambda c, x, size, value, **named: _full(c, size, value),
     "aten.fill.Scalar": _full,
     "aten.fill.Tensor": _full,
     "aten.scalar_tensor.default": _scalar,

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from ....dtypes import f64
 from ...lax.shaping import full
-from ...lax.special import bessel_i1e, digamma, erf_inv, lgamma, polygamma, zeta
+from ...lax.special import bessel_i1e, digamma, erf_inv, lgamma, zeta
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
+from .promotion import Operand
 
 
 def _function(formula: Callable[[Term], Term]) -> Operator:
     return lambda c, x: formula(wide(x.to(c.dtype)))
 
 
+def _digamma(x: Term) -> Term:
+    """Infinite at zeros, as torch has it; in f64, since near a negative pole f32 cancels."""
+    y = x.to(f64)
+    return y.equals(0).select(-1 / y, digamma(y))
+
+
+def _hurwitz(x: Term, q: Term) -> Term:
+    """Zeta in f64; infinite wherever q is an integer not above 0, as torch has it."""
+    a, b = x.to(f64), q.to(f64)
+    pole = (b <= 0) & b.equals(b.do("floor")) & (a > 1)
+    return (a < 1).select(math.nan, pole.select(math.inf, zeta(a, b)))
+
+
 def _polygamma(c: AtenCall, n: int, x: Term) -> Term:
-    y = wide(x.to(c.dtype))
-    return digamma(y) if n == 0 else polygamma(full(c.graph, n, y.dtype, y.dims), y)
+    y = x.to(f64)
+    if n == 0:
+        return _digamma(y)
+    factor = math.factorial(n) * (1 if n % 2 else -1)
+    return _hurwitz(full(c.graph, n + 1, f64, y.dims), y) * factor
 
 
-def _zeta(c: AtenCall, x: Term, q: Term) -> Term:
+def _zeta(c: AtenCall, x: Operand, q: Operand) -> Term:
     a, b = c.operands(x, q)
-    return zeta(a.like(c.shape), b.like(c.shape))
+    return _hurwitz(a.like(c.shape), b.like(c.shape))
 
 
 def _i1(x: Term) -> Term:
@@ -31,8 +50,8 @@ def _i1(x: Term) -> Term:
 ROWS: Rows = {
     "aten.lgamma.default": _function(lgamma),
     "prims.lgamma.default": _function(lgamma),
-    "aten.digamma.default": _function(digamma),
-    "prims.digamma.default": _function(digamma),
+    "aten.digamma.default": _function(_digamma),
+    "prims.digamma.default": _function(_digamma),
     "aten.erfinv.default": _function(erf_inv),
     "prims.erf_inv.default": _function(erf_inv),
     "prims.bessel_i1e.default": _function(bessel_i1e),
