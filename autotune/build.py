@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 from .. import schedule
@@ -21,11 +22,13 @@ from . import tasks
 from .best import AUTO, best_traces, foreign
 from .lowered import as_arguments, lower
 from .recipe import Constants, GraphLike, ModelLike
+from .rules import OpenShapes, SizeRule, fixed, is_open
 
 if TYPE_CHECKING:
     from ..codegen.driver.kernel import Kernel
     from ..schedule.language.schedule import Schedule
     from ..schedule.language.trace import Trace
+    from .sized import SizedModel
 
 
 @overload
@@ -41,7 +44,8 @@ def build(
     weights: str | None = ...,
     accuracy: float | None = ...,
     freeze: bool = ...,
-    shapes: Shapes | None = ...,
+    shapes: None = ...,
+    rule: SizeRule = ...,
 ) -> Kernel: ...
 
 
@@ -59,7 +63,27 @@ def build(
     accuracy: float | None = ...,
     freeze: bool = ...,
     shapes: Shapes | None = ...,
+    rule: SizeRule = ...,
 ) -> Executable: ...
+
+
+@overload
+def build(
+    model: GraphLike,
+    target: str | Target = ...,
+    log: str | os.PathLike[str] | None = ...,
+    constants: Constants | None = ...,
+    timings: dict[str, float] | None = ...,
+    cache: bool = ...,
+    example: Any = ...,
+    excess_precision: bool = ...,
+    weights: str | None = ...,
+    accuracy: float | None = ...,
+    freeze: bool = ...,
+    *,
+    shapes: OpenShapes,
+    rule: SizeRule = ...,
+) -> SizedModel: ...
 
 
 def build(
@@ -74,8 +98,9 @@ def build(
     weights: str | None = None,
     accuracy: float | None = None,
     freeze: bool = True,
-    shapes: Shapes | None = None,
-) -> Executable | Kernel:
+    shapes: OpenShapes | None = None,
+    rule: SizeRule = "exact",
+) -> Executable | Kernel | SizedModel:
     """Compile a model with the best schedules of a log; never measures or tunes.
 
     ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
@@ -84,8 +109,13 @@ def build(
     JAX's order); or a function or ``Schedule`` of the DSL.
 
     The weights that a model carries are frozen as ``constants`` are; with ``freeze`` false they are
-    arguments of the executable, after the model's inputs. ``shapes`` are the sizes of inputs that a
-    file leaves open. It is ``lower(model, *example, ...).compile(log, timings, cache)``.
+    arguments of the executable, after the model's inputs. ``shapes`` are the sizes of inputs that
+    a file leaves open, by name or place. It is ``lower(model, *example, ...).compile(log, timings,
+    cache)``. A size may be a ``range``, or None for any: ``{"input": (range(1, 65), 3)}``. Then a
+    ``SizedModel`` is returned, which compiles for the sizes that it is called with: by the rule
+    "exact" each of them, by "buckets" the next power of two, by a number its multiples, by a list
+    the sizes in it. Smaller inputs are padded, and the padding is masked; a model in which it
+    cannot be is refused at the call, by the name of the operator.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``log="auto"`` takes all logs of
@@ -104,17 +134,19 @@ def build(
     it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     if not _is_function(model):
-        lowered = lower(
-            model,
-            *as_arguments(example),
-            target=target,
-            shapes=shapes,
-            freeze=freeze,
-            constants=constants,
-            excess_precision=excess_precision,
-            weights=weights,
-            accuracy=accuracy,
-        )
+        options: dict[str, Any] = {
+            "target": target,
+            "freeze": freeze,
+            "constants": constants,
+            "excess_precision": excess_precision,
+            "weights": weights,
+            "accuracy": accuracy,
+        }
+        if shapes and is_open(shapes):
+            from .sized import SizedModel  # with what else it takes to compile
+
+            return SizedModel(model, shapes, rule, partial(lower, **options), log)
+        lowered = lower(model, *as_arguments(example), shapes=fixed(shapes), **options)
         return lowered.compile(log, timings, cache)
     machine = with_accuracy(target, accuracy)
     schedules = best_traces(log, machine) if log is not None else Schedules({})

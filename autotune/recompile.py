@@ -1,12 +1,30 @@
-"""Why a function was compiled again: which part of its key changed, from what to what."""
+"""Compilations on demand: told while they take long, and why each was needed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Timer
 from typing import Any, Protocol
 
 from ..ir.errors import ArgumentError
+
+LONG = 2.0
+"""Seconds after which a call that compiles says so."""
+
+
+@contextmanager
+def told_if_long(what: str) -> Iterator[None]:
+    """Say once on stderr what is being done, if it takes longer than ``LONG``."""
+    timer = Timer(LONG, lambda: print(f"nestwright: {what}", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @dataclass(frozen=True, slots=True)

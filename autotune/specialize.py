@@ -20,9 +20,8 @@ from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
 from ..ir.target import Target
 from .lowered import Lowered, lower
-from .patience import told_if_long
 from .recipe import GraphLike
-from .recompile import CallSignature, Compilation
+from .recompile import CallSignature, Compilation, told_if_long
 
 Rebuild: TypeAlias = Callable[[Any], Any]
 

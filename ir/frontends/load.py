@@ -15,7 +15,7 @@ from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
 from ..hlo.nodes import HloModule
 from . import registry
 from .imported import Imported, check_shapes
-from .registry import FileFrontend, Shapes, alternatives, readable_files, reader
+from .registry import FileFrontend, ObjectFrontend, Shapes, alternatives, readable_files, reader
 from .signatures import HEAD, text_start
 
 NEWLINE = b"\n"
@@ -140,6 +140,25 @@ def imported(model: Any, example: Any = None, shapes: Shapes | None = None) -> I
     """Return any model as an ``Imported``: a path, a module, or an object of another framework."""
     known = as_model(model, example, shapes)
     return known if isinstance(known, Imported) else load(known, shapes)
+
+
+def imported_for(model: Any, shapes: Shapes, example: tuple[Any, ...]) -> Imported:
+    """Return a model for inputs of these sizes, as its front-end takes them.
+
+    A format that leaves sizes open takes ``shapes``, a function ``example``; of another model they
+    have to be the sizes that it has.
+    """
+    row: FileFrontend | ObjectFrontend | None
+    if isinstance(model, HloModule | Imported):
+        return imported(model, None, shapes)
+    if isinstance(model, str | os.PathLike):
+        row = recognized(Path(model))
+    else:
+        row = next((r for r in registry.OBJECTS if r.recognizes(model)), None)
+    takes_example = isinstance(row, ObjectFrontend) and row.takes_example
+    if takes_example and not (row and row.sized):
+        return imported(model, example)
+    return imported(model, None, shapes)
 
 
 def as_module(model: Any, example: Any = None) -> HloModule:

@@ -7,7 +7,7 @@ refused, with a hint of what to give instead. The first row that recognizes a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ from .signatures import (
 )
 from .staged import is_function, is_jitted, is_staged
 
-Shapes: TypeAlias = Mapping[str | int, tuple[int | None, ...]]
+Shapes: TypeAlias = Mapping[str | int, Sequence[int | None]]
 """Sizes of inputs, by name or place; None leaves a size as the model has it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.autotune import recompile
 from nestwright.ir.errors import ArgumentError
 from nestwright.ir.hlo.nodes import HloModule
 
@@ -82,3 +84,31 @@ def test_what_is_no_array_is_refused() -> None:
         f(np.ones(3, np.float32), by=2.0)
     with pytest.raises(ArgumentError, match="masked"):
         f(np.ma.masked_array(np.ones(3), mask=[1, 0, 0]), 2.0)
+
+
+def test_a_compilation_that_takes_long_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recompile, "LONG", 0.05)
+
+    def slow(x: Any, by: Any) -> HloModule:
+        time.sleep(0.3)
+        return scale(x, by)
+
+    f = nw.Specialized(slow)
+    for _ in range(2):
+        f(np.ones(3, np.float32), np.float32(2))
+    told = capsys.readouterr().err
+    assert told == "nestwright: compiling slow for (float32[3], float32[])\n"
+
+
+def test_why_each_was_compiled() -> None:
+    f = nw.Specialized(scale)
+    for n, by in ((3, np.float32(2)), (5, np.float32(2)), (3, 2)):
+        f(np.ones(n, np.float32), by)
+    first, second, third = nw.explain_recompile(f)
+    assert first.changes == () and str(first).startswith("1. first call (")
+    assert second.changes == (("argument 0", "float32[3]", "float32[5]"),)
+    assert third.changes == (("argument 1", "float32[]", "int[]"),)
+    with pytest.raises(ArgumentError, match="compiled once"):
+        nw.explain_recompile(nw.build(scale(np.ones(3), 2)))  # type: ignore[arg-type]
