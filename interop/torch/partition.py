@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import getitem
 from typing import Any, TypeAlias
@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from ...ir.clusters import Leg, legs
+from .in_place import write_in_place
 from .views import draws, is_view, outside_views, writes
 
 Reasons: TypeAlias = Mapping[Any, str]
@@ -49,23 +50,28 @@ def divide(gm: GraphModule, reasons: Reasons, least: int) -> Division:
     own. Nodes that draw random numbers keep their order; those that write to a tensor run after all
     that stand before them.
     """
-    views = dict.fromkeys(outside_views(gm.graph), "a view that shares memory with a result")
+    written = write_in_place(gm.graph)
+    own = dict.fromkeys(outside_views(gm.graph), "a view that shares memory with a result")
+    own |= dict.fromkeys(written, "it writes to an input")
     nodes = tuple(n for n in gm.graph.nodes if _is_operation(n) and not _is_selection(n))
-    why = {n: told for n in nodes if (told := views.get(n) or reasons.get(n) or _refusal(n))}
+    why = {n: told for n in nodes if (told := own.get(n) or reasons.get(n) or _refusal(n))}
     fits = [n not in why for n in nodes]
     counted = [int(not is_view(n)) for n in nodes]
-    smallest = 1 if why.keys() == views.keys() else least
-    return Division(nodes, legs(_orders(nodes, why), fits, smallest, counted), why)
+    smallest = 1 if why.keys() == own.keys() else least
+    return Division(nodes, legs(_orders(nodes, why, written), fits, smallest, counted), why)
 
 
-def _orders(nodes: Sequence[Any], outside: Reasons) -> list[set[int]]:
-    """Return the places of the nodes that each one runs after."""
+def _orders(nodes: Sequence[Any], outside: Reasons, free: Collection[Any]) -> list[set[int]]:
+    """Return the places of the nodes that each one runs after.
+
+    Nodes that write wait for all before them, but for those in ``free``, which nothing else reads.
+    """
     place = {n: i for i, n in enumerate(nodes)}
     drawn: list[int] = []
     inputs: list[set[int]] = []
     for i, n in enumerate(nodes):
         read = {place[m] for m in map(_source, n.all_input_nodes) if m in place}
-        if writes(n):
+        if writes(n) and n not in free:
             read |= set(range(i))
         elif draws(n) and n in outside:
             read |= set(drawn)
@@ -77,11 +83,11 @@ def _orders(nodes: Sequence[Any], outside: Reasons) -> list[set[int]]:
 def assemble(gm: GraphModule, division: Division, static: frozenset[int], build: Compile) -> Any:
     """Return a graph module that calls the clusters and runs what is outside.
 
-    ``static`` are the numbers of the inputs that are weights.
+    ``static`` are the numbers of the inputs that are weights, unless the graph writes to them.
     """
     graph = Graph()
     inputs = gm.graph.find_nodes(op="placeholder")
-    weights = {n for i, n in enumerate(inputs) if i in static}
+    weights = {n for i, n in enumerate(inputs) if i in static and not any(map(writes, n.users))}
     known = {n: graph.node_copy(n) for n in inputs}
     for n in gm.graph.find_nodes(op="get_attr"):
         known[n] = graph.node_copy(n)
@@ -100,7 +106,7 @@ def assemble(gm: GraphModule, division: Division, static: frozenset[int], build:
         for i, n in enumerate(made):
             known[n] = graph.call_function(getitem, (results, i))
     graph.node_copy(gm.graph.output_node(), known.__getitem__)
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(lambda n: n.is_impure() or writes(n))
     return GraphModule(gm, graph)
 
 

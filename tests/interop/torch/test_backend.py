@@ -260,3 +260,43 @@ def test_entry_point_is_found() -> None:
     from torch._dynamo import list_backends
 
     assert "nestwright" in list_backends()
+
+
+class Cached(torch.nn.Module):
+    """Rows written to a cache, which is read after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, 8, 3))
+
+    def forward(self, x: Any, place: Any) -> Any:
+        self.cache.index_copy_(1, place, x.tanh() + 1)
+        return (self.cache * 2).sum(1).exp()
+
+
+@torch.no_grad()
+def test_caches_are_written_where_they_lie() -> None:
+    plain = Cached()
+    fast = copy.deepcopy(plain)
+    run, memory = compiled(fast), fast.cache.data_ptr()
+    for place in ([0], [3], [7]):
+        x = torch.randn(2, 1, 3)
+        torch.testing.assert_close(run(x, torch.tensor(place)), plain(x, torch.tensor(place)))
+        torch.testing.assert_close(fast.cache, plain.cache)
+    assert fast.cache.data_ptr() == memory
+    (graph,) = nw.explain(plain, x, torch.tensor([5])).graphs
+    assert [row.operator for row in graph.left] == ["aten.index_put_.default"]
+
+
+@torch.no_grad()
+def test_a_cache_that_is_read_before_is_copied() -> None:
+    def f(cache: Any, x: Any) -> Any:
+        before = cache.exp().sum() * 2
+        cache[1] = x * before
+        return cache.sum() + before
+
+    caches = torch.randn(2, 3, 4)
+    want, found = caches[0].clone(), caches[0].clone()
+    x = torch.randn(4)
+    torch.testing.assert_close(compiled(f)(found, x), f(want, x))
+    torch.testing.assert_close(found, want)
