@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..ir.elementwise import TABLE
 from ..ir.loop.names import called
@@ -24,7 +25,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.notes import OPAQUE
-from ..ir.loop.visit import walk_expr
+from ..ir.loop.visit import substitute_expr, walk_expr
 from .bindings import Sum, determined, limits_of, parse
 from .cursor import (
     Path,
@@ -188,6 +189,18 @@ def only_blocks(path: Path) -> Reason | None:
 
 
 # Blocks: their updates, and how loops bind them.
+
+
+def single_store(block: Block) -> Store | None:
+    """Return the one store of a body with its ``Let``s substituted; None for any other body."""
+    body: Stmt = block.body
+    values: dict[Var, Expr] = {}
+    while isinstance(body, Let):
+        values[body.var] = substitute_expr(body.value, values)
+        body = body.body
+    if not isinstance(body, Store):
+        return None
+    return replace(body, value=substitute_expr(body.value, values))
 
 
 def update_of(block: Block) -> tuple[Store, str, Expr] | None:

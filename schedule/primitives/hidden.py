@@ -47,13 +47,15 @@ Changes: TypeAlias = list[tuple[Path, Change]]
 
 @dataclass(frozen=True, slots=True)
 class MaskedParts:
-    """A loop over parts of rows: ``count`` of them show a key, the others hold ``fill`` only.
+    """A loop over parts of rows: ``count`` of them from ``first`` on show a key, the others hold
+    ``fill`` only.
 
     A part has ``length`` elements. ``weights`` is the buffer of the exponentials, ``largest`` that
     of the parts' maxima.
     """
 
     path: Path
+    first: Expr
     count: Expr
     length: int
     fill: Const
@@ -69,6 +71,12 @@ class MaskedParts:
     def hidden(self) -> Expr:
         """The number of elements in hidden parts."""
         return mul(sub(self.whole, self.count), self.length)
+
+    @property
+    def reads(self) -> tuple[Region, ...]:
+        """Return what the number of parts depends on in memory."""
+        found = dict.fromkeys(e for e in walk_expr(self.count) if isinstance(e, Load))
+        return tuple(map(_point, found))
 
     @property
     def infinite(self) -> bool:
@@ -140,7 +148,9 @@ def _at_least_fill(total: _Total, parts: MaskedParts) -> tuple[Path, Change]:
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, Block) and isinstance(s.body, Store)
         some = lt(parts.count, parts.whole)
-        return replace(s, body=replace(s.body, value=select(some, parts.fill, s.body.value)))
+        return replace(
+            s, reads=parts.reads, body=replace(s.body, value=select(some, parts.fill, s.body.value))
+        )
 
     return total.start, change
 
@@ -215,7 +225,7 @@ def _count_of_hidden(total: _Total, parts: MaskedParts, most: Load) -> tuple[Pat
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, Block) and isinstance(s.body, Store)
         value = select(lt(parts.count, parts.whole), share, s.body.value)
-        return replace(s, reads=(_point(most),), body=replace(s.body, value=value))
+        return replace(s, reads=(_point(most), *parts.reads), body=replace(s.body, value=value))
 
     return total.start, change
 
@@ -262,7 +272,9 @@ def _hidden_block(
     term, names, over = product
     fresh = {a.var: Var(a.var.name) for a in start.axes}
     key = Var("vhidden")
-    place = add(mul(parts.count, parts.length), hidden)
+    before = mul(parts.first, parts.length)
+    after = add(hidden, mul(parts.count, parts.length))
+    place = after if parts.first == Const(0) else select(lt(hidden, before), hidden, after)
     reduce = BlockAxis(key, parts.whole * parts.length, AxisKind.REDUCE, place)
     value = substitute_expr(substitute_expr(term, {**names, over: key}), fresh)
     at = Load(start.body.buffer, tuple(substitute_expr(e, fresh) for e in start.body.index))
@@ -270,7 +282,7 @@ def _hidden_block(
     return Block(
         fresh_name(func, start.name.removesuffix("_init") + "_hidden"),
         (*(replace(a, var=fresh[a.var]) for a in start.axes), reduce),
-        (_point(at), *map(_point, reads)),
+        (_point(at), *map(_point, reads), *parts.reads),
         (_point(at),),
         Store(at.buffer, at.index, op("add", at, value)),
         predicate=None if start.predicate is None else substitute_expr(start.predicate, fresh),

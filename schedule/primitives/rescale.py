@@ -17,7 +17,6 @@ from ...ir.loop.nodes import (
     Expr,
     For,
     Func,
-    Let,
     Load,
     Op,
     Range,
@@ -42,7 +41,7 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import not_opaque, self_contained, sole_writer, update_of
+from ..legality import not_opaque, self_contained, single_store, sole_writer, update_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def rescale(func: Func, block: BlockRef) -> tuple[Func, BlockRef]:
 
 def _softmax(func: Func, path: Path) -> _Softmax | Reason:
     block = block_of(path)
-    store = _single_store(block)
+    store = single_store(block)
     match store:
         case Store(value=Op(name="exponential", args=(Op(name="subtract", args=(x, shift)),))):
             pass
@@ -155,18 +154,6 @@ def _softmax(func: Func, path: Path) -> _Softmax | Reason:
     if common(path, whole) > (1 if isinstance(path[0], Seq) else 0):
         return _shares_loops(block, block_of(whole))
     return _Softmax(path, store, x, shift, whole, largest, part, length, rows, rest[0])
-
-
-def _single_store(block: Block) -> Store | None:
-    """Return the one store of a body with its ``Let``s substituted; None for any other body."""
-    body: Stmt = block.body
-    values: dict[Var, Expr] = {}
-    while isinstance(body, Let):
-        values[body.var] = substitute_expr(body.value, values)
-        body = body.body
-    if not isinstance(body, Store):
-        return None
-    return replace(body, value=substitute_expr(body.value, values))
 
 
 def _no_exponential(block: Block) -> Reason:

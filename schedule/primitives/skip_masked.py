@@ -11,6 +11,7 @@ from ...ir.loop.build import (
     floordiv,
     maximum,
     minimum,
+    sub,
 )
 from ...ir.loop.nodes import (
     AxisKind,
@@ -28,7 +29,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ...ir.loop.visit import free_vars, substitute, substitute_expr, walk_expr
 from ..cursor import (
     LoopRef,
     Path,
@@ -44,8 +45,15 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import constant_extent, not_opaque, only_blocks, plain_loops, update_of
-from ..masks import largest, masked, shown_keys
+from ..legality import (
+    constant_extent,
+    not_opaque,
+    only_blocks,
+    plain_loops,
+    single_store,
+    update_of,
+)
+from ..masks import extreme, masked, shown_keys
 from .hidden import MaskedParts, shares
 
 
@@ -54,16 +62,17 @@ def skip_masked(func: Func, loop: LoopRef) -> Func:
     """Compute only those parts of rows of an online softmax of which a mask shows something.
 
     ``for p in range(n): ..; for p in range(n): S = S + S_rf[p] * scale[p]``  ->
-    ``for p in range(shown): ..; for p in range(shown): ..``, where ``shown`` is how many parts
-    begin before the last key that the mask shows to any of the rows here. A mask is a selection
-    between scores and a constant by a comparison of row and key. Where the constant is finite, a
+    ``for p in range(first, end): ..; for p in range(first, end): ..``, the parts between the first
+    and the last key that the mask shows to any of the rows here. A mask is a selection between
+    scores and a constant by comparisons of the key with row, constants and elements of inputs
+    (causal masks, windows, lengths), of which all must hold. Where the constant is finite, a
     row whose maximum is so close to it that hidden keys count (all that it sees is hidden or -inf)
     gets their share from the constant. What hidden exponentials of 0 are multiplied by is taken to
     be finite: zero times infinity would be NaN. Do this last.
 
     Refused:
         - a loop that holds no exponentials made by `rescale`, or scores without such a mask
-        - a mask that hides keys before those that it shows
+        - a mask that does not hide the first or the last keys of each row
         - results of the loop that are not put together part by part
 
     Example:
@@ -95,7 +104,10 @@ def skip_masked(func: Func, loop: LoopRef) -> Func:
 
     def shorter(s: Stmt) -> Stmt:
         assert isinstance(s, For)
-        return replace(s, extent=parts.count)
+        body = s.body
+        if parts.first != Const(0):
+            body = substitute(body, {s.var: add(s.var, parts.first)})
+        return replace(s, extent=parts.count, body=body)
 
     return edit(func, [*changes, *((p, shorter) for p in (path, *loops))])
 
@@ -136,49 +148,55 @@ def _parts(func: Func, path: Path) -> MaskedParts | Reason:
     if len(writers) != 1:
         return _no_mask(block_of(e), "reads scores that several blocks write, or none in the loop")
     block = block_of(writers[0])
-    found = masked(block.body.value) if isinstance(block.body, Store) else None
+    store = single_store(block)
+    found = None if store is None else masked(store.value)
     if found is None:
         return _no_mask(block, "selects nothing by a mask")
     cond, fill, hides = found
-    count = _count(cond, hides, writers[0], loop)
-    if isinstance(count, Reason):
-        return count
-    bound, length = count
-    outside = {x.var for x in loops_of(path[:-1])}
+    keys = _shown(cond, hides, writers[0], loop)
+    if isinstance(keys, Reason):
+        return keys
+    (begin, stop), length = keys
     whole = extent_of(loop) or 0
-    shown = maximum(0, minimum(whole, floordiv(add(bound, length - 1), length)))
-    if not free_vars(shown) <= outside or any(isinstance(x, Load) for x in walk_expr(shown)):
-        return _no_mask(block, "has a mask of other things than row and key")
+    end = maximum(0, minimum(whole, floordiv(add(stop, length - 1), length)))
+    first = maximum(0, minimum(end, floordiv(begin, length)))
+    outside = {x.var for x in loops_of(path[:-1])}
+    for x in walk_expr(sub(end, first)):
+        if isinstance(x, Load) and x.buffer in nest(func).writers:
+            return _no_mask(block, "has a mask of what is computed")
+        if isinstance(x, Var) and x not in outside:
+            return _no_mask(block, "has a mask of other things than row and key")
     if fill.value != float("-inf") and block.writes[0].buffer.dtype != f32:
         return _no_mask(block, "has a finite mask and no f32 scores")
-    return MaskedParts(path, shown, length, fill, weights, most)
+    return MaskedParts(path, first, sub(end, first), length, fill, weights, most)
 
 
-def _count(cond: Expr, hides: bool, path: Path, loop: For) -> tuple[Expr, int] | Reason:
-    """Return how many keys a mask shows to the rows of a tile, and the length of a part."""
+def _shown(
+    cond: Expr, hides: bool, path: Path, loop: For
+) -> tuple[tuple[Expr, Expr], int] | Reason:
+    """Return between which keys a mask shows some to the rows of a tile, and a part's length."""
     block = block_of(path)
     key = block.axes[-1]
-    bound = shown_keys(cond, hides, block.axes, key.var)
-    if bound is None:
-        return _no_mask(block, "has a mask that does not show the first keys of each row")
-    vars_above = [x.var for x in loops_of(path)]
-    below = loops_of(path)[vars_above.index(loop.var) + 1 :]
-    inner = {x.var: extent_of(x) or 0 for x in below}
+    shown = shown_keys(cond, hides, block.axes, key.var)
+    if shown.first is None and shown.end is None:
+        return _no_mask(block, "has a mask that shows the first and the last keys of each row")
+    above = [x.var for x in loops_of(path)]
+    inner = {x.var: extent_of(x) or 0 for x in loops_of(path)[above.index(loop.var) + 1 :]}
     form = linear(key.value)
     length = form.terms.get(loop.var, 0)
     others = [k for v, k in form.terms.items() if v is not loop.var and v in inner]
-    if (
-        length < 1
-        or form.constant
-        or len(others) + 1 != len(form.terms)
-        or min(others, default=0) < 0
-    ):
+    whole = length >= 1 and not form.constant and len(others) + 1 == len(form.terms)
+    if not whole or min(others, default=0) < 0:
         return _no_mask(block, f"does not take keys part by part of loop `{loop.var.name}`")
-    rows = substitute_expr(bound, {a.var: a.value for a in block.axes})
-    most = largest(rows, inner)
-    if most is None or loop.var in free_vars(most):
-        return _no_mask(block, "has a mask whose last key is not known for a tile of rows")
-    return most, length
+    found: list[Expr] = []
+    ends = (shown.first or Const(0), False), (shown.end or Const(key.extent), True)
+    for bound, last in ends:
+        rows = substitute_expr(bound, {a.var: a.value for a in block.axes})
+        most = extreme(rows, inner, last)
+        if most is None or loop.var in free_vars(most):
+            return _no_mask(block, "has a mask whose last key is not known for a tile of rows")
+        found.append(most)
+    return (found[0], found[1]), length
 
 
 def _readers(func: Func, parts: MaskedParts) -> list[Path] | Reason:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ...ir.dtypes import f32
+from ...ir.dtypes import f32, pred
 from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
@@ -24,6 +24,7 @@ from .scalars import is_elementwise, splat
 
 DEEP = 64  # instructions in a row inside one expression
 HEAVY = 4.0  # FLOP per element from which computing again costs more than a buffer
+MASK = 16.0  # FLOP per truth value from which reading it is as fast as comparing again
 MANY_LOADS = 3  # or this many operands to read again
 
 MANY_WAYS = 8  # distinct ways of indexing an instruction inside one group
@@ -74,7 +75,8 @@ class _Planner:
         if len(ways) > MANY_WAYS and (cost.flops or cost.loads > 1):
             return True
         again = sum(ways.values()) >= 2 * max(x.array.size, 1)
-        return again and cost.heavy and is_computed(x)
+        mask = x.array.dtype == pred and cost.loads < MANY_LOADS and cost.flops < MASK
+        return again and cost.heavy and is_computed(x) and not mask
 
     def propagate_demand(self, x: Instruction, n: int, operand: Instruction) -> None:
         """Ask of an operand what is asked of ``x``, along the way that ``x`` indexes it."""

@@ -22,7 +22,7 @@ from .groups import Fusion as Fusion
 from .groups import Group as Group
 from .groups import finish
 from .loops import fuse_loops
-from .masks import compute_masks
+from .masks import compute_masks, select_by_masks
 from .rows import fuse_rows
 from .softmax import multiply_by_reciprocals
 from .state import State
@@ -52,6 +52,7 @@ def fuse(
     if excess_precision:
         fusion = keep_wide(fusion)
     fusion = compute_masks(scale_late(fusion), ATTENTION)
+    fusion = select_by_masks(fusion, ATTENTION)
     return multiply_by_reciprocals(fusion)
 
 

@@ -6,6 +6,7 @@ import math
 
 from ....ir.target import Target
 from ...space.space import Choice, Choices, Sketch, cheapest
+from .attention import shown_share
 from .attention_nest import Attention, apply_attention, find_attention
 from .matching import CPU, FuncInfo
 from .pointwise import may_share_flops
@@ -89,6 +90,7 @@ def few_cost(k: Attention, c: Choices, target: Target) -> float:
     cycles += k.heads * parts * (200.0 + k.queries * 60.0)
     if not c["part"] and k.queries * k.length * 8 > target.l1 / 2:
         cycles += scores * 16 / core.l2.rate
+    cycles *= shown_share(k, k.queries, int(c["part"]))
     if target.threads == 1 or not c["parallel"]:
         return core.seconds(cycles)
     share = math.ceil(k.heads / target.threads) / k.heads

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from ....ir.dtypes import DType
 from ....ir.loop.affine import bounds
-from ....ir.loop.nodes import AxisKind, BlockAxis, Func, Load, Store, Var
+from ....ir.loop.nodes import AxisKind, BlockAxis, Const, Func, Load, Var
 from ....ir.loop.visit import walk_expr
 from ....ir.target import Target
 from ...cursor import LoopRef, Nest, nest
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
-from ...legality import update_of
+from ...legality import single_store, update_of
 from ...masks import masked, shown_keys
 from ...space.analyze import AccessPattern, BlockInfo, point_reads, product_operands
 from ...space.lookup import below, block_node, extent, own_loops
@@ -39,8 +39,8 @@ class Attention:
     ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``; without
     one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key, ``by_key``
     says that the terms of one key are neighbors in it, rather than the keys. ``others`` are
-    independent of the scores. ``shown`` is the share of the keys that a causal mask shows, over all
-    rows; None without one.
+    independent of the scores. ``shown`` is the share of the keys that a causal mask, a window or
+    a length shows, over all rows; None without one.
     """
 
     scores: BlockInfo
@@ -168,18 +168,28 @@ def _by_key(scores: BlockInfo) -> bool:
 
 
 def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
-    """Return the share of the keys that a mask shows, the first ones of each row."""
+    """Return the share of the keys that a mask shows, between the first and the last of a row.
+
+    A half if it depends on the inputs; None if the mask hides neither the first nor the last keys.
+    """
     for info in stages:
         block = func.block(info.name)
-        found = masked(block.body.value) if isinstance(block.body, Store) else None
+        store = single_store(block)
+        found = None if store is None else masked(store.value)
         if found is None or info.reduce:
             continue
         (*_, row, key), (cond, _, hides) = block.axes, found
-        bound = shown_keys(cond, hides, block.axes, key.var)
-        if bound is not None and not any(isinstance(e, Load) for e in walk_expr(bound)):
-            ends = (bounds(bound, {row.var: (i, i)})[1] for i in range(row.extent))
-            total = sum(max(0, min(end, key.extent)) for end in ends)
-            return total / max(row.extent * key.extent, 1)
+        shown = shown_keys(cond, hides, block.axes, key.var)
+        first, end = shown.first or Const(0), shown.end or Const(key.extent)
+        if shown.first is None and shown.end is None:
+            continue
+        if any(isinstance(e, Load) for bound in (first, end) for e in walk_expr(bound)):
+            return 0.5
+        total = 0
+        for i in range(row.extent):
+            begin, stop = bounds(first, {row.var: (i, i)})[0], bounds(end, {row.var: (i, i)})[1]
+            total += max(0, min(stop, key.extent) - max(begin, 0))
+        return total / max(row.extent * key.extent, 1)
     return None
 
 

@@ -1,4 +1,7 @@
-"""Causal masks in attention: hidden parts of rows are not computed, and nothing differs."""
+"""Masks in attention: hidden parts of rows are not computed, and nothing differs.
+
+Causal masks, windows, the last keys of each row, and lengths that are known only when it runs.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +68,33 @@ ENTRY main {{
     lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
 }}
 """
+WINDOW = """before = pred[{s},{t}] compare(at, j), direction=GE
+  wide = s32[] constant(20)
+  wides = s32[{s},{t}] broadcast(wide), dimensions={{}}
+  least = s32[{s},{t}] subtract(at, wides)
+  near = pred[{s},{t}] compare(j, least), direction=GT
+  """
 MASKS = {
     "ge": ("seen = pred[{s},{t}] compare(at, j), direction=GE", "raw, lows"),
     "gt": ("seen = pred[{s},{t}] compare(at, j), direction=GT", "raw, lows"),
     "le": ("seen = pred[{s},{t}] compare(j, at), direction=LE", "raw, lows"),
     "hidden": ("seen = pred[{s},{t}] compare(at, j), direction=LT", "lows, raw"),
+    "last": ("seen = pred[{s},{t}] compare(at, j), direction=LE", "raw, lows"),
+    "window": (WINDOW + "seen = pred[{s},{t}] and(before, near)", "raw, lows"),
+    "outside": (
+        WINDOW + "inside = pred[{s},{t}] and(before, near)  seen = pred[{s},{t}] not(inside)",
+        "lows, raw",
+    ),
+    "far": (
+        WINDOW + "after = pred[{s},{t}] not(before)  far = pred[{s},{t}] not(near)"
+        "  seen = pred[{s},{t}] or(after, far)",
+        "lows, raw",
+    ),
+    "length": (
+        "len = s32[] parameter(3)  lens = s32[{s},{t}] broadcast(len), dimensions={{}}"
+        "  seen = pred[{s},{t}] compare(j, lens), direction=LE",
+        "raw, lows",
+    ),
 }
 SIZES = {"h": 2, "s": 21, "t": 192, "d": 4, "w": 5}
 
@@ -86,8 +111,11 @@ def attention(mask: str = "ge", fill: str = "-inf", by: int = 0, **sizes: int) -
 def arguments(func: Func, bad: bool) -> list[Array]:
     """Random inputs; if ``bad``, some rows have scores below any mask, infinite ones or NaN."""
     rng = np.random.default_rng(3)
-    args = [rng.standard_normal(p.shape).astype(np.float32) for p in func.params[:-1]]
-    q, k = args[0], args[1]
+    args: list[Array] = [
+        rng.standard_normal(p.shape).astype(np.float32) if p.shape else np.array(70, np.int32)
+        for p in func.params[:-1]
+    ]
+    q, k, *_ = (a for a in args if a.ndim)
     if bad:
         k[:, 0, :] = np.abs(k[:, 0, :]) + 1
         q[:, 3, :] = 0
@@ -121,6 +149,9 @@ def assert_same(found: Array, expected: Array) -> None:
 
 CASES = [("ge", f, n) for f in ("-inf", "-1e9", LOWEST) for n in (0, 60, -9)]
 CASES += [("gt", "-inf", 64), ("le", "-1e9", 43), ("hidden", "-inf", 70), ("hidden", "-1e9", -1)]
+CASES += [("last", "-inf", 130), ("last", LOWEST, 190), ("length", LOWEST, 0)]
+CASES += [("window", "-inf", 75), ("window", "-1e9", 150), ("window", LOWEST, 205)]
+CASES += [("outside", "-inf", 75), ("far", "-1e9", 140)]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
@@ -139,6 +170,22 @@ def test_hidden_parts_are_left_out(mask: str, fill: str, by: int, bad: bool) -> 
         assert_same(compile_func(sch.func, Target.parse("cpu -threads=2"))(*args), expected)
     again = Trace.from_json(sch.trace.to_json()).onto(Schedule(func))
     assert again.show() == sch.show()
+
+
+@pytest.mark.parametrize("fill", ["-inf", "-1e9"])
+def test_a_length_is_known_when_it_runs(fill: str) -> None:
+    func = attention("length", fill)
+    args = arguments(func, bad=False)
+    sketch, choices = points(func, 1)[0]
+    sch = Schedule(func)
+    sketch.apply(sch, choices)
+    run_it = compile_func(sch.func, Target.parse("cpu -threads=2"))
+    for length in (-(2**31), -1, 0, 63, 64, 128, 190, 191, 192, 2**31 - 1):
+        args[[a.ndim for a in args].index(0)] = np.array(length, np.int32)
+        with np.errstate(all="ignore"):
+            expected = result(func, args)
+            assert_same(result(sch.func, args), expected)
+        assert_same(run_it(*args), expected)
 
 
 def test_scores_of_hidden_parts_are_never_read() -> None:
@@ -203,11 +250,10 @@ def test_an_online_softmax_of_shown_parts() -> None:
 @pytest.mark.parametrize(
     ("shown", "decomposed", "why"),
     [
-        (lambda i, j: i <= j, True, "does not show the first keys of each row"),
-        (lambda i, j: i + 4 >= j * j, True, "does not show the first keys of each row"),
+        (lambda i, j: i + 4 >= j * j, True, "shows the first and the last keys of each row"),
         (lambda i, j: i + 4 >= j, False, "does not put results together part by part"),
     ],
-    ids=["last", "square", "whole"],
+    ids=["square", "whole"],
 )
 def test_what_skip_masked_refuses(
     shown: Callable[[Any, Any], Any], decomposed: bool, why: str
