@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ..codegen import driver
 from ..codegen.driver.cached import build_or_load
@@ -34,9 +35,8 @@ def built(
 
     What the executable keeps to show its stages has no large arrays.
     """
-    with timed(timings, "parse"):
-        unread = not isinstance(model.model, Imported) and is_one_file(model.model)
-        frozen = dict(model.constants) if unread else model.frozen
+    unread = not isinstance(model.model, Imported) and is_one_file(model.model)
+    frozen = dict(model.constants) if unread else _frozen(model, timings)
     module, held = _module_of(model.model if unread else model.imported), FrozenWeights(frozen)
     target, strict, weights = model.target, model.excess_precision, model.weights
 
@@ -69,6 +69,12 @@ def built(
         return Executable(bundle, module, stage)
 
     return build_or_load(content, fresh, kept, target, schedules, frozen, timings, strict, weights)
+
+
+def _frozen(model: BuildRecipe, timings: dict[str, float]) -> dict[int | str, Any]:
+    """Return the arrays to freeze of a model that has to be read to find them."""
+    with timed(timings, "parse"):
+        return dict(model.frozen)
 
 
 def _module_of(model: str | os.PathLike[str] | Imported) -> Callable[[], HloModule]:
