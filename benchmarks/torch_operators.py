@@ -7,8 +7,8 @@
     python benchmarks/torch_operators.py --gradients        # backward of the usual operators, f32
     python benchmarks/torch_operators.py --only softmax,mm  # some
 
-Each sample of ``torch.testing._internal.common_methods_invocations.op_db`` is traced by AOTAutograd;
-what comes out is compiled by ``graph_module`` and ``nw.build`` and called. Samples whose graph has
+Each sample of ``op_db`` (torch.testing._internal.common_methods_invocations) is traced by
+AOTAutograd; what comes out is compiled by ``graph_module`` and ``nw.build`` and called. Samples whose graph has
 an operator that ``docs/torch.md`` names as refused are counted apart, and so are those that torch
 cannot trace. Needs torch and ``expecttest``; nothing comes from the cache.
 """
@@ -182,7 +182,7 @@ def equal(got: Any, want: Any, doubles: Callable[[], Any]) -> None:
     except AssertionError:
         exact = flat_tensors(doubles())
         ours, theirs = flat_tensors(got), flat_tensors(want)
-        if not all(map(nearer, ours, theirs, exact, strict=True)):
+        if not all(nearer(*three) for three in zip(ours, theirs, exact, strict=True)):
             raise
 
 
