@@ -32,14 +32,14 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
     shared, own = _first(em, s, x, 0), _first(em, s, w, depth)
     if shared is None or own is None:
         return False
-    group = _load(em, x.buffer, shared, depth, 0)
-    operands = em.broadcast(group, lanes.count), _load(em, w.buffer, own, depth, lanes.count)
+    group = load_groups(em, x.buffer, shared, depth, 0)
+    operands = em.broadcast(group, lanes.count), load_groups(em, w.buffer, own, depth, lanes.count)
     old = em.value(Load(store.buffer, store.index))
     store_element(em, store.buffer, store.index[0], _instruction(em, dot, old, *operands))
     return True
 
 
-_WHOLE = {2: s16, 4: s32}
+WHOLE = {2: s16, 4: s32}
 """Integers by their bytes."""
 
 
@@ -94,11 +94,11 @@ def _first(em: Emitter, s: For, x: Load, lane: int) -> LinearForm | None:
     return first if replace(second, constant=second.constant - 1) == first else None
 
 
-def _load(em: Emitter, buffer: Buffer, form: LinearForm, depth: int, lanes: int) -> IRValue:
+def load_groups(em: Emitter, buffer: Buffer, form: LinearForm, depth: int, lanes: int) -> IRValue:
     """Load ``depth`` neighbours, of each active lane if there are lanes, as one integer."""
     pointer = em.pointer(buffer, form)
     mask = em.lanes.mask if lanes and em.lanes is not None else None
-    dtype = _WHOLE[depth * buffer.dtype.bytes]
+    dtype = WHOLE[depth * buffer.dtype.bytes]
     type_ = f"<{lanes} x i{dtype.bits}>" if lanes else f"i{dtype.bits}"
     if mask is None:
         text = f"load {type_}, ptr {pointer.text}, align 1"

@@ -1,7 +1,8 @@
 """Tiles that are stored transposed: lanes far apart in memory, unrolled iterations side by side.
 
 Each iteration's vector would be a scatter. The vectors of up to 16 iterations are transposed in
-registers instead, and each lane stores its elements of all of them as one vector.
+registers instead, and each lane stores its elements of all of them as one vector. An element may be
+a group of narrow ones, which stay neighbors.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from dataclasses import dataclass
 from ...ir.dtypes import index
 from ...ir.loop.affine import linear, mentions
 from ...ir.loop.build import as_int
-from ...ir.loop.nodes import For, Kind, Load, Scope, Stmt, Store, Var
+from ...ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
 from ...ir.loop.visit import walk_expr
 from .access import store_element
 from .expr import Emitter
 from .index import Lanes
-from .llvm.core import IRValue
+from .lane_dots import WHOLE, load_groups
+from .llvm.core import IRValue, register_type
 from .pairs import mixed
 
 FEWEST = 4  # neighbors in memory: fewer are quicker as scatters
+MOST = 16  # rows of a square: more of them exceed the registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,8 @@ def store_transposed(em: Emitter, s: For) -> bool:
     """Emit an unrolled loop as a transposed tile; False if it is none."""
     tile = _tile(em, s)
     if tile is None:
-        return False
-    width = em.target.lanes(tile.store.buffer.dtype)
+        return _store_groups(em, s)
+    width = _width(em, tile.store.buffer)
     for values in _combinations(tile.between):
         for var, value in values:
             em.env[var] = em.const(value, index)
@@ -73,10 +76,10 @@ def _tile(em: Emitter, s: For) -> _TransposedTile | None:
 
 def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
     buffer, (at,) = tile.store.buffer, tile.store.index
-    width = em.target.lanes(buffer.dtype)
-    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred" or buffer.dtype.bytes < 4:
+    width = _width(em, buffer)
+    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred" or buffer.dtype.bytes < 2:
         return False
-    if tile.near[1] < FEWEST or width < FEWEST or tile.lanes[1] % width:
+    if tile.near[1] < FEWEST or width < FEWEST or tile.lanes[1] < FEWEST:
         return False
     form = linear(at)
     near, lane = form.terms.get(tile.near[0], 0), form.terms.get(tile.lanes[0], 0)
@@ -88,6 +91,10 @@ def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
     ):
         return False
     return not any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(tile.store.value))
+
+
+def _width(em: Emitter, buffer: Buffer) -> int:
+    return min(MOST, em.target.lanes(buffer.dtype))
 
 
 def _combinations(loops: tuple[tuple[Var, int], ...]) -> Iterator[tuple[tuple[Var, int], ...]]:
@@ -104,15 +111,17 @@ def _store_square(em: Emitter, tile: _TransposedTile, lane: int, near: int, widt
     """Store up to ``width`` x ``width`` elements from iteration ``near`` and lane ``lane`` on."""
     rows = min(width, tile.near[1] - near)
     side = 1 << (rows - 1).bit_length()
+    active = min(width, tile.lanes[1] - lane)
+    on = em.first_lanes(active, width) if active < width else None
     vectors = []
     for k in range(rows):
         em.env[tile.near[0]] = em.const(near + k, index)
-        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width)
+        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width, on)
         vectors.append(em.broadcast(em.value(tile.store.value), width))
     em.lanes = None
-    for part in range(0, width, side):
+    for part in range(0, active, side):
         own = [em.shuffle(v, list(range(part, part + side))) for v in vectors]
-        for k, row in enumerate(_transposed(em, own, side)):
+        for k, row in enumerate(_transposed(em, own, side)[: active - part]):
             em.env[tile.lanes[0]] = em.const(lane + part + k, index)
             mask = em.first_lanes(rows, side) if rows < side else None
             em.lanes = Lanes(tile.near[0], em.const(near, index), side, mask)
@@ -134,3 +143,90 @@ def _transposed(em: Emitter, rows: list[IRValue], side: int) -> list[IRValue]:
         pairs = list(zip(rows[:half], rows[half:], strict=True))
         rows = [mixed(em, a, b, order) for a, b in pairs for order in (low, high)]
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupedTile:
+    """A tile that moves ``depth`` neighbors at a time; ``near`` and ``lanes`` as above."""
+
+    store: Store
+    load: Load
+    near: tuple[Var, int]
+    lanes: tuple[Var, int]
+    terms: tuple[Var, int]
+
+
+def _store_groups(em: Emitter, s: For) -> bool:
+    """Emit ``for near, lanes, n: x[near * d + lanes * far + n] = y[lanes * d + ..n]``."""
+    tile = _groups(s)
+    if tile is None or em.device is not None or em.lanes is not None or not _moves_groups(tile):
+        return False
+    width = min(MOST, em.target.lanes(WHOLE[tile.terms[1] * tile.store.buffer.dtype.bytes]))
+    for lane in range(0, tile.lanes[1], width):
+        for near in range(0, tile.near[1], width):
+            _square_of_groups(em, tile, lane, near, width)
+    em.function.forget(tile.store.buffer)
+    return True
+
+
+def _groups(s: For) -> _GroupedTile | None:
+    match s:
+        case For(
+            kind=Kind.UNROLLED,
+            body=For(
+                kind=Kind.VECTOR,
+                body=For(kind=Kind.SERIAL, body=Store(value=Load() as load) as store) as inner,
+            ) as middle,
+        ):
+            near, lanes, depth = (as_int(x.extent) for x in (s, middle, inner))
+            if near and lanes and depth:
+                pairs = (s.var, near), (middle.var, lanes), (inner.var, depth)
+                return _GroupedTile(store, load, *pairs)
+    return None
+
+
+def _moves_groups(tile: _GroupedTile) -> bool:
+    """True if the groups are whole integers that are neighbors where they come from and go to."""
+    here, there = tile.store.buffer, tile.load.buffer
+    (var, depth), (lane, count) = tile.terms, tile.lanes
+    if here.dtype != there.dtype or here is there or depth * here.dtype.bytes not in WHOLE:
+        return False
+    if here.scope is Scope.REGISTER or here.dtype.kind == "pred":
+        return False
+    into, out = linear(tile.store.index[0]), linear(tile.load.index[0])
+    if (into.terms.get(var, 0), into.terms.get(tile.near[0], 0)) != (1, depth):
+        return False
+    if (out.terms.get(var, 0), out.terms.get(lane, 0)) != (1, depth):
+        return False
+    hidden = [x for form in (into, out) for x in form.terms if not isinstance(x, Var)]
+    if any(mentions(x, v) for x in hidden for v in (var, lane, tile.near[0])):
+        return False
+    return min(tile.near[1], count) >= FEWEST and abs(into.terms.get(lane, 0)) > depth
+
+
+def _square_of_groups(em: Emitter, tile: _GroupedTile, lane: int, near: int, width: int) -> None:
+    (var, depth), buffer = tile.terms, tile.store.buffer
+    rows, active = min(width, tile.near[1] - near), min(width, tile.lanes[1] - lane)
+    side = 1 << (rows - 1).bit_length()
+    on = em.first_lanes(active, width) if active < width else None
+    vectors = []
+    em.env[var] = em.const(0, index)
+    for k in range(rows):
+        em.env[tile.near[0]] = em.const(near + k, index)
+        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width, on)
+        form = em.form(tile.load.index[0])
+        assert form is not None
+        vectors.append(load_groups(em, tile.load.buffer, form, depth, width))
+    em.lanes = None
+    em.env[tile.near[0]] = em.const(near, index)
+    mask = em.first_lanes(rows * depth, side * depth) if rows < side else None
+    type_ = register_type(buffer.dtype, side * depth)
+    for part in range(0, active, side):
+        own = [em.shuffle(v, list(range(part, part + side))) for v in vectors]
+        for k, row in enumerate(_transposed(em, own, side)[: active - part]):
+            em.env[tile.lanes[0]] = em.const(lane + part + k, index)
+            text = f"bitcast {row} to {type_}"
+            em.lanes = Lanes(var, em.const(0, index), side * depth, mask)
+            value = em.pure(text, buffer.dtype, side * depth, row.depth)
+            store_element(em, buffer, tile.store.index[0], value)
+            em.lanes = None

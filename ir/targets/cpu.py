@@ -234,5 +234,5 @@ KIND = TargetKind(
     parse=_parse,
     key=_key,
     runs_here=_runs_here,
-    groups=frozenset({"attention", "planes"}),
+    groups=frozenset({"attention", "planes", "transposed"}),
 )

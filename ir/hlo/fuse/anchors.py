@@ -6,14 +6,26 @@ has the sum in its epilogue and finds the earlier one in memory.
 
 from __future__ import annotations
 
+import math
+
 from ..nodes import Instruction
 from ..ops.definition import Pattern
 from ..ops.registry import definition
+from ..passes.canonical.dot import is_canonical
 from .kinds import dims, is_view, pattern
 from .state import OUTPUTS, Growing, State
 
 PLANES = "planes"
 """The name of convolutions that read planes among the groups that only some targets take."""
+
+TRANSPOSED = "transposed"
+"""The name of dots that transpose an operand panel by panel, likewise."""
+
+LEAST_SIDE = 16
+"""Extent of each dimension of a dot, from which its kernel transposes an operand in tiles."""
+
+NEAR = 1 << 20
+"""Bytes of a left operand, up to which its columns are read at their distance: it stays in L2."""
 
 
 def fuse_anchors(state: State) -> None:
@@ -41,6 +53,36 @@ def fuse_planes(state: State) -> None:
         alone = state.users[image] == (i,) and image not in rest and state.is_free_to_join(image)
         if alone and i.attrs.get("feature_group_count", 1) == 1:
             state.take_inside(state.group_of[i], image)
+
+
+def fuse_transposed(state: State) -> None:
+    """Let dots read transposed operands without a copy of the whole.
+
+    A kernel packs the right operand anyway, in panels; of the left one it reads a few neighbors of
+    a column in each step. Where the processor multiplies several narrow terms at once, they must be
+    neighbors in memory.
+    """
+    anchors = {g.anchor: None for g in state.group_of.values()}
+    for i in (a for a in anchors if a.opcode == "dot" and is_canonical(a)):
+        left, right = i.operands
+        if min(*dims(i)[-2:], dims(left)[-1]) < LEAST_SIDE:
+            continue
+        if _is_transposed(state, i, right, left):
+            state.take_inside(state.group_of[i], right)
+        size = left.array.dtype.bytes * math.prod(dims(left)[-2:])
+        if left.array.dtype.bytes >= 4 and size <= NEAR and _is_transposed(state, i, left, right):
+            state.take_inside(state.group_of[i], left)
+
+
+def _is_transposed(state: State, i: Instruction, x: Instruction, other: Instruction) -> bool:
+    """True if ``x`` is the transpose, for this dot alone, of rows that are in memory anyway."""
+    if not definition(x.opcode).permutes or state.users[x] != (i,) or x is other:
+        return False
+    source, rank = x.operands[0], len(dims(x))
+    if source.opcode == "constant" or source in state.clones or source is other:
+        return False
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    return x.attrs["dimensions"] == swapped and state.is_free_to_join(x)
 
 
 def take_elements_of_tuple(state: State, g: Growing) -> None:

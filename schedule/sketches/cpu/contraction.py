@@ -33,7 +33,8 @@ class Contraction:
     other side of the register tile (None if there is no second axis). Each iteration of ``outer``
     has its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
     ``anchor_row`` are the anchor's axes of which column and row are (a part). ``frozen`` weights
-    are constants, which can be packed ahead of time. ``feeders`` are blocks that only the anchor
+    are constants, which can be packed ahead of time. ``turned`` weights are contiguous along the
+    reduction instead, and have to be packed. ``feeders`` are blocks that only the anchor
     reads, such as the padding of a convolution's input. ``kept`` is the share of the products
     that are left where bounds skip all that the feeders pad; None if they do anything else.
     """
@@ -48,6 +49,7 @@ class Contraction:
     anchor_row: Var | None
     weights: AccessPattern | None
     frozen: bool
+    turned: bool
     feeders: tuple[BlockInfo, ...]
     kept: float | None
     dtype: DType
@@ -119,7 +121,8 @@ def find_contraction(
         return None
     last = info.spatial[-1]
     strides = [a.stride(last.var) for a in info.inputs]
-    if any(s not in (0, 1) for s in strides) or 1 not in strides or last.extent < 2:
+    beside = all(s in (0, 1) for s in strides) and 1 in strides
+    if last.extent < 2 or not (beside or _turned(info, last.var)):
         return None
     consumer, axes, part = _result_axes(info, consumers)
     columns = [a for a in axes if part.get(a.var) == (last.var, 1)]
@@ -142,10 +145,20 @@ def find_contraction(
         anchor_row=part[row.var][0] if row is not None else None,
         weights=weights,
         frozen=weights is not None and weights.buffer in frozen,
+        turned=not beside,
         feeders=feeders,
         kept=_kept(info, feeders),
         dtype=info.stores[0].buffer.dtype,
     )
+
+
+def _turned(info: BlockInfo, column: Var) -> bool:
+    """True for a product of which one operand has columns, as rows that are contiguous."""
+    pair = product_operands(info)
+    if pair is None or len(info.reduce) != 1:
+        return False
+    mine = [a for a in pair if a.uses(column)]
+    return len(mine) == 1 and mine[0].stride(info.reduce[0].var) == 1
 
 
 def _kept(info: BlockInfo, feeders: tuple[BlockInfo, ...]) -> float | None:

@@ -157,7 +157,7 @@ def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
     sch.compute_at(anchor, at)
     packed = None if k.frozen else _pack(k, form, sch, c)
     if packed is not None:
-        _fill_panel(form, sch, packed, share)
+        _fill_panel(form, sch, packed, share, k.turned)
     _tile_terms(k, form, sch, c, at)
     if k.frozen:
         _pack(k, form, sch, c)
@@ -209,16 +209,26 @@ def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: Loop
             sch.unroll(loop)
 
 
-def _fill_panel(form: _Form, sch: Schedule, packed: BlockRef, share: LoopRef) -> None:
-    """Pack a panel before its use: as many rows of it as an instruction has terms, interleaved."""
+def _fill_panel(form: _Form, sch: Schedule, packed: BlockRef, share: LoopRef, turned: bool) -> None:
+    """Pack a panel before its use.
+
+    As many rows of it as an instruction has terms are interleaved. Weights that are contiguous
+    along the terms are transposed in squares, an element of which is the terms of one instruction.
+    """
     sch.compute_at(packed, share)
-    axes = [a.var for a in block_node(sch, packed).axes]
+    axes, lanes = [a.var for a in block_node(sch, packed).axes], form.dot.lanes
     own = own_loops(sch, packed, share)
     row, terms = sch.split(own[axes[form.depth]], [None, form.dot.depth])
-    vector, lane = sch.split(own[axes[form.column]], [None, form.dot.lanes])
-    sch.reorder(row, vector, terms, lane)
-    sch.vectorize(lane)
-    sch.unroll(terms)
+    vector, lane = sch.split(own[axes[form.column]], [None, lanes])
+    if not turned:
+        sch.reorder(row, vector, terms, lane)
+        sch.vectorize(lane)
+        sch.unroll(terms)
+        return
+    along, near = sch.split(row, [None, lanes])
+    sch.reorder(vector, along, lane, near, terms)
+    sch.vectorize(near)
+    sch.unroll(lane)
 
 
 def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> BlockRef:
@@ -233,7 +243,6 @@ def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> BlockRef:
     first = [d for d, f in enumerate(forms) if d != form.column and outer & (f or {}).keys()]
     rest = [d for d in range(len(forms)) if d != form.column and d not in first]
     order = [*first, form.column, *rest, len(forms), len(forms) + 1]
-    sch.transform_layout(
-        packed, 0, order, [(form.column, vectors * lanes), (form.depth, form.dot.depth)]
-    )
+    width = min(vectors * lanes, k.weights.buffer.shape[form.column])
+    sch.transform_layout(packed, 0, order, [(form.column, width), (form.depth, form.dot.depth)])
     return packed

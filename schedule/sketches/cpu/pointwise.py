@@ -15,6 +15,7 @@ SLOW = 2.0  # times the FMAs of a transcendental function that it takes: they de
 OPAQUE_CYCLES = 4.0  # for each element of the buffers of an opaque block, whose loops are not seen
 LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less work than that
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
+LEAST_BYTES = 2  # of an element that is
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -162,7 +163,7 @@ def turns_squares(info: BlockInfo, target: Target) -> bool:
     if across is None or lanes < LEAST_SQUARE:
         return False
     axis, last = info.spatial[across], info.spatial[-1]
-    words = all(a.buffer.dtype.bytes >= 4 for a in (*info.loads, *info.stores))
+    words = all(a.buffer.dtype.bytes >= LEAST_BYTES for a in (*info.loads, *info.stores))
     steps = {a.stride(axis.var) for a in info.inputs}
     return words and steps <= {0, 1} and min(axis.extent, last.extent) >= lanes
 

@@ -26,7 +26,7 @@ from .contraction import (
 )
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .pointwise import may_share_flops
+from .pointwise import LEAST_BYTES, may_share_flops
 from .tile_cost import contraction_cost, contraction_valid
 
 CERTAIN = 128  # times the least work that threads may share, from which they do
@@ -111,13 +111,15 @@ def _usual_places(k: Contraction, places: tuple[Choice, ...]) -> tuple[Choice, .
 def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
     full = max(1, target.lanes(k.dtype))
     extent = k.column.extent
-    lanes: tuple[int, ...] = (full, full // 2) if extent > full // 2 > 1 else (full,)
+    halves = extent > full // 2 > 1 and not k.turned
+    lanes: tuple[int, ...] = (full, full // 2) if halves else (full,)
     if extent < full:
         lanes = (extent,)
     row_extent = k.row.extent if k.row else 1
     chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
     widths = (*VECTORS, *LONG) if row_extent < FEWEST else VECTORS
-    packs = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
+    packs: tuple[int, ...] = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
+    packs = (PANEL,) if k.turned else packs
     return {
         "rows": tuple(r for r in ROWS if r <= row_extent),
         "vectors": tuple(v for v in widths if v == 1 or (v - 1) * lanes[-1] < extent),
@@ -151,7 +153,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     if c["inside"] == CHUNK:
         _feed_inside(k, sch, nest.panel, int(c["lanes"]))
     if c["pack"] == PANEL:
-        _pack_panel(k, sch, nest.panel)
+        _pack_panel(k, sch, nest.panel, int(c["lanes"]))
     _tile_anchor(k, sch, c, nest.at)
     if c["pack"] == AHEAD:
         _pack_ahead(k, sch, c)
@@ -231,11 +233,39 @@ def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
     return sch.cache_read(block, next(used), "global", (), len(same) > 1)
 
 
-def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef) -> None:
+def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
     """Copy the panel of weights for a column of tiles into contiguous memory before its use."""
     packed = _copy_weights(k, sch)
+    if k.turned:
+        _turn_panel(k, sch, packed, at, lanes)
+        return
     sch.compute_at(packed, at)
     sch.vectorize(sch.get_loops(packed)[-1])
+
+
+def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, lanes: int) -> None:
+    """Copy a panel whose columns are contiguous, by squares that are transposed in registers.
+
+    Bytes, which are not, are gathered.
+    """
+    assert k.weights is not None
+    forms = [form or {} for form in k.weights.coefficients]
+    column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
+    order = [*(d for d in range(len(forms)) if d != column), column]
+    sch.transform_layout(packed, 0, order)
+    sch.compute_at(packed, at)
+    axes = [a.var for a in block_node(sch, packed).axes]
+    depth = next(d for d, form in enumerate(forms) if k.anchor.reduce[0].var in form)
+    own = own_loops(sch, packed, at)
+    across, near = sch.split(own[axes[column]], [None, lanes])
+    along, lane = sch.split(own[axes[depth]], [None, lanes])
+    if k.weights.buffer.dtype.bytes < LEAST_BYTES:
+        sch.reorder(across, along, lane, near)
+        sch.vectorize(near)
+        return
+    sch.reorder(across, along, near, lane)
+    sch.vectorize(lane)
+    sch.unroll(near)
 
 
 def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:

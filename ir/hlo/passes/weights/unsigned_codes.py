@@ -11,6 +11,7 @@ import numpy as np
 
 from ....dtypes import s8, s32, u8
 from ...nodes import HloModule, Instruction, Shape
+from ...ops.registry import definition
 from ...patterns import build
 from ...patterns.match import is_splat, splat
 from ...rewrite import constant, make, map_computations, rebuild
@@ -60,7 +61,14 @@ def _computed(i: Instruction) -> Instruction | None:
     if x is w or min(i.array.dims[-2:]) < FEWEST:
         return None
     product = make("dot", i.shape, (flipped(x), w), **i.attrs)
-    sums = sum_over(build.convert(w, s32), (rank - 2,))
+    source, axis = w, rank - 2
+    if definition(w.opcode).permutes and w.attrs["dimensions"] == (
+        *range(rank - 2),
+        rank - 1,
+        axis,
+    ):
+        source, axis = w.operands[0], rank - 1  # so that only the product needs the transpose
+    sums = sum_over(build.convert(source, s32), (axis,))
     scaled = build.pointwise("multiply", sums, build.full(SIGN, s32, sums.array.dims))
     places = (*range(rank - 2), rank - 1)
     return build.pointwise("subtract", product, build.broadcast(scaled, places, i.array.dims))

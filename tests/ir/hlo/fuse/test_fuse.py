@@ -386,6 +386,61 @@ def test_values_of_other_rows_are_no_stage():
     assert reason(fusion, "s", "t") == "reads the rows of the group in another order"
 
 
+TWO_MATRICES = """HloModule m
+ENTRY e {{ x = f32[{left}] parameter(0)
+ y = f32[{right}] parameter(1)
+ {body} }}"""
+ROWS_BY_COLUMNS = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+RIGHT = (
+    "t = f32[64,48] transpose(y), dimensions={1,0}"
+    f" ROOT d = f32[32,48] dot(x, t), {ROWS_BY_COLUMNS}"
+)
+LEFT = (
+    "t = f32[32,64] transpose(x), dimensions={1,0}"
+    f" ROOT d = f32[32,48] dot(t, y), {ROWS_BY_COLUMNS}"
+)
+
+
+def dots(
+    body: str, left: str, right: str, kinds: tuple[str, ...] = ("transposed",), dtype: str = "f32"
+) -> int:
+    """Return the number of groups."""
+    text = TWO_MATRICES.format(left=left, right=right, body=body).replace("f32[", f"{dtype}[")
+    return len(fuse(parse(text).entry, kinds).groups)
+
+
+def test_a_dot_reads_a_transposed_operand() -> None:
+    assert dots(RIGHT, "32,64", "48,64") == dots(LEFT, "64,32", "64,48") == 1
+    assert dots(RIGHT, "32,64", "48,64", ()) == 2, "only targets that say so"
+    assert dots(RIGHT.replace("[32,", "[15,"), "15,64", "48,64") == 2, "few rows"
+    stored = RIGHT.replace("ROOT ", "") + " ROOT r = (f32[32,48], f32[64,48]) tuple(d, t)"
+    assert dots(stored, "32,64", "48,64") == 2, "a result of the module is stored"
+    same = "t = f32[32,64] transpose(x), dimensions={1,0}"
+    assert dots(f"{same} ROOT d = f32[32,32] dot(t, x), {ROWS_BY_COLUMNS}", "64,32", "64,48") == 2
+
+
+def test_a_dot_reads_each_matrix_of_a_batch_transposed() -> None:
+    batched = (
+        "t = f32[3,64,48] transpose(y), dimensions={ORDER} ROOT d = f32[3,32,48] dot(x, t),"
+        " lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},"
+        " rhs_contracting_dims={1}"
+    )
+    assert dots(batched.replace("ORDER", "0,2,1"), "3,32,64", "3,48,64") == 1
+    assert dots(batched.replace("ORDER", "1,2,0"), "3,32,64", "48,3,64") == 2
+
+
+def test_narrow_or_far_columns_of_the_left_operand_are_transposed_before() -> None:
+    assert dots(LEFT, "64,32", "64,48", dtype="bf16") == 2
+    assert dots(RIGHT, "32,64", "48,64", dtype="bf16") == 1
+    far = LEFT.replace("[32,64]", "[4096,512]").replace("[32,", "[4096,")
+    assert dots(far, "512,4096", "512,48") == 2
+
+
+def test_what_every_group_computes_for_itself_is_transposed_before() -> None:
+    clone = RIGHT.replace("transpose(y)", "transpose(n)")
+    assert dots("n = f32[48,64] negate(y) " + clone, "32,64", "48,64") == 2
+
+
 PLANES = """HloModule m
 ENTRY e {{ x = f32[1,3,9,9] parameter(0)
  w = f32[3,3,{inputs},8] parameter(1)
