@@ -11,6 +11,7 @@ from . import convolution as convolution
 from . import elementwise as elementwise
 from . import indexing as indexing
 from . import microsoft as microsoft
+from . import ml as ml
 from . import normalization as normalization
 from . import pooling as pooling
 from . import products as products

@@ -54,7 +54,7 @@ def one_node(
     inputs: Sequence[Array | None],
     outputs: int,
     around: Sequence[Array],
-    domain: str,
+    domain: tuple[str, int],
     **attributes: Any,
 ) -> OneNode:
     """Make a model of one node, in the newest operator set; skipped without the onnx package."""
@@ -67,9 +67,9 @@ def one_node(
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for n, x in given.items()
     ]
-    node = helper.make_node(op, names, made, domain=domain, **attributes)
+    node = helper.make_node(op, names, made, domain=domain[0], **attributes)
     results = [helper.make_tensor_value_info(n, 1, None) for n in made]
-    opsets = {domain: 1, "": onnx.defs.onnx_opset_version()}
+    opsets = {domain[0]: domain[1], "": onnx.defs.onnx_opset_version()}
     model = helper.make_model(
         helper.make_graph([node], "test", infos, results),
         opset_imports=[helper.make_opsetid(*o) for o in opsets.items()],
@@ -83,7 +83,7 @@ def read() -> Callable[..., Any]:
     """Return what the reader makes of a node."""
 
     def done(op: str, inputs: Sequence[Array | None], **more: Any) -> Any:
-        around, domain = more.pop("around", ()), more.pop("domain_", "")
+        around, domain = more.pop("around", ()), (more.pop("domain_", ""), 1)
         return one_node(op, inputs, more.pop("outputs", 1), around, domain, **more).read(())
 
     return done
@@ -94,7 +94,7 @@ def check() -> Callable[..., tuple[Array, ...]]:
     """Compute a node by the interpreter and compare the results with ONNX's reference.
 
     Inputs of numbers in ``known`` are constants of the model, ``wanted`` replaces the reference;
-    ``domain_`` is the operator's, ``rtol_`` and ``atol_`` are tolerances.
+    ``domain_`` and ``version_`` are the operator's, ``rtol_`` and ``atol_`` are tolerances.
     """
 
     def checked(
@@ -105,11 +105,12 @@ def check() -> Callable[..., tuple[Array, ...]]:
         wanted: Sequence[Array] | None = None,
         around: Sequence[Array] = (),
         domain_: str = "",
+        version_: int = 1,
         rtol_: float = 1e-5,
         atol_: float = 1e-6,
         **attributes: Any,
     ) -> tuple[Array, ...]:
-        model = one_node(op, inputs, outputs, around, domain_, **attributes)
+        model = one_node(op, inputs, outputs, around, (domain_, version_), **attributes)
         found = model.computed(known)
         right = model.expected() if wanted is None else wanted
         assert len(found) == len(right)

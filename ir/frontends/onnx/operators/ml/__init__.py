@@ -1,0 +1,7 @@
+"""Operators of ``ai.onnx.ml`` on arrays of numbers: trees, linear models, features."""
+
+from __future__ import annotations
+
+from . import features as features
+from . import linear as linear
+from . import trees as trees
