@@ -83,9 +83,10 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             try:
                 model = imported(self._model, bindings)
             except NeedsValueError as e:
-                if settled.issuperset(e.inputs):
+                asked = set(e.inputs).intersection(given) - settled
+                if not asked:
                     raise
-                self._settled.update(e.inputs)
+                self._settled |= asked
                 continue
             self._compiled[key] = ForShapes(model, build(model, target=self._target))
 

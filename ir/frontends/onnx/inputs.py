@@ -44,16 +44,17 @@ class Inputs:
             self._learn(info)
         return {info.name: self._value(info) for info in infos}
 
-    def weight(self, name: str, array: Array) -> Term:
-        """A weight: a constant where a shape may depend on it, else a parameter.
+    def weight(self, name: str, array: Array, known: bool) -> Term:
+        """A weight: a constant where it has to be ``known``, else a parameter.
 
-        Shapes depend on integers and on single numbers.
+        Shapes often depend on integers and on single numbers, which are constants.
         """
         small = array.size <= MAX_KNOWN and array.dtype.kind in "iub"
-        if small or array.size <= 1:
+        if known or small or array.size <= 1:
             return Term(self._graph, self._graph.constant(array))
         parameter = self._graph.parameter(Shape(from_numpy(array.dtype), array.shape), name)
         self.weights[parameter.attrs["number"]] = array
+        self.parameters[parameter] = name
         return Term(self._graph, parameter)
 
     def _learn(self, info: Any) -> None:

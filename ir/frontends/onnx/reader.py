@@ -17,8 +17,12 @@ from . import operators as operators  # fills the table
 from .inputs import Binding, Inputs
 from .nodes.frames import names_used, needed
 from .nodes.model import CheckedModel, file_bytes, model_of_bytes, model_of_proto
+from .nodes.node import NeedsValueError
 from .nodes.values import Sequence, Value
 from .nodes.walk import Walk, initial_frame
+
+FEW = 16
+"""Elements of a weight that becomes a constant as soon as some shape depends on a weight."""
 
 Shapes: TypeAlias = Mapping[str | int, tuple[int | None, ...]]
 
@@ -73,7 +77,22 @@ def by_name(model: CheckedModel, shapes: Shapes) -> dict[str, Binding]:
 
 
 def imported(model: CheckedModel, bindings: Mapping[str, Binding]) -> Imported:
-    """Return a checked model with its inputs settled by ``bindings``."""
+    """Return a checked model with its inputs settled by ``bindings``.
+
+    Weights that a shape turns out to depend on become constants, and the model is read again.
+    """
+    known: set[str] = set()
+    while True:
+        try:
+            return _read(model, bindings, known)
+        except NeedsValueError as e:
+            asked = {name for name in e.inputs if name in model.weights} - known
+            if not asked:
+                raise
+            known |= asked | {n for n, array in model.weights.items() if array.size <= FEW}
+
+
+def _read(model: CheckedModel, bindings: Mapping[str, Binding], known: set[str]) -> Imported:
     graph = Graph(model.graph.name or Path(model.source).stem or "main")
     results = [o.name for o in model.graph.output]
     if not results:
@@ -82,15 +101,15 @@ def imported(model: CheckedModel, bindings: Mapping[str, Binding]) -> Imported:
     own = [i for i in model.graph.input if i.name not in model.weights or i.name in bindings]
     values: dict[str, Value] = dict(inputs.bind(own))
     for name in _used(model, results):
-        if name not in values and name in model.weights:
-            values[name] = inputs.weight(name, model.weights[name])
+        if name not in values:
+            values[name] = inputs.weight(name, model.weights[name], name in known)
     walk = Walk(model, lambda term: _sources(term, inputs.parameters))
     found = walk.results(model.graph.node, results, initial_frame(model, graph, values))
     flat, rebuild = _flat(found)
     return Imported(
         module=graph.module([t.value for t in flat], graph.name),
         inputs=tuple(inputs.names),
-        outputs=tuple(results),
+        outputs=_names(results, found),
         weights=inputs.weights,
         rebuild=rebuild,
     )
@@ -137,6 +156,15 @@ def _flat(values: list[Value]) -> tuple[list[Term], Any]:
     if all(isinstance(value, Term) for value in values):
         return flat, None
     return flat, partial(_rebuilt, [_length(v) for v in values])
+
+
+def _names(results: list[str], values: list[Value]) -> tuple[str, ...]:
+    """A name for every array of the results."""
+    return tuple(
+        name if count is None else f"{name}.{n}"
+        for name, count in zip(results, map(_length, values), strict=True)
+        for n in range(1 if count is None else count)
+    )
 
 
 def _length(value: Value) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +71,20 @@ def names_used(node: Any) -> Iterator[str]:
             for graph in [*inner, *attribute.graphs]:
                 pending += graph.node
                 yield from (o.name for o in graph.output)
+
+
+def written_out(nodes: Iterable[Any], count: Callable[[Any], int]) -> int:
+    """Return the number of nodes with those of inner graphs, where ``count`` counts one node."""
+    total = 0
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        total += count(node)
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for graph in [*inner, *attribute.graphs]:
+                pending += graph.node
+    return total
 
 
 def attributes_of(node: Any, frame: Frame) -> dict[str, Any]:

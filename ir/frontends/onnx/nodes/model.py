@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import LimitError, ParseError, UnsupportedError
+from .frames import written_out
 from .package import import_onnx
 from .tensors import EXTERNAL, Array, sparse_array, tensor_array
 
@@ -21,6 +22,9 @@ OLDEST = 7
 
 MAX_BYTES = (1 << 31) - 1
 """Protobufs are no larger."""
+
+MAX_NODES = 1 << 17
+"""Nodes of a graph, counting those of functions once per call."""
 
 SHOWN = 300  # characters of the checker's message
 
@@ -81,13 +85,15 @@ def model_of_proto(proto: Any, source: str, folder: Path | None = None) -> Check
     _declare(light.graph, proto.graph, weights)
     _bring_in(light.graph, folder, source)
     opsets = _opsets(proto.opset_import, source)
+    functions = {(domain(f.domain), f.name, f.overload): f for f in light.functions}
+    _require_few(light.graph, functions, source)
     _check(light, source)
     return CheckedModel(
         source=source,
         graph=light.graph,
         weights=weights,
         opsets=opsets,
-        functions={(domain(f.domain), f.name, f.overload): f for f in light.functions},
+        functions=functions,
         folder=folder,
     )
 
@@ -195,6 +201,24 @@ def _opsets(imports: Any, source: str) -> dict[str, int]:
             hint,
         )
     return found
+
+
+def _require_few(graph: Any, functions: Mapping[tuple[str, str, str], Any], source: str) -> None:
+    """Raise ``LimitError`` for a graph that is too large once its functions are written out."""
+    known: dict[tuple[str, str, str], int] = {}
+
+    def count(node: Any) -> int:
+        key = (domain(node.domain), node.op_type, node.overload)
+        if key in functions and key not in known:
+            known[key] = MAX_NODES + 1  # of one that calls itself
+            known[key] = min(written_out(functions[key].node, count), MAX_NODES + 1)
+        return known.get(key, 1)
+
+    total = written_out(graph.node, count)
+    if total > MAX_NODES:
+        what = "the model has too many nodes"
+        why = f"with its functions written out, over {MAX_NODES}"
+        raise LimitError(what, why, source, "", total, MAX_NODES)
 
 
 def _check(proto: Any, source: str) -> None:

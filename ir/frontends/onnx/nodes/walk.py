@@ -9,16 +9,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import LimitError, NestwrightError, ParseError, UnsupportedError
-from ....hlo.limits import CALL_DEPTH, INSTRUCTIONS
+from ....hlo.limits import CALL_DEPTH, require_bytes
 from ....hlo.nodes import Metadata
 from ...lax.graph import Graph
 from ...lax.term import Term
 from .definitions import Definition, definition, function_body
 from .frames import Frame, attributes_of, needed
-from .model import CheckedModel, domain, opset_versions
+from .model import MAX_NODES, CheckedModel, domain, opset_versions
 from .node import Body, Node
 from .table import row
 from .tensors import sparse_array, tensor_array
+from .values import Sequence as ValueSequence
 from .values import Value
 
 _MALFORMED = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
@@ -65,6 +66,7 @@ class Walk:
             if name and n >= len(results):
                 raise UnsupportedError(f"output {n} of {node.op} is not computed here", "", place)
             if name:
+                _fits(results[n], place)
                 frame.values[name] = results[n]
 
     def _described(self, proto: Any, frame: Frame, place: str) -> Node:
@@ -164,15 +166,15 @@ class Walk:
 
     def _count(self) -> None:
         self._nodes += 1
-        if self._nodes > INSTRUCTIONS:
-            why = f"functions and loops written out, it has over {INSTRUCTIONS}"
+        if self._nodes > MAX_NODES:
+            why = f"functions and loops written out, it has over {MAX_NODES}"
             raise LimitError(
                 "the model has too many nodes",
                 why,
                 self._model.source,
                 "",
                 self._nodes,
-                INSTRUCTIONS,
+                MAX_NODES,
             )
 
     def _refuse(self, node: Node, defined: Definition | None) -> NoReturn:
@@ -182,6 +184,16 @@ class Walk:
         else:
             why = "docs/onnx.md lists the operators"
         raise UnsupportedError(f"the operator {full} is not supported", why, node.place)
+
+
+def _fits(value: Value, place: str) -> None:
+    """Raise ``LimitError`` for an array that no memory holds."""
+    match value:
+        case Term():
+            require_bytes(value.shape.bytes, "its result", place)
+        case ValueSequence(elements=elements):
+            for element in elements:
+                _fits(element, place)
 
 
 def initial_frame(model: CheckedModel, graph: Graph, values: Mapping[str, Value]) -> Frame:

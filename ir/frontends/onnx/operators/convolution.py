@@ -75,9 +75,9 @@ def _transposed_pads(node: Node, sizes: tuple[int, ...], more: list[int]) -> Pad
     wanted = wanted[-len(sizes) :]
     found = []
     for d, s, k, extra, size in zip(sizes, shape.strides, shape.spans, more, wanted, strict=True):
-        total = max(s * (d - 1) + extra + k - size, 0)
-        small, large = total // 2, total - total // 2
-        found.append((small, large) if mode == "SAME_UPPER" else (large, small))
+        total = s * (d - 1) + extra + k - size
+        small, large = max(total, 0) // 2, total - max(total, 0) // 2
+        found.append((small, large) if mode == "SAME_UPPER" or total < 0 else (large, small))
     return tuple(found)
 
 

@@ -1,0 +1,140 @@
+"""ONNX models as Imported: names, weights, sizes, functions, and what files hold beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.cli.main import main
+from nestwright.ir.errors import ArgumentError, UnsupportedError
+from nestwright.ir.frontends.load import load
+
+W = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+LINEAR = [("MatMul", "x w", "p", {}), ("Relu", "p", "y", {})]
+
+
+@pytest.fixture
+def path(onnx, make, tmp_path: Path) -> Path:
+    place = tmp_path / "linear.onnx"
+    onnx.save(make(LINEAR, {"x": (np.float32, ["n", 4])}, ["y"], {"w": W}), place)
+    return place
+
+
+def test_weights_are_parameters_and_names_are_kept(path: Path) -> None:
+    found = load(path, {"x": (3, 4)})
+    assert found.inputs == ("x",) and found.outputs == ("y",)
+    assert [p.array.dims for p in found.module.entry.parameters] == [(3, 4), (4, 5)]
+    np.testing.assert_array_equal(found.weights[1], W)
+
+
+def test_a_file_runs_by_name(path: Path) -> None:
+    exe = nw.build(path, shapes={"x": (3, 4)})
+    assert exe.input_names == ("x",)
+    np.testing.assert_allclose(exe(x=X), np.maximum(X @ W, 0), rtol=1e-6)
+
+
+def test_weights_may_stay_arguments(path: Path) -> None:
+    exe = nw.build(path, shapes={"x": (3, 4)}, freeze=False)
+    np.testing.assert_allclose(exe(X, 2 * W), np.maximum(X @ (2 * W), 0), rtol=1e-6)
+
+
+def test_an_open_size_is_asked_for_by_its_name(path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"input `x`(.|\n)*dimension 0 is `n`(.|\n)*--shape"):
+        nw.build(path)
+    with pytest.raises(ArgumentError, match="dimension 1 does not fit"):
+        nw.build(path, shapes={"x": (3, 5)})
+
+
+def test_the_command_takes_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = path.with_suffix(".npz")
+    np.savez(inputs, x=X)
+    flags = ["--shape", "x=3x4"]
+    assert main(["run", str(path), *flags, "--inputs", str(inputs), "--check"]) == 0
+    assert main(["show", str(path), *flags]) == 0
+    assert "all outputs match" in capsys.readouterr().out
+    assert main(["run", str(path), "--random", "0"]) == 2
+    assert "dimension 0 is `n`" in capsys.readouterr().err
+
+
+def test_an_object_takes_its_sizes_from_an_example(make) -> None:
+    model = make(LINEAR, {"x": (np.float32, ["n", 4])}, ["y"], {"w": W})
+    before = model.SerializeToString()
+    np.testing.assert_allclose(nw.build(model, example=(X,))(X), np.maximum(X @ W, 0), rtol=1e-6)
+    assert model.SerializeToString() == before
+
+
+def test_one_name_is_one_size(make) -> None:
+    inputs = {"a": (np.float32, ["n"]), "b": (np.float32, ["n"])}
+    model = make([("Add", "a b", "y", {})], inputs, ["y"])
+    exe = nw.build(model, shapes={"a": (7,)})
+    np.testing.assert_array_equal(exe(np.ones(7, "f"), np.ones(7, "f")), np.full(7, 2, "f"))
+
+
+def test_shapes_may_depend_on_small_weights(make) -> None:
+    """Scales are floats that have to be known, and the offsets beside them are not."""
+    weights = {"scales": np.array([1, 1, 2, 3], np.float32), "b": np.ones((1, 1, 4, 6), "f")}
+    nodes = [("Resize", "x  scales", "r", {"mode": "nearest"}), ("Add", "r b", "y", {})]
+    nodes[0] = ("Resize", "x none scales", "r", {"mode": "nearest"})
+    weights["none"] = np.zeros(0, np.float32)
+    model = make(nodes, {"x": (np.float32, [1, 1, 2, 2])}, ["y"], weights)
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    np.testing.assert_array_equal(nw.build(model)(x), x.repeat(2, 2).repeat(3, 3) + 1)
+
+
+def test_shape_arithmetic_is_folded(make) -> None:
+    nodes = [
+        ("Shape", "x", "s", {}),
+        ("Gather", "s one", "n", {}),
+        ("Concat", "n minus", "t", {"axis": 0}),
+        ("Reshape", "x t", "y", {}),
+    ]
+    weights = {"one": np.array([1]), "minus": np.array([-1])}
+    model = make(nodes, {"x": (np.float32, ["b", 3, 5])}, ["y"], weights)
+    x = np.arange(30, dtype=np.float32).reshape(2, 3, 5)
+    np.testing.assert_array_equal(nw.build(model, example=(x,))(x), x.reshape(3, 10))
+
+
+def test_a_shape_that_an_input_gives_is_refused_by_name(make) -> None:
+    inputs = {"x": (np.float32, [6]), "sizes": (np.int64, [2])}
+    model = make([("Reshape", "x sizes", "y", {})], inputs, ["y"])
+    with pytest.raises(UnsupportedError, match=r"Reshape_0(.|\n)*depends on `sizes`"):
+        nw.build(model)
+
+
+def test_functions_are_called_with_their_attributes(onnx, make) -> None:
+    helper = onnx.helper
+    inner = helper.make_node("LeakyRelu", ["a"], ["b"])
+    inner.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=1))
+    opset = [helper.make_opsetid("", 21)]
+    leaky = helper.make_function("own", "Leaky", ["a"], ["b"], [inner], opset, ["slope"])
+    nodes = [("Leaky", "x", "y", {"domain": "own", "slope": 0.25})]
+    model = make(nodes, {"x": (np.float32, [3])}, ["y"], functions=[leaky])
+    x = np.array([-4, 0, 4], np.float32)
+    np.testing.assert_array_equal(nw.build(model)(x), [-1, 0, 4])
+
+
+def test_nodes_that_nothing_needs_are_not_read(make) -> None:
+    nodes = [("Relu", "x", "y", {}), ("StringNormalizer", "x", "z", {})]
+    model = make(nodes, {"x": (np.float32, [3])}, ["y"])
+    np.testing.assert_array_equal(nw.build(model)(np.ones(3, "f")), np.ones(3, "f"))
+
+
+def test_data_beside_the_model_is_read(onnx, make, tmp_path: Path) -> None:
+    model = make(LINEAR, {"x": (np.float32, [3, 4])}, ["y"], {"w": W})
+    place = tmp_path / "m.onnx"
+    onnx.save(model, place, save_as_external_data=True, size_threshold=0, location="m.data")
+    assert (tmp_path / "m.data").stat().st_size >= W.nbytes
+    np.testing.assert_allclose(nw.build(place)(X), np.maximum(X @ W, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 13, 21])
+def test_old_operator_sets_are_read(make, opset: int) -> None:
+    model = make([("Softmax", "x", "y", {})], {"x": (np.float32, [2, 3, 4])}, ["y"], opset=opset)
+    x = np.linspace(0, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+    axes = (1, 2) if opset < 13 else (2,)
+    e = np.exp(x)
+    np.testing.assert_allclose(nw.build(model)(x), e / e.sum(axes, keepdims=True), rtol=1e-5)
