@@ -1,0 +1,241 @@
+"""Models as their owners hold them, through each door, beside what runs them now.
+
+::
+
+    python benchmarks/doors.py --json doors.json                    # all torch models
+    python benchmarks/doors.py --models bert vit --tune 200         # and tuned, 200 trials a graph
+    python benchmarks/doors.py --onnx model.onnx ...                # ONNX files
+
+Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
+``torch.compile``. ONNX files: ONNX Runtime, OpenVINO (where installed) and ``nw.build``. All of a
+model run in one process in turn, and each result is compared with the first way's. A row has the
+seconds of the first call, which compiles, and of a call, the median. ``--realtime`` gives the
+process real-time priority while it times (root).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from side_by_side import medians, show_seconds
+
+Call: TypeAlias = Callable[[], Any]
+TOLERANCE = 1e-4  # of the largest value of a result
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model run one way: seconds of the first call and of others, and the error; or why not."""
+
+    model: str
+    way: str
+    first: float = math.nan
+    seconds: float = math.nan
+    error: float = math.nan
+    skipped: str = ""
+
+
+def torch_ways(workload: Any, trials: int, threads: int) -> dict[str, Call | str]:
+    """Return the ways to run a torch model, or why one cannot be taken."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+    def through(backend: str, **options: Any) -> Call:
+        run = torch.compile(workload.model, backend=backend, options=options or None)
+        return lambda: workload(run)
+
+    compiler = os.environ.get("CXX", "g++")
+    ways: dict[str, Call | str] = {
+        "eager": lambda: workload(workload.model),
+        "inductor": through("inductor") if shutil.which(compiler) else f"there is no {compiler}",
+        "nestwright": through("nestwright"),
+    }
+    if trials:
+        ways["nestwright tuned"] = through("nestwright", tune=trials, log="auto")
+    return ways
+
+
+def onnx_ways(path: Path, threads: int) -> dict[str, Call | str]:
+    """Return the ways to run an ONNX file on inputs of its own, or why one cannot be taken."""
+    import nestwright as nw
+
+    lowered = nw.lower(path)
+    exe = lowered.compile()
+    feeds = dict(zip(exe.input_names, exe.random_arguments(0), strict=True))
+    return {
+        "onnxruntime": _onnxruntime(path, feeds, threads),
+        "openvino": _openvino(path, feeds, threads),
+        "nestwright": lambda: exe(*feeds.values()),
+    }
+
+
+def _onnxruntime(path: Path, feeds: Mapping[str, Any], threads: int) -> Call | str:
+    try:
+        import onnxruntime
+    except ImportError:
+        return "onnxruntime is not installed"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    return lambda: session.run(None, dict(feeds))
+
+
+def _openvino(path: Path, feeds: Mapping[str, Any], threads: int) -> Call | str:
+    try:
+        import openvino
+    except ImportError:
+        return "openvino is not installed"
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(str(path), "CPU", settings)
+    return lambda: [np.asarray(value) for value in model(dict(feeds)).values()]
+
+
+def measure(
+    model: str, ways: Mapping[str, Call | str], seconds: float, realtime: bool
+) -> list[Row]:
+    """Run a model in all ways, in turn, and compare their results with the first way's."""
+    calls: dict[str, Call] = {}
+    firsts: dict[str, float] = {}
+    errors: dict[str, float] = {}
+    skipped: dict[str, str] = {}
+    want: list[Any] = []
+    for way, call in ways.items():
+        if isinstance(call, str):
+            skipped[way] = call
+            continue
+        begin = time.perf_counter()
+        try:
+            found = arrays(call())
+        except Exception as error:  # other people's compilers: the row says what they said
+            skipped[way] = f"{type(error).__name__}: {error}".splitlines()[0]
+            continue
+        firsts[way] = time.perf_counter() - begin
+        want = want or found
+        errors[way] = max(map(distance, found, want), default=0.0)
+        calls[way] = call
+    with at_real_time() if realtime else at_ease():
+        times = medians(calls, seconds)
+    rows = [Row(model, way, firsts[way], times[way], errors[way]) for way in calls]
+    return rows + [Row(model, way, skipped=why) for way, why in skipped.items()]
+
+
+def arrays(result: Any) -> list[Any]:
+    """Return the floating-point arrays of a result, whatever holds them."""
+    if isinstance(result, Mapping):
+        return [a for value in result.values() for a in arrays(value)]
+    if isinstance(result, tuple | list):
+        return [a for value in result for a in arrays(value)]
+    if hasattr(result, "detach"):
+        result = result.detach().numpy()
+    is_float = isinstance(result, np.ndarray) and result.dtype.kind == "f"
+    return [np.array(result)] if is_float else []
+
+
+def distance(a: Any, b: Any) -> float:
+    """Return the largest difference of two arrays, as a share of the largest value."""
+    if not a.size:
+        return 0.0
+    largest = float(np.abs(b).max())
+    return float(np.abs(a - b).max()) / (largest or 1.0)
+
+
+@contextmanager
+def at_real_time() -> Iterator[None]:
+    """Give every thread of the process real-time priority for a while."""
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    for thread in threads:
+        os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(10))
+    try:
+        yield
+    finally:
+        for thread in threads:
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+@contextmanager
+def at_ease() -> Iterator[None]:
+    """Leave the priority as it is."""
+    yield
+
+
+def show(rows: list[Row]) -> None:
+    """Print the rows of a model."""
+    base = next((r.seconds for r in rows if not r.skipped), math.nan)
+    for r in rows:
+        if r.skipped:
+            print(f"{r.model:14} {r.way:18} skipped: {r.skipped[:160]}", flush=True)
+            continue
+        wrong = "" if r.error <= TOLERANCE else "  WRONG"
+        print(
+            f"{r.model:14} {r.way:18} {show_seconds(r.seconds):>9} {base / r.seconds:6.2f}x "
+            f"first call {show_seconds(r.first):>9}  error {r.error:.1e}{wrong}",
+            flush=True,
+        )
+
+
+def summarize(rows: list[Row], ours: str) -> None:
+    """Print the geometric mean of the others' times over ours, for each of the others."""
+    times = {(r.model, r.way): r.seconds for r in rows if not r.skipped}
+    for other in dict.fromkeys(r.way for r in rows if not r.way.startswith("nestwright")):
+        pairs = [
+            times[m, other] / times[m, w] for m, w in times if w == ours and (m, other) in times
+        ]
+        if pairs:
+            mean = math.exp(sum(map(math.log, pairs)) / len(pairs))
+            ahead = sum(p > 1 for p in pairs)
+            print(f"{other} / {ours}: {mean:.2f}, ahead in {ahead} of {len(pairs)}")
+
+
+def main() -> None:
+    """Measure the models that are asked for; print the rows, and write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="*", help="torch models by name, all by default")
+    parser.add_argument("--onnx", nargs="*", type=Path, default=[], help="ONNX files instead")
+    parser.add_argument("--tune", type=int, default=0, help="trials for each graph")
+    parser.add_argument("--small", action="store_true", help="small sizes, to try it out")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=1.0, help="of timing, for each way")
+    parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ["NESTWRIGHT_NUM_THREADS"] = str(options.threads)
+    rows: list[Row] = []
+    for name, ways in chosen(options):
+        rows += (found := measure(name, ways, options.seconds, options.realtime))
+        show(found)
+    for ours in ("nestwright", "nestwright tuned"):
+        summarize(rows, ours)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+
+
+def chosen(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Call | str]]]:
+    """Yield the names of the models asked for, each with the ways to run it."""
+    if options.onnx:
+        for path in options.onnx:
+            yield path.stem, onnx_ways(path, options.threads)
+        return
+    import torch
+    from torch_models import MODELS
+
+    for name in options.models or MODELS:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        with torch.no_grad():
+            yield name, torch_ways(MODELS[name](options.small), options.tune, options.threads)
+
+
+if __name__ == "__main__":
+    main()
