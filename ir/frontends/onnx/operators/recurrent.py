@@ -66,7 +66,7 @@ def _activations(node: Node, default: Sequence[str], directions: int) -> list[Fu
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The operands of one direction of a recurrent operator: matrices ``[gates * hidden, n]``,
+    """The operands of one direction of a recurrent operator: matrices ``[n, gates * hidden]``,
     the biases of both products and the peepholes (None where there are none)."""
 
     w: Term
@@ -87,8 +87,8 @@ def _plus(x: Term, bias: Term | None) -> Term:
 
 
 def _times(x: Term, matrix: Term) -> Term:
-    """``x matrixᵀ``, the last dimensions contracted."""
-    return linear.dot_general(x, matrix, ([x.rank - 1], [1]))
+    """``x matrix``, by its last dimension."""
+    return linear.dot_general(x, matrix, ([x.rank - 1], [0]))
 
 
 def _gates(x: Term, count: int) -> list[Term]:
@@ -111,7 +111,7 @@ def _gru_step(d: Direction, linear_before_reset: bool) -> Step:
         (h,) = state
         size = h.dims[-1]
         given_zr, given_h = shaping.split(given, [2 * size, size], -1)
-        r_zr, r_h = shaping.split(d.r, [2 * size, size], 0)
+        r_zr, r_h = shaping.split(d.r, [2 * size, size], 1)
         b_zr, b_h = shaping.split(d.rb, [2 * size, size], 0) if d.rb is not None else (None, None)
         both = f(_clipped(given_zr + _plus(_times(h, r_zr), b_zr), d.clip))
         z, r = _gates(both, 2)
@@ -211,8 +211,8 @@ def _direction(node: Node, kind: Recurrence, k: int, functions: Sequence[Functio
     wb, rb = (None, None) if bias is None else shaping.split(_at(bias, k), [gates, gates], 0)
     count = len(kind.activations)
     return Direction(
-        _at(w, k),
-        _at(r, k),
+        shaping.transpose(_at(w, k), (1, 0)),
+        shaping.transpose(_at(r, k), (1, 0)),
         wb,
         rb,
         None if peepholes is None else _at(peepholes, k),
