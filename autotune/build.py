@@ -43,6 +43,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    fallback: str | None = ...,
     freeze: bool = ...,
     shapes: None = ...,
     rule: SizeRule = ...,
@@ -61,6 +62,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    fallback: str | None = ...,
     freeze: bool = ...,
     shapes: Shapes | None = ...,
     rule: SizeRule = ...,
@@ -79,6 +81,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    fallback: str | None = ...,
     freeze: bool = ...,
     *,
     shapes: OpenShapes,
@@ -97,6 +100,7 @@ def build(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    fallback: str | None = None,
     freeze: bool = True,
     shapes: OpenShapes | None = None,
     rule: SizeRule = "exact",
@@ -130,7 +134,9 @@ def build(
     channel; ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets schedules add an
     error to plain rounding, at most this much of a result's root mean square, as 1e-5: fast
     algorithms for convolutions. It is the target's option ``-accuracy``; without it a log's
-    schedules of more error are not used. What is of the DSL becomes a ``Kernel`` and computes what
+    schedules of more error are not used. With ``fallback="interpreter"`` groups that cannot be
+    compiled run in the interpreter, slowly, and ``Executable.fallbacks`` lists them; on a CPU only.
+    What is of the DSL becomes a ``Kernel`` and computes what
     it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     if not _is_function(model):
@@ -141,6 +147,7 @@ def build(
             "excess_precision": excess_precision,
             "weights": weights,
             "accuracy": accuracy,
+            "fallback": fallback,
         }
         if shapes and is_open(shapes):
             from .sized import SizedModel  # with what else it takes to compile

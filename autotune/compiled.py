@@ -57,6 +57,7 @@ def built(
             weights=weights,
             inputs=known.names(frozen),
             outputs=known.outputs,
+            fallback=model.fallback,
         )
 
     content = None
@@ -68,7 +69,9 @@ def built(
     def kept(bundle: Bundle) -> Executable:
         return Executable(bundle, module, stage)
 
-    return build_or_load(content, fresh, kept, target, schedules, frozen, timings, strict, weights)
+    return build_or_load(
+        content, fresh, kept, target, schedules, frozen, timings, strict, weights, model.fallback
+    )
 
 
 def _frozen(model: BuildRecipe, timings: dict[str, float]) -> dict[int | str, Any]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .progress import Listener, TuneResult
     from .session import Subject
 
+FALLBACKS = (None, "interpreter")
+"""What becomes of groups that cannot be compiled: they are refused, or interpreted."""
+
 
 class Lowered(BuildRecipe):
     """A model for a target, to be shown, tuned and compiled; made by ``lower``."""
@@ -87,6 +90,7 @@ class Lowered(BuildRecipe):
             self.frozen,
             excess_precision=self.excess_precision,
             weights=self.weights,
+            fallback=self.fallback,
         )
         tasks = extract(builder.optimized, self.target, groups=builder.groups)
         return Subject(self.name, tasks, builder)
@@ -146,6 +150,7 @@ def lower(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    fallback: str | None = None,
 ) -> Lowered:
     """Return a model as one object through all stages: shown, tuned, compiled.
 
@@ -154,8 +159,10 @@ def lower(
     them, or anything with ``shape`` and ``dtype``. ``shapes`` are the sizes of inputs that a file
     leaves open, by name or place: ``{"input": (1, 3, 224, 224)}``. ``freeze`` makes constants of
     the weights that the model carries, and ``constants`` of further parameters, by number or name.
-    ``excess_precision``, ``weights`` and ``accuracy`` are as for ``build``.
+    ``excess_precision``, ``weights``, ``accuracy`` and ``fallback`` are as for ``build``.
     """
+    if fallback not in FALLBACKS:
+        raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
     if constants is not None and not isinstance(constants, Mapping):
         raise ArgumentError(
             f"constants of type {type(constants).__name__}",
@@ -166,7 +173,7 @@ def lower(
     known = as_model(model, example or None, shapes)
     if shapes and not isinstance(known, Imported):
         known = imported_model(known, None, shapes)
-    return Lowered(known, machine, constants or {}, freeze, excess_precision, weights)
+    return Lowered(known, machine, constants or {}, freeze, excess_precision, weights, fallback)
 
 
 def as_arguments(example: Any) -> tuple[Any, ...]:

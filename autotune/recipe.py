@@ -35,6 +35,7 @@ class BuildRecipe:
     freeze: bool = True
     excess_precision: bool = True
     weights: str | None = None
+    fallback: str | None = None
 
     @cached_property
     def imported(self) -> Imported:

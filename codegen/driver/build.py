@@ -24,6 +24,7 @@ from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.hlo.text.content import literal_size
 from ...ir.hlo.text.printer import show
+from ...ir.library.functions import INTERPRETER
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ...te.from_hlo import lower_group
@@ -34,7 +35,7 @@ from ..plan.constants import Constants
 from ..plan.counters import count
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import Plan, accesses, walk
-from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED, WEIGHTS
+from ..plan.notes import DRAWS, EXCESS_PRECISION, FALLBACK, HLO, SCHEDULED, WEIGHTS
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..plan.signature import named
@@ -64,6 +65,7 @@ def build(
     weights: str | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
+    fallback: str | None = None,
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
@@ -74,14 +76,23 @@ def build(
     between the operations of a group; without, every operation rounds. ``passes`` is false for a
     module that is optimized already. ``weights`` stores constant weights of products in a narrow
     form, "bf16" or "int8". ``inputs`` and ``outputs`` name the arguments that are left and the
-    results; by default the module's parameters do, and numbers. Raises ``UnsupportedError``, which
-    lists everything that cannot be compiled, and ``LimitError`` for what asks for more than there
-    is.
+    results; by default the module's parameters do, and numbers. With the ``fallback`` "interpreter"
+    groups that cannot be compiled are interpreted. Raises ``UnsupportedError``, which lists
+    everything that cannot be compiled, and ``LimitError`` for what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
     with started_helpers(Target.parse(target), _anchors(module)) as helpers:
         builder = PreparedModule(
-            module, target, constants, spent, excess_precision, passes, weights, inputs, outputs
+            module,
+            target,
+            constants,
+            spent,
+            excess_precision,
+            passes,
+            weights,
+            inputs,
+            outputs,
+            fallback,
         )
         return builder.build({} if schedules is None else schedules, helpers)
 
@@ -115,6 +126,7 @@ class PreparedModule:
         weights: str | None = None,
         inputs: Sequence[str] = (),
         outputs: Sequence[str] = (),
+        fallback: str | None = None,
     ) -> None:
         """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
@@ -123,6 +135,8 @@ class PreparedModule:
         self.excess_precision = excess_precision
         self.weights = weights
         self.inputs, self.outputs = inputs, outputs
+        self.fallback = fallback
+        self._refused: dict[str, UnsupportedError] = {}
         self.timings: dict[str, float] = {} if timings is None else timings
         self._kernels: dict[tuple[str, str], KernelCode] = {}
         with exhaustion_as_limit(module.name):
@@ -151,6 +165,7 @@ class PreparedModule:
         library = _library(chosen, self.groups, target)
         traces = {key: trace for key, trace in chosen.items() if not trace.library}
         kernels = self._compiled(traces, [k for k in keys if k not in library], helpers)
+        library |= dict.fromkeys(self._refused, INTERPRETER)
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
             plan, pool = _plan(self.optimized, self.groups, kernels, target, orders, library)
@@ -176,7 +191,8 @@ class PreparedModule:
             | hlo
             | _scheduled(self.groups, schedules)
             | strict
-            | self._narrow(),
+            | self._narrow()
+            | self._interpreted(),
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
@@ -199,6 +215,14 @@ class PreparedModule:
             return {}
         return {WEIGHTS: json.dumps(report_facts(self.weights, self.narrowed))}
 
+    def _interpreted(self) -> dict[str, str]:
+        """Return the note of the groups that the interpreter runs, and why."""
+        if not self._refused:
+            return {}
+        groups = self.groups.distinct
+        told = {groups[key].name: str(e).splitlines()[0] for key, e in self._refused.items()}
+        return {FALLBACK: json.dumps(told)}
+
     def _compiled(
         self, schedules: Mapping[str, Trace], keys: Sequence[str], helpers: Sequence[Helper]
     ) -> dict[str, KernelCode]:
@@ -207,11 +231,20 @@ class PreparedModule:
         missing = [key for key, name in names.items() if name not in self._kernels]
         if missing:
             name, timings = self.module.name, self.timings
-            made = compile_groups(
+            made, refused = compile_groups(
                 self.groups, self.target, schedules, timings, name, missing, helpers
             )
+            self._refuse(refused)
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
-        return {key: self._kernels[name] for key, name in names.items()}
+        return {key: self._kernels[name] for key, name in names.items() if key not in self._refused}
+
+    def _refuse(self, refused: Mapping[str, UnsupportedError]) -> None:
+        """Raise one error for the groups that cannot be compiled, unless they are interpreted."""
+        guarded = {self.groups.keys[g] for g in self.groups.guards}
+        helped = self.fallback is not None and self.target.row.place == "process"
+        if refused and (not helped or guarded & set(refused)):
+            raise together(list(refused.values()), self.module.name)
+        self._refused.update(refused)
 
 
 def _library(schedules: Mapping[str, Trace], groups: Groups, target: Target) -> dict[str, str]:
@@ -260,7 +293,10 @@ def _plan(
     made = {
         name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
         for name, k in kernels.items()
-    } | {name: Compiled(symbol(name), name, library=chosen) for name, chosen in library.items()}
+    }
+    for key, chosen in library.items():
+        text = canonical_text(groups.distinct[key].computation) if chosen == INTERPRETER else ""
+        made[key] = Compiled(symbol(key), key, library=chosen, text=text)
 
     find = compiled(groups, made.__getitem__)
     return make_plan(module, groups.fusions, find, orders, backend(target).alignment)
@@ -280,8 +316,11 @@ def compile_groups(
     name: str,
     wanted: Collection[str] | None = None,
     helpers: Sequence[Helper] = (),
-) -> dict[str, KernelCode]:
-    """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``."""
+) -> tuple[dict[str, KernelCode], dict[str, UnsupportedError]]:
+    """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``.
+
+    Also returns why groups cannot be compiled.
+    """
     known = {key: group.computation for key, group in groups.distinct.items()}
     streamed = streamed_outputs(groups, target)
     jobs = {
@@ -290,14 +329,12 @@ def compile_groups(
         if wanted is None or key in wanted
     }
     done, errors = compile_all(jobs, target, timings, helpers)
-    problems: list[UnsupportedError] = []
+    refused: dict[str, UnsupportedError] = {}
     for key, error in errors.items():
         if not isinstance(error, UnsupportedError) or key not in groups.distinct:
             raise error
-        problems.append(_named(groups.distinct[key], error))
-    if problems:
-        raise together(problems, name)
-    return done
+        refused[key] = _named(groups.distinct[key], error)
+    return done, refused
 
 
 def _named(group: Group, error: UnsupportedError) -> UnsupportedError:

@@ -29,13 +29,14 @@ def build_or_load(
     timings: dict[str, float],
     excess_precision: bool = True,
     weights: str | None = None,
+    fallback: str | None = None,
 ) -> Executable:
     """Load the bundle in the disk cache with ``load``, else build the executable and cache it.
 
     ``digest`` names the model by its content; the other arguments are those of the build.
     """
     with timed(timings, "cache"):
-        key = store.key(digest, target, schedules, constants, excess_precision, weights)
+        key = store.key(digest, target, schedules, constants, excess_precision, weights, fallback)
         bundle = store.get(key)
     if bundle is None:
         exe = build()

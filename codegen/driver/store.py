@@ -69,6 +69,7 @@ def key(
     constants: Mapping[int | str, Any] | None,
     excess_precision: bool = True,
     weights: str | None = None,
+    fallback: str | None = None,
 ) -> str:
     """Return the cache key of a build; ``model`` is a digest of the model's own bytes."""
     digest = sha256(model)
@@ -79,6 +80,7 @@ def key(
         "schedules": identity(schedules),
         "excess_precision": excess_precision,
         "weights": weights,
+        "fallback": fallback,
         "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())

@@ -16,7 +16,8 @@ class Compiled:
 
     ``packs`` maps an input that the kernel takes in its own layout to the function that packs a
     constant into it. ``guarded`` is set where the kernel is not correct for all inputs. ``library``
-    names the function that computes the group instead of the kernel.
+    names the function that computes the group instead of the kernel; the interpreter needs its
+    ``text``.
     """
 
     symbol: str
@@ -26,6 +27,7 @@ class Compiled:
     packs: Mapping[int, Packer] = field(default_factory=dict)
     guarded: Guarded | None = None
     library: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

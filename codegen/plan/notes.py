@@ -19,4 +19,7 @@ EXCESS_PRECISION = "excess_precision"
 WEIGHTS = "weights"
 """JSON: the form of narrow weights, and for each its bytes and errors. Not there without such."""
 
-KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS})
+FALLBACK = "fallback"
+"""JSON: for each group that the interpreter runs, its name and why. Not there without such."""
+
+KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS, FALLBACK})

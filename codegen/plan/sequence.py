@@ -257,7 +257,7 @@ class _Sequence:
         compiled = self.kernel(group)
         if compiled.library:
             name = f"{group.name} (library: {compiled.library})"
-            call = group_call(group.inputs, group.outputs, compiled.library)
+            call = group_call(group.inputs, group.outputs, compiled.library, compiled.text)
             return [LibraryThunk(call, tuple(read), tuple(written), name)]
         if (guarded := compiled.guarded) is None:
             return self.call_one(compiled, group.name, group.inputs, read, written)

@@ -19,7 +19,7 @@ from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
-from ..plan.notes import DRAWS, HLO, WEIGHTS
+from ..plan.notes import DRAWS, FALLBACK, HLO, WEIGHTS
 from ..plan.signature import names
 from ..targets.registry import load, loads_eagerly
 from .arguments import in_order, rebuild
@@ -190,6 +190,16 @@ class Executable:
             found = json.loads(self.bundle.notes.get(WEIGHTS, "{}"))
         except ValueError as error:
             raise ArtifactError(f"{self.name} has an illegible note of its weights") from error
+        return found if isinstance(found, dict) else {}
+
+    def fallbacks(self) -> dict[str, str]:
+        """Return why groups run in the interpreter, by name; ``fallback=`` of the build asks for
+        it.
+        """
+        try:
+            found = json.loads(self.bundle.notes.get(FALLBACK, "{}"))
+        except ValueError as error:
+            raise ArtifactError(f"{self.name} has an illegible note of its fallbacks") from error
         return found if isinstance(found, dict) else {}
 
     def as_text(self, stage: str = "plan") -> str:

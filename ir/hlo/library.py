@@ -43,11 +43,15 @@ def library_call(i: Instruction) -> LibraryCall:
 
 
 def group_call(
-    inputs: Sequence[Instruction], outputs: Sequence[Instruction], name: str
+    inputs: Sequence[Instruction], outputs: Sequence[Instruction], name: str, text: str = ""
 ) -> LibraryCall:
-    """Return the call of a library function that computes a group with these values."""
+    """Return the call of a library function that computes a group with these values.
+
+    ``text`` is the group itself, for the interpreter.
+    """
     operands = tuple(t for i in inputs for t in _types(i.shape))
-    return LibraryCall(GROUP, name, operands, tuple(t for o in outputs for t in _types(o.shape)))
+    results = tuple(t for o in outputs for t in _types(o.shape))
+    return LibraryCall(GROUP, name, operands, results, text)
 
 
 def _text(i: Instruction, name: str) -> str:

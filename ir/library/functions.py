@@ -15,11 +15,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import LibraryError
+from ..lazy import resolve
 from .call import LibraryCall
 from .session import checked
 
 Array: TypeAlias = np.ndarray[Any, Any]
 GroupFunction: TypeAlias = Callable[..., Any]
+
+INTERPRETER = "interpreter"
+"""The target of a ``LibraryCall`` whose ``backend_config`` is a group's text, interpreted."""
+
+_INTERPRET = "..hlo.interp.group:interpret"
 
 GROUP = "group"
 """The opcode of a ``LibraryCall`` that computes a group; its target is the function's name."""
@@ -67,7 +73,10 @@ def run(call: LibraryCall, operands: Sequence[Array], results: Sequence[Array]) 
     fit. Its exceptions propagate, with a note.
     """
     try:
-        made = find(call.target)(*operands, *results)
+        if call.target == INTERPRETER:
+            made = resolve(_INTERPRET, __package__)(call.backend_config, operands)
+        else:
+            made = find(call.target)(*operands, *results)
     except Exception as error:
         error.add_note(f"raised by the library function {call.target!r}")
         raise
