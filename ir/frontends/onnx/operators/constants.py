@@ -6,10 +6,12 @@ from math import ceil, pi
 
 import numpy as np
 
-from ....dtypes import DType, f32, f64, s64, u32, u64
+from ....dtypes import DType, f32, f64, s32, s64, u32, u64
 from ....hlo.limits import require_bytes
 from ....hlo.nodes import Shape, TupleShape
-from ...lax.shaping import full, iota, unstack
+from ...lax.functions import softmax
+from ...lax.reductions import cumulative, sum_
+from ...lax.shaping import expand_dims, full, iota, unstack
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
@@ -115,6 +117,17 @@ def _bernoulli(node: Node) -> Term:
     x = node.input(0)
     drawn = uniform(node, x.dims) < x.to(f32)
     return converted(node, drawn, node.dtype("dtype", x.dtype))
+
+
+@operator("Multinomial")
+def _multinomial(node: Node) -> Term:
+    """Numbers of classes, drawn by their probabilities, which are the softmax of a row."""
+    x = node.input(0)
+    upto = cumulative(softmax(x.to(f32), [1]), "add", 1)
+    drawn = expand_dims(uniform(node, (x.dims[0], node.int_("sample_size", 1))), [2])
+    passed = (expand_dims(upto, [1]) <= drawn).to(s64)
+    number = sum_(passed, [2]).do("minimum", x.dims[1] - 1)
+    return number.to(node.dtype("dtype", s32))
 
 
 def _drawn(node: Node) -> tuple[tuple[int, ...], DType]:

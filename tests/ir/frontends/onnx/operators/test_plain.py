@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nestwright.ir.errors import UnsupportedError
+
 RNG = np.random.default_rng(3)
 NAN, INF = np.nan, np.inf
 
@@ -187,3 +189,37 @@ def test_determinants(check) -> None:
     x[0, 0, 0] = 0
     x[1, :, 2] = 0
     check("Det", [x], rtol_=1e-4, atol_=1e-5)
+
+
+def test_random_numbers_follow_their_seed(onnx) -> None:
+    """A seed gives the same numbers; their moments and frequencies are the distribution's."""
+    import nestwright.interop.onnx as backend
+
+    def run(op, *inputs, **attributes):
+        names = [f"x{n}" for n in range(len(inputs))]
+        node = onnx.helper.make_node(op, names, ["y"], **attributes)
+        return backend.run_node(node, list(inputs))[0]
+
+    normal = run("RandomNormal", shape=[20000], mean=2.0, scale=3.0, seed=1.0)
+    assert abs(normal.mean() - 2) < 0.1 and abs(normal.std() - 3) < 0.1
+    np.testing.assert_array_equal(
+        normal, run("RandomNormal", shape=[20000], mean=2.0, scale=3.0, seed=1.0)
+    )
+    even = run("RandomUniformLike", normal, low=-1.0, high=3.0, seed=2.0)
+    assert even.min() >= -1 and even.max() < 3 and abs(even.mean() - 1) < 0.05
+    hits = run("Bernoulli", np.full(20000, 0.25, np.float32), seed=3.0)
+    assert abs(hits.mean() - 0.25) < 0.02
+    weights = np.log(np.array([[0.5, 0.25, 0.25, 0]], np.float32) + 1e-30).astype(np.float32)
+    drawn = run("Multinomial", weights, sample_size=20000, seed=4.0)
+    assert drawn.dtype == np.int32
+    np.testing.assert_allclose(
+        np.bincount(drawn[0], minlength=4) / 20000, [0.5, 0.25, 0.25, 0], atol=0.02
+    )
+
+
+def test_random_numbers_without_a_seed_are_refused(onnx) -> None:
+    import nestwright.interop.onnx as backend
+
+    node = onnx.helper.make_node("RandomUniform", [], ["y"], shape=[3])
+    with pytest.raises(UnsupportedError, match=r"RandomUniform(.|\n)*seed"):
+        backend.run_node(node, [])
