@@ -49,7 +49,8 @@ def fuse_attention(state: State) -> None:
         g = state.start(KIND, i)
         for m in members:
             state.take_inside(g, m)
-        _take_keys(state, g, members[-1])
+        _take_transposed(state, g, members[-1], last=-2)
+        _take_transposed(state, g, i, last=-1)
         for u in _scaling(state, i) - state.clones.keys():
             state.put(g, u, {"result"})
         grow_epilogue(state, g)
@@ -167,23 +168,22 @@ def _check_member(
     raise _NotFusableError(f"`{m.name}` does not work row by row")
 
 
-def _take_keys(state: State, g: Growing, scores: Instruction) -> None:
-    """Read keys through their transpose, in place, where there are few queries.
+def _take_transposed(state: State, g: Growing, product: Instruction, last: int) -> None:
+    """Read the right operand through its transpose, in place, where there are few queries.
 
-    To transpose a cache of keys takes longer than all that such queries do with it.
+    To transpose a cache of keys or values takes longer than all that such queries do with it.
+    Dimension ``last`` of the operand, counted from the end, must be neighbors in memory.
     """
-    keys, used, chain = scores.operands[1], scores, list[Instruction]()
-    while is_unit_view(keys) and state.users[keys] == (used,):
-        chain.append(keys)
-        keys, used = keys.operands[0], keys
-    rank = len(dims(keys))
-    order = (*range(rank - 2), rank - 1, rank - 2)
-    if not definition(keys.opcode).permutes or keys.attrs["dimensions"] != order:
+    moved, used, chain = product.operands[1], product, list[Instruction]()
+    while is_unit_view(moved) and state.users[moved] == (used,):
+        chain.append(moved)
+        moved, used = moved.operands[0], moved
+    if not definition(moved.opcode).permutes or dims(product)[-2] > FEW_ROWS:
         return
-    if dims(scores)[-2] > FEW_ROWS or state.users[keys] != (used,):
+    if moved.attrs["dimensions"][last] != len(dims(moved)) - 1 or state.users[moved] != (used,):
         return
-    free = keys not in state.clones and state.is_free_to_join(keys)
-    for i in (*chain, keys) if free else ():
+    free = moved not in state.clones and state.is_free_to_join(moved)
+    for i in (*chain, moved) if free else ():
         if state.refusal(g, i):
             return
         state.take_inside(g, i)

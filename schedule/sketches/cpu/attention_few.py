@@ -13,6 +13,7 @@ from .pointwise import may_share_flops
 
 LARGEST_PART = 1024  # keys that are taken at a time
 SMALLEST_PART = 64
+FETCHES = (8192, 4096, 2048, 0)  # bytes that keys and values are prefetched ahead
 SUM_CYCLES = 4.0  # of the sum across the lanes of one vector
 
 
@@ -33,7 +34,7 @@ def few_sketch(k: Attention, target: Target) -> Sketch:
     def cost(c: Choices) -> float:
         return few_cost(k, c, target)
 
-    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2}
+    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2, "fetch": FETCHES[0]}
     return Sketch(
         name="attention_few@1",
         kind="attention",
@@ -59,6 +60,7 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
         "value_vectors": (1, 2, 4, 8),
         "unroll": (1, 2, 4),
         "accumulators": (1, 2, 4),
+        "fetch": FETCHES,
         "parallel": (1, 0) if shared else (0,),
     }
 

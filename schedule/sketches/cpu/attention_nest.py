@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ....ir.dtypes import DType
 from ....ir.loop.affine import bounds
 from ....ir.loop.nodes import AxisKind, BlockAxis, Const, Func, Load, Var
+from ....ir.loop.notes import FETCH
 from ....ir.loop.visit import walk_expr
 from ....ir.target import Target
 from ...cursor import LoopRef, Nest, nest
@@ -338,7 +339,8 @@ def _score_tiles(k: Attention, sch: Schedule, c: Choices, at: LoopRef, lanes: in
         writer = sch.cache_write(k.scores.name, 0, "register").name
         sch.compute_at(writer, at)
     if k.by_key:
-        keyed = KeyTile(int(c["rows"]), int(c["keys"]), lanes, int(c["unroll"]))
+        fetch = int(c["fetch"])
+        keyed = KeyTile(int(c["rows"]), int(c["keys"]), lanes, int(c["unroll"]), fetch)
         tile_keys(sch, k.scores.name, writer, at, keyed)
         return writer
     lanes = min(lanes, k.length)
@@ -372,12 +374,16 @@ def _steps_terms(k: Attention, d: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A register tile of a product: rows x vectors of lanes, and terms that are unrolled."""
+    """A register tile of a product: rows x vectors of lanes, and terms that are unrolled.
+
+    The operand with the lanes is prefetched ``fetch`` bytes ahead.
+    """
 
     rows: int
     vectors: int
     lanes: int
     unroll: int
+    fetch: int = 0
 
 
 def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _Tile) -> None:
@@ -391,6 +397,8 @@ def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _
     steps = [terms]
     if tile.unroll > 1:
         steps = list(sch.split(terms, [None, tile.unroll]))
+    if tile.fetch:
+        sch.annotate(steps[0], FETCH.key, tile.fetch)
     vector, lane = sch.split(column, [tile.vectors, tile.lanes])
     sch.reorder(*steps, row, vector, lane)
     init = sch.decompose_reduction(product, steps[0])
@@ -461,7 +469,8 @@ def _value_tiles(
     """Compute the product with the values in register tiles, and store the result."""
     at, inside = places
     name, lanes = k.values.name, min(lanes, k.width)
-    tile = _Tile(int(c["value_rows"]), int(c["value_vectors"]), lanes, int(c["unroll"]))
+    fetch = int(c["fetch"]) if k.by_key else 0
+    tile = _Tile(int(c["value_rows"]), int(c["value_vectors"]), lanes, int(c["unroll"]), fetch)
     if parts is None:
         _tile_product(sch, name, host, at, tile)
         return

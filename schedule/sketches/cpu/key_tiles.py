@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....ir.loop.notes import FETCH
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.lookup import below, block_node, extent, own_loops
@@ -11,12 +12,16 @@ from ...space.lookup import below, block_node, extent, own_loops
 
 @dataclass(frozen=True, slots=True)
 class KeyTile:
-    """A register tile: ``rows`` x ``keys`` vectors of ``lanes`` partial sums."""
+    """A register tile: ``rows`` x ``keys`` vectors of ``lanes`` partial sums.
+
+    ``unroll`` vectors of terms are a step; keys are prefetched ``fetch`` bytes ahead.
+    """
 
     rows: int
     keys: int
     lanes: int
     unroll: int
+    fetch: int
 
 
 def loops_below(sch: Schedule, block: str, at: LoopRef, count: int) -> list[LoopRef]:
@@ -48,14 +53,14 @@ def tile_keys(sch: Schedule, product: str, writer: str, at: LoopRef, tile: KeyTi
     sch.reorder(columns, rows, each, key)
     for name in (product, partial):
         sch.compute_at(name, rows)
-    init = _order_terms(sch, partial, rows, tile.unroll)
+    init = _order_terms(sch, partial, rows, tile.unroll, tile.fetch)
     for name in (init, partial, product):
         sch.vectorize(below(sch, name, rows)[-1])
     for name in (init, product, writer):
         _unroll(sch, name, rows, len(below(sch, name, rows)) - (name != writer))
 
 
-def _order_terms(sch: Schedule, partial: str, at: LoopRef, unroll: int) -> str:
+def _order_terms(sch: Schedule, partial: str, at: LoopRef, unroll: int, fetch: int) -> str:
     """Take the terms step by step, each for all keys and queries; return the block that begins."""
     own = own_loops(sch, partial, at)
     *_, row, key, lane, terms = (a.var for a in block_node(sch, partial).axes)
@@ -65,6 +70,8 @@ def _order_terms(sch: Schedule, partial: str, at: LoopRef, unroll: int) -> str:
     if unroll > 1 and extent(sch, steps) > unroll:
         outer = list(sch.split(steps, [None, unroll]))
     sch.reorder(*outer, *tile)
+    if fetch:
+        sch.annotate(outer[0], FETCH.key, fetch)
     init = sch.decompose_reduction(partial, outer[0])
     for loop in (*outer[1:], *tile[:-1]):
         sch.unroll(loop)

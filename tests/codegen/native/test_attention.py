@@ -58,6 +58,12 @@ def test_each_spelling_is_one_group(name: str) -> None:
     assert "dot" not in kinds and "reduction" not in kinds[1:]
 
 
+@pytest.mark.parametrize("name", ["static_cache_f32", "decode_bf16", "jax_cache_f32"])
+def test_caches_are_read_as_they_lie(name: str) -> None:
+    fusion = fuse(optimize(parse(TEXTS[name])).entry, {"attention"}, excess_precision=True)
+    assert [g.kind for g in fusion.groups] == ["attention"]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_spelling_computes_the_same(name: str) -> None:
     module = parse(TEXTS[name])
