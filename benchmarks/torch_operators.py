@@ -8,9 +8,9 @@
     python benchmarks/torch_operators.py --only softmax,mm  # some
 
 Each sample of ``op_db`` (torch.testing._internal.common_methods_invocations) is traced by
-AOTAutograd; what comes out is compiled by ``graph_module`` and ``nw.build`` and called. Samples whose graph has
-an operator that ``docs/torch.md`` names as refused are counted apart, and so are those that torch
-cannot trace. Needs torch and ``expecttest``; nothing comes from the cache.
+AOTAutograd; what comes out is compiled by ``graph_module`` and ``nw.build``, and called. Samples
+whose graph has an operator that ``docs/torch.md`` names as refused are counted apart, and so are
+those that torch cannot trace. Needs torch and ``expecttest``; nothing comes from the cache.
 """
 
 from __future__ import annotations
