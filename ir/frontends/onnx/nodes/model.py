@@ -84,7 +84,7 @@ def model_of_proto(proto: Any, source: str, folder: Path | None = None) -> Check
     light.graph.CopyFrom(_without(proto.graph, "initializer", "sparse_initializer"))
     _declare(light.graph, proto.graph, weights)
     _bring_in(light.graph, folder, source)
-    opsets = _opsets(proto.opset_import, source)
+    opsets = _opsets(proto, source)
     functions = {(domain(f.domain), f.name, f.overload): f for f in light.functions}
     _require_few(light.graph, functions, source)
     _check(light, source)
@@ -185,12 +185,17 @@ def _load(tensor: Any, folder: Path | None, where: str) -> None:
         tensor.CopyFrom(import_onnx("numpy_helper").from_array(array, tensor.name))
 
 
-def _opsets(imports: Any, source: str) -> dict[str, int]:
-    """The versions that the model asks for; those of ONNX's own operators must be known."""
-    found = opset_versions(imports)
-    version = found.setdefault("", 1) if not found else found.get("", OLDEST)
-    newest = import_onnx("defs").onnx_opset_version()
-    if not OLDEST <= version <= newest:
+def _opsets(proto: Any, source: str) -> dict[str, int]:
+    """The versions that the model asks for; those of ONNX's own operators must be known.
+
+    An older operator set counts as the oldest that is read where its operators did not change.
+    """
+    found = opset_versions(proto.opset_import)
+    version = found.get("", 1 if not found else OLDEST)
+    defs = import_onnx("defs")
+    newest = defs.onnx_opset_version()
+    old = 0 < version < OLDEST and not any(_changed(n, version) for n in proto.graph.node)
+    if not old and not OLDEST <= version <= newest:
         hint = f"onnx.version_converter.convert_version(model, {newest})"
         if version > newest:
             hint = f"a newer onnx package may know it; or {hint} where it is installed"
@@ -200,7 +205,17 @@ def _opsets(imports: Any, source: str) -> dict[str, int]:
             source,
             hint,
         )
-    return found
+    return {**found, "": max(version, OLDEST)}
+
+
+def _changed(node: Any, version: int) -> bool:
+    """True unless an operator means the same in an old operator set as in the oldest read."""
+    defs = import_onnx("defs")
+    try:
+        then, later = (defs.get_schema(node.op_type, v, node.domain) for v in (version, OLDEST))
+    except defs.SchemaError:
+        return True
+    return bool(then.since_version != later.since_version)
 
 
 def _require_few(graph: Any, functions: Mapping[tuple[str, str, str], Any], source: str) -> None:
