@@ -137,6 +137,7 @@ def _weights(gm: Any) -> frozenset[int]:
 
 
 def _is_weight(placeholder: Any) -> bool:
-    held = placeholder.meta.get("tensor_dict", {})
+    """True for parameters and buffers of modules, and not for caches that are marked as static."""
     value = placeholder.meta.get("example_value")
-    return isinstance(value, torch.nn.Parameter) or "_dynamo_static_input_type" in held
+    static = placeholder.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+    return isinstance(value, torch.nn.Parameter) or static == "unguarded"

@@ -300,3 +300,25 @@ def test_a_cache_that_is_read_before_is_copied() -> None:
     x = torch.randn(4)
     torch.testing.assert_close(compiled(f)(found, x), f(want, x))
     torch.testing.assert_close(found, want)
+
+
+@torch.no_grad()
+def test_tensors_marked_as_static_are_no_weights() -> None:
+    fast = compiled(lambda x, cache: (x * 2 + cache).tanh())
+    built = nw.counters().shapes
+    for _ in range(3):
+        x, cache = torch.randn(3), torch.randn(3)
+        torch._dynamo.mark_static_address(cache)
+        torch.testing.assert_close(fast(x, cache), (x * 2 + cache).tanh())
+    assert nw.counters().shapes <= built + 2, "torch compiles anew for another static tensor"
+
+
+@torch.no_grad()
+def test_buffers_are_weights() -> None:
+    net, x = torch.nn.BatchNorm1d(4).eval(), torch.randn(3, 4)
+    fast = compiled(net)
+    fast(x)
+    built = nw.counters().shapes
+    net.running_mean.add_(1)
+    torch.testing.assert_close(fast(x), net(x))
+    assert nw.counters().shapes == built + 1, "a buffer was not compiled in"
