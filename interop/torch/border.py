@@ -1,8 +1,8 @@
 """The border between torch and compiled code: addresses go in, tensors over new memory come out.
 
-Nothing is copied: compiled code reads the tensors' own memory, unless a tensor is a strided view,
-and writes into the memory of the results. A call costs about a tenth of a microsecond a tensor that
-goes in and one a tensor that comes out.
+Nothing is copied: compiled code reads the tensors' own memory, unless a tensor is a view with gaps
+or lies in another order than when it was compiled, and writes into the memory of the results. A
+call costs about a tenth of a microsecond a tensor that goes in and one a tensor that comes out.
 """
 
 from __future__ import annotations
@@ -18,30 +18,40 @@ import torch
 
 from ...codegen.runtime.executable import Executable
 from ...codegen.runtime.outputs import LARGE, aligned_empty
+from .layouts import Order, Strides, strides_of
 
 Call: TypeAlias = Callable[..., Any]
 """A function of tensors that returns a list of tensors."""
 
 
-def border(exe: Executable, results: Sequence[Any], lazy: bool) -> Call:
+def border(exe: Executable, inputs: Sequence[Order], results: Sequence[Any], lazy: bool) -> Call:
     """Return the function that runs an executable of this processor on tensors.
 
-    ``results`` are tensors, fake ones too, of the results' shapes and element types. The tensors of
-    a call must have the parameters' element types and shapes, on this processor, which torch's
-    guards see to. With ``lazy`` they may be conjugated or negated views.
+    ``results`` are tensors, fake ones too, of the results' shapes, layouts and element types; the
+    parameters have their dimensions in the orders ``inputs``. The tensors of a call must have the
+    parameters' element types and sizes, on this processor, which torch's guards see to. With
+    ``lazy`` they may be conjugated or negated views.
     """
     run = exe.loaded().run_at  # type: ignore[attr-defined]
-    makers = [_maker(tuple(map(int, r.shape)), r.dtype) for r in results]
+    makers = [_maker(tuple(map(int, r.shape)), strides_of(r), r.dtype) for r in results]
     address = torch.Tensor.data_ptr
     settle = _materialized if lazy else _row_major
+    moved = [(i, o) for i, o in enumerate(inputs) if o != tuple(sorted(o))]
 
     def call(*args: Any) -> list[Any]:
-        given = settle(args)
+        given = settle(_permuted(args, moved) if moved else args)
         made = [make() for make in makers]
         run(map(address, given), map(address, made))
         return made
 
     return call
+
+
+def _permuted(args: Sequence[Any], moved: Sequence[tuple[int, Order]]) -> list[Any]:
+    given = list(args)
+    for i, order in moved:
+        given[i] = given[i].permute(order)
+    return given
 
 
 def _row_major(args: Sequence[Any]) -> list[Any]:
@@ -52,14 +62,18 @@ def _materialized(args: Sequence[Any]) -> list[Any]:
     return [t.resolve_conj().resolve_neg().contiguous() for t in args]
 
 
-def _maker(dims: tuple[int, ...], dtype: Any) -> Callable[[], Any]:
+def _maker(dims: tuple[int, ...], strides: Strides, dtype: Any) -> Callable[[], Any]:
     """Return a function that allocates a result: large ones in memory that is used again."""
-    strides = torch.empty(dims, device="meta").stride()
     nbytes = prod(dims) * dtype.itemsize
     if nbytes < LARGE:
         return lambda: torch.empty_strided(dims, strides, dtype=dtype, device="cpu")
     raw = np.dtype(np.uint8)
-    return lambda: torch.from_numpy(aligned_empty((nbytes,), raw)).view(dtype).view(dims)
+
+    def large() -> Any:
+        memory = torch.from_numpy(aligned_empty((nbytes,), raw))
+        return memory.view(dtype).as_strided(dims, strides)
+
+    return large
 
 
 def guarded(call: Call, frozen: Mapping[int, Any], count: int, changed: Call) -> Call:

@@ -14,6 +14,7 @@ from ...ir.errors import LimitError, NestwrightWarning, UnsupportedError
 from ...ir.frontends.torch.dtypes import as_array
 from ...ir.hlo.nodes import HloModule
 from .border import Call, border, guarded
+from .layouts import Order, in_memory_order, order_of
 from .settings import Settings
 
 REBUILDS = 2  # after this many, weights that change are passed with every call
@@ -31,7 +32,10 @@ class CompiledCluster:
         self, gm: Any, module: HloModule, static: frozenset[int], settings: Settings
     ) -> None:
         self.gm = gm
-        self.module = module
+        self._inputs = [n.meta.get("val") for n in gm.graph.find_nodes(op="placeholder")]
+        self._results = [n.meta["val"] for n in gm.graph.output_node().args[0]]
+        self._orders = [_order(t, i in static) for i, t in enumerate(self._inputs)]
+        self.module = in_memory_order(module, self._orders, [order_of(t) for t in self._results])
         self.executable: Executable | None = None
         self._settings = settings
         self._static = static if settings.freeze else frozenset[int]()
@@ -72,13 +76,12 @@ class CompiledCluster:
             warnings.warn(told, NestwrightWarning, stacklevel=2)
             self._call = self.gm.forward
             return
-        inputs = [n.meta.get("val") for n in self.gm.graph.find_nodes(op="placeholder")]
-        results = [n.meta["val"] for n in self.gm.graph.output_node().args[0]]
-        lazy = any(t.is_complex() or t.is_neg() for t in (*inputs, *results))
-        call = border(exe, results, lazy)
+        lazy = any(t.is_complex() or t.is_neg() for t in (*self._inputs, *self._results))
+        passed = [o for i, o in enumerate(self._orders) if i not in weights]
+        call = border(exe, passed, self._results, lazy)
         self._frozen = {i: _state(t) for i, t in weights.items()}
         self.executable = exe
-        self._call = guarded(call, weights, len(inputs), self._changed) if weights else call
+        self._call = guarded(call, weights, len(self._inputs), self._changed) if weights else call
 
     def _compiled(self, weights: Mapping[int, Any]) -> Executable:
         settings, log = self._settings, self._settings.log
@@ -94,6 +97,11 @@ class CompiledCluster:
             log = lowered.tune(trials=settings.tune, log=log).log
         count(shapes=1)
         return lowered.compile(log=log)
+
+
+def _order(tensor: Any, is_weight: bool) -> Order:
+    """Return the order that an input is read in; weights are packed when they are compiled in."""
+    return tuple(range(tensor.dim())) if is_weight else order_of(tensor)
 
 
 def _state(tensor: Any) -> tuple[int, int, int]:

@@ -1,0 +1,79 @@
+"""Tensors in another memory order, such as ``channels_last``: read and given as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not in this environment")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def run(function: Callable[..., Any], *args: Any) -> Any:
+    from nestwright.interop.torch.backend import nestwright
+
+    return torch.compile(function, backend=nestwright)(*args)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_a_result_share_its_memory_and_order(grad: bool) -> None:
+    conv = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+
+    def model(x: Any) -> Any:
+        y = conv(x).relu()
+        return y, y.permute(0, 2, 3, 1).view(-1), y[:, 1:]
+
+    x = torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last)
+    with torch.set_grad_enabled(grad):
+        found, wanted = run(model, x), model(x)
+    torch.testing.assert_close(found, wanted)
+    assert [t.stride() for t in found] == [t.stride() for t in wanted]
+    assert found[1].data_ptr() == found[0].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "dims, order",
+    [
+        ((3, 4), (1, 0)),
+        ((2, 3, 4), (1, 2, 0)),
+        ((2, 1, 4), (2, 1, 0)),
+        ((1, 1), (1, 0)),
+        ((0, 3), (1, 0)),
+        ((5,), (0,)),
+        ((), ()),
+    ],
+)
+def test_a_tensor_is_read_in_the_order_it_lies_in(dims: Any, order: Any) -> None:
+    from nestwright.interop.torch.layouts import order_of
+
+    lies = torch.randn([dims[k] for k in order])
+    x = lies.permute([order.index(k) for k in range(len(order))])
+    assert x.permute(order_of(x)).is_contiguous()
+    found = run(lambda t: t * 2 + 1, x)
+    assert torch.equal(found, x * 2 + 1) and found.stride() == (x * 2 + 1).stride()
+
+
+def test_a_tensor_with_gaps_is_read_in_the_plain_order() -> None:
+    from nestwright.interop.torch.layouts import order_of
+
+    x = torch.randn(4, 6)[:, ::2].t()
+    assert order_of(x) == (0, 1)
+    assert torch.equal(run(lambda t: t + 1, x), x + 1)
+
+
+def test_large_results_keep_their_order() -> None:
+    x = torch.randn(300, 500).t()
+    found = run(lambda t: t.exp(), x)
+    torch.testing.assert_close(found, x.exp())
+    assert found.stride() == x.stride()
