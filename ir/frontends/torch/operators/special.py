@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from ....dtypes import f64
 from ...lax.shaping import full
 from ...lax.special import bessel_i1e, digamma, erf_inv, lgamma, zeta
@@ -31,11 +33,29 @@ def _hurwitz(x: Term, q: Term) -> Term:
 
 
 def _polygamma(c: AtenCall, n: int, x: Term) -> Term:
+    """By zeta where x > 1/2, else of 1 - x, by the n-th derivative of pi cot(pi x).
+
+    (-1)^n psi_n(1 - x) - psi_n(x) is that derivative (Abramowitz and Stegun, 6.4.7).
+    """
     y = x.to(f64)
     if n == 0:
         return _digamma(y)
-    factor = math.factorial(n) * (1 if n % 2 else -1)
-    return _hurwitz(full(c.graph, n + 1, f64, y.dims), y) * factor
+    low, odd = y < 0.5, -1 if n % 2 else 1
+    z = low.select(1 - y, y)
+    value = zeta(full(c.graph, n + 1, f64, z.dims), z) * float(-odd * math.factorial(n))
+    part = y - y.do("floor")
+    angle = part * math.pi
+    slope = (angle.do("cosine") / angle.do("sine")).polynomial(_cotangent_slope(n))
+    pole = low & part.equals(0)
+    return pole.select(-odd * math.inf, low.select(value * odd - slope, value))
+
+
+def _cotangent_slope(n: int) -> list[float]:
+    """The n-th derivative of pi cot(pi x) as a polynomial in cot(pi x), highest power first."""
+    powers = np.polynomial.Polynomial([0, math.pi])
+    for _ in range(n):
+        powers = powers.deriv() * np.polynomial.Polynomial([-math.pi, 0, -math.pi])
+    return [float(k) for k in powers.coef[::-1]]
 
 
 def _zeta(c: AtenCall, x: Operand, q: Operand) -> Term:

@@ -127,3 +127,10 @@ def test_separate_indices_put_their_dimensions_first() -> None:
     i, j = np.array([0, 1, 1]), np.array([3, -1, 0])
     found = called("aten.index.Tensor", [(f32, (3, 3))], x, [i, None, j])
     np.testing.assert_array_equal(found, x[i, :, j])
+
+
+def test_polygamma_left_of_its_poles() -> None:
+    x = np.array([-8.4783735, -0.25, 0.25, -1], np.float32)
+    found = called("aten.polygamma.default", [(f32, (4,))], 1, x)
+    want = [9.8040395, 18.5418797, 17.1973292, np.inf]  # pi^2 / sin^2(pi x) - psi_1(1 - x)
+    np.testing.assert_allclose(found, want, rtol=1e-6)
