@@ -88,7 +88,9 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
                     raise
                 self._settled |= asked
                 continue
-            self._compiled[key] = ForShapes(model, build(model, target=self._target))
+            self._compiled[key] = ForShapes(
+                model, build(model, target=self._target, excess_precision=False)
+            )
 
 
 class NestwrightBackend(Backend):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from math import prod
 
 from ....dtypes import pred, s32, s64
 from ....errors import NestwrightError
-from ....hlo.limits import require_bytes
+from ....hlo.limits import INSTRUCTIONS, require_bytes
 from ....hlo.nodes import Shape
 from ...lax import bounded, control, indexing, shaping
 from ...lax.graph import Graph
@@ -136,6 +136,8 @@ def _written_out(
         state, more = made[: len(state)], made[len(state) :]
         rows.append([t for t in more if isinstance(t, Term)])
         number += 1
+        if number > INSTRUCTIONS:
+            node.unsupported(f"it would be written out over {INSTRUCTIONS} times")
         if count is None or number < count:
             going = bool(node.value(on, "the condition of an iteration").all())
     if rows:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....dtypes import DType, c64, c128, f32, f64
+from ....dtypes import DType, c64, c128, f32, f64, s32
+from ....hlo.limits import require_bytes
 from ...lax import indexing, shaping
 from ...lax.term import Term
 from ..nodes.node import Node
@@ -79,8 +80,8 @@ def stft(node: Node) -> Term:
     if step < 1 or size < 1 or size > x.dims[1]:
         node.malformed(f"frames of {size} every {step} of a signal of {x.dims[1]}")
     count = 1 + (x.dims[1] - size) // step
-    places = np.arange(count)[:, None] * step + np.arange(size)
-    frames = indexing.take(x, node.constant(places.astype(np.int32)), 1)
+    first = shaping.iota(x.site, s32, (count, 1), 0) * step
+    frames = indexing.take(x, first + shaping.iota(x.site, s32, (1, size), 1), 1)
     if window is not None:
         frames = frames * shaping.reshape(window, (size, 1))
     return fourier(frames, 2, size, False, bool(node.int_("onesided")))
@@ -91,6 +92,7 @@ def mel_weight_matrix(node: Node) -> Term:
     """Triangles that are equally wide on the mel scale, as columns over the frequencies."""
     bands, length, rate = (int(node.known(n).reshape(())) for n in range(3))
     low, high = (float(node.known(n).reshape(())) for n in (3, 4))
+    require_bytes((length // 2 + 1) * bands * 8, "the matrix", node.place)
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     steps = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
     hertz = 700 * (10 ** (steps / 2595) - 1)

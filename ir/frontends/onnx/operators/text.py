@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ....dtypes import f32, s64
+from ....hlo.limits import require_bytes
 from ...lax import linear, reductions, shaping
 from ...lax.term import Term
 from ..nodes.node import Node
@@ -43,6 +44,7 @@ def tf_idf_vectorizer(node: Node) -> Term:
         counts = _counts(rows.to(s64), grams, skips)
         if counts is None:
             continue
+        require_bytes(len(grams) * size * 4, "its n-grams", node.place)
         to = np.zeros((len(grams), size), np.float32)
         to[np.arange(len(grams)), places[first : first + len(grams)]] = 1
         total = total + linear.matmul(counts, node.constant(to))

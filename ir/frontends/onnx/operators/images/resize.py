@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .....dtypes import DType, f32, f64, pred, s32
+from .....hlo.limits import require_bytes
 from ....lax import indexing, linear, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
@@ -239,7 +240,7 @@ def _plan(node: Node, x: Term) -> list[tuple[int, Stretch]]:
     else:
         assert scales is not None
         new = [int(n * s) for n, s in zip(old, scales, strict=True)]
-    if any(s <= 0 for s in scales):
+    if any(s <= 0 for s in scales) or any(n < 0 for n in new):
         node.malformed(f"its scales {scales} are not all positive")
     crops = node.version > 10 and node.string("coordinate_transformation_mode")
     roi = _given(node, 1) if crops == "tf_crop_and_resize" else None
@@ -262,7 +263,10 @@ def _fitted(node: Node, old: list[int], sizes: list[int]) -> tuple[list[float], 
 def resize_node(node: Node) -> Term:
     """Sizes, scales and the region of interest have to be known when the model is read."""
     x = node.input(0)
-    return resize(x, _plan(node, x), _rule(node))
+    plan = _plan(node, x)
+    for _, axis in plan:
+        require_bytes(axis.new * 8, "its result", node.place)
+    return resize(x, plan, _rule(node))
 
 
 @operator("Upsample")

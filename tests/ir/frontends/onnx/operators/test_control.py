@@ -186,3 +186,19 @@ def test_scan_along_other_axes_and_backwards(check, backwards):
         scan_input_directions=[backwards],
         scan_output_directions=[backwards],
     )
+
+
+def test_a_loop_without_an_end_is_not_written_out(check):
+    from nestwright.ir.errors import NestwrightError
+
+    graph = body([node("Identity", "on", "going"), node("Concat", "v v", "w", axis=0)], "w", "v")
+    with pytest.raises(NestwrightError):
+        check("Loop", [None, np.array(True), X], wanted=[X], known=[1], body=graph)
+    still = helper.make_graph(
+        [node("SequenceInsert", "v x3", "w")],
+        "body",
+        [value("i", INT64), value("on", BOOL), value("v")],
+        [value("on", BOOL), value("w")],
+    )
+    with pytest.raises(NestwrightError):
+        check("Loop", [np.array(2**62), None, X], wanted=[X], known=[0], around=[X], body=still)
