@@ -18,6 +18,7 @@ from ..nodes import Instruction, Shape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..patterns import build
+from ..patterns.match import is_splat
 from ..rewrite import constant, make, rebuild, with_operands
 from .anchors import grow_epilogue
 from .groups import Fusion, Group
@@ -273,7 +274,14 @@ def _scaled_late(group: Group) -> Group:
 
 
 def _rule(i: Instruction) -> Instruction | None:
-    """Move the division by the sums of rows behind a product, and make it a multiplication."""
+    """Move what is done to rows behind a product; a division by sums becomes a multiplication."""
+    if i.opcode == "dot" and (guarded := _guarded_by_row(i.operands[0])) is not None:
+        hidden, weights = guarded
+        product = with_operands(i, (weights, *i.operands[1:]))
+        zero = build.full(0, i.array.dtype, dims(i))
+        rows = build.reshape(hidden, dims(i)[:-1])
+        shown = build.broadcast(rows, tuple(range(len(dims(i)) - 1)), dims(i))
+        return make("select", i.array, (shown, zero, _rule(product) or product))
     if i.opcode == "dot" and (sums := _divided_by_sums(i.operands[0])) is not None:
         product = with_operands(i, (i.operands[0].operands[0], *i.operands[1:]))
         return _times_reciprocal(product, sums)
@@ -281,6 +289,20 @@ def _rule(i: Instruction) -> Instruction | None:
         sums = _sums(i.operands[1])
         return None if sums is None else _times_reciprocal(i.operands[0], sums)
     return None
+
+
+def _guarded_by_row(i: Instruction) -> tuple[Instruction, Instruction] | None:
+    """Return which rows ``i`` makes zeros, and what it is in the others; None if it does not.
+
+    A softmax of rows that may be hidden wholly is written like this. Values are taken to be finite.
+    """
+    if i.opcode != "select" or not is_splat(i.operands[1], 0):
+        return None
+    hidden, _, weights = i.operands
+    rows = tuple(range(len(dims(i)) - 1))
+    if pattern(hidden) is not Pattern.BROADCAST or not _spreads(hidden, rows):
+        return None
+    return hidden.operands[0], weights
 
 
 def _divided_by_sums(i: Instruction) -> Instruction | None:

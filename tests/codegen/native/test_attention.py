@@ -21,9 +21,13 @@ from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
+from nestwright.schedule.sketches.generate import generate
+from nestwright.te.from_hlo import lower_group
 
 Array = np.ndarray[Any, Any]
 TEXTS = {p.stem: p.read_text() for p in sorted((Path(__file__).parent / "attention").glob("*.hlo"))}
+GUARDED = ["jax_bias_f32", "decomposed_mask_f16", "decomposed_bool_f32", "decomposed_guard_f32"]
 ERRORS = {"f32": 5e-6, "f16": 6e-3, "bf16": 4e-2}
 
 
@@ -64,6 +68,14 @@ def test_caches_are_read_as_they_lie(name: str) -> None:
     assert [g.kind for g in fusion.groups] == ["attention"]
 
 
+def test_guarded_rows_are_taken_in_parts() -> None:
+    """Rows that would be NaN are made zeros after the products: an online softmax is possible."""
+    fusion = fuse(optimize(parse(TEXTS["decomposed_guard_f32"])).entry, {"attention"})
+    (group,) = (g for g in fusion.groups if g.kind == "attention")
+    sketch = generate(lower_group(group.computation, "attention"), Target.parse("cpu"))[0]
+    assert sketch.name == "attention@2" and len(sketch.decisions["part"]) > 1
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_spelling_computes_the_same(name: str) -> None:
     module = parse(TEXTS[name])
@@ -82,7 +94,7 @@ def test_each_narrow_spelling_may_be_strict(name: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["jax_bias_f32", "decomposed_mask_f16", "decomposed_bool_f32"])
+@pytest.mark.parametrize("name", GUARDED)
 def test_rows_of_nothing_but_what_is_no_number(name: str, bad: float) -> None:
     """A row of -inf is NaN, or zero where the graph says so; no other row changes."""
     module = parse(TEXTS[name])
