@@ -30,8 +30,8 @@ from .padding import LINES_PER_FMA, MOST_LINES
 WAITING = 0.5  # of memory's bandwidth, which a product reaches that waits for what it reads
 LOADS_LATE = 1.2  # cycles of loads for each in which they issue: those that miss come back later
 SHARED_RATE = 0.8  # of the rate of L3, for what another core has just written
-L2_LATE = 0.3  # of the cycles of reading weights from L2: what is not hidden behind FMAs
-AGAIN = 0.05  # of the cycles of a first use: what is read again from L3, and arrives in time
+L2_LATE = 0.15  # of the cycles of reading weights from L2: what is not hidden behind FMAs
+AGAIN = 0.1  # of the cycles of a first use: what is read again from L3, and arrives in time
 SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is not in cache
 FEW = 8  # rows of the result, from which the products take longer than their weights
 PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
@@ -54,8 +54,10 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     memory = _panel_cycles(k, c, target, panel, tile, compute)
     step, pieces = _strided_step(k, width, target), outer * tiles_j * k.depth
     cold = pieces * (_cold_step(k, width, target) if k.all_rows <= FEW else 0.0)
-    loose = np.maximum(cold, pieces * step) + (tiles * k.depth - pieces) * step
-    copied = outer * tiles_j * panel * 2 / target.core.l3.rate * np.maximum(1, c["chunks"]) + cold
+    far = pieces * (_far_piece(k, target) if k.all_rows > FEW else 0.0)
+    loose = np.maximum(cold, pieces * step + far) + (tiles * k.depth - pieces) * step
+    copied = outer * tiles_j * panel * 2 / target.core.l3.rate + far
+    copied = copied * np.maximum(1, c["chunks"]) + cold
     memory = memory + np.where(c["pack"] == PANEL, copied, np.where(c["pack"] == AHEAD, 0.0, loose))
     if k.frozen:
         memory = memory + outer * _first_use(k, c, target, panel, tile)
@@ -247,6 +249,13 @@ def _cold_step(k: Contraction, width: Array, target: Target) -> Array:
         return np.zeros(())
     rate = core.bandwidth(target.threads) / target.threads / core.clock
     return np.asarray(SEGMENT_CYCLES + np.minimum(width, step) * k.dtype.bytes / rate)
+
+
+def _far_piece(k: Contraction, target: Target) -> float:
+    """Estimate the cycles that the first use of a row of a panel waits, beside its bytes."""
+    step = _weights_step(k) or 0
+    row = step * k.dtype.bytes
+    return SEGMENT_CYCLES if row >= 512 and row * k.depth >= target.l2 else 0.0
 
 
 def _weights_step(k: Contraction) -> int | None:
