@@ -16,7 +16,13 @@ from ..lax.term import Term
 from . import operators as operators  # fills the table
 from .inputs import Binding, Inputs
 from .nodes.frames import names_used, needed
-from .nodes.model import CheckedModel, file_bytes, model_of_bytes, model_of_proto
+from .nodes.model import (
+    CheckedModel,
+    damage_as_parse_error,
+    file_bytes,
+    model_of_bytes,
+    model_of_proto,
+)
 from .nodes.node import NeedsValueError
 from .nodes.values import Sequence, Value
 from .nodes.walk import Walk, initial_frame
@@ -84,7 +90,8 @@ def imported(model: CheckedModel, bindings: Mapping[str, Binding]) -> Imported:
     known: set[str] = set()
     while True:
         try:
-            return _read(model, bindings, known)
+            with damage_as_parse_error(model.source):
+                return _read(model, bindings, known)
         except NeedsValueError as e:
             asked = {name for name in e.inputs if name in model.weights} - known
             if not asked:

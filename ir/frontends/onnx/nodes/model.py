@@ -7,7 +7,8 @@ none of them, and no limit of protobuf's own applies to what lies beside the fil
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,16 @@ MAX_NODES = 1 << 17
 """Nodes of a graph, counting those of functions once per call."""
 
 SHOWN = 300  # characters of the checker's message
+
+
+@contextmanager
+def damage_as_parse_error(source: str) -> Iterator[None]:
+    """Raise ``ParseError`` where a text of a protobuf, which is decoded when read, is none."""
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        why = f"a text in it is not UTF-8: {e.reason}"
+        raise ParseError("not an ONNX model", why, source) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +88,16 @@ def model_of_bytes(content: bytes, source: str) -> CheckedModel:
 
 def model_of_proto(proto: Any, source: str, folder: Path | None = None) -> CheckedModel:
     """Return the model of a ``ModelProto``, which is not changed; errors as for files."""
+    with damage_as_parse_error(source):
+        return _checked(proto, source, folder)
+
+
+def _checked(proto: Any, source: str, folder: Path | None) -> CheckedModel:
     if not proto.HasField("graph"):
         raise ParseError("not an ONNX model", "it has no graph", source)
+    infos = (*proto.graph.input, *proto.graph.output, *proto.graph.initializer)
+    if not all(isinstance(named.name, str) for named in (proto.graph, *infos)):
+        raise ParseError("not an ONNX model", "a name in it is not UTF-8", source)
     weights = _weights(proto.graph, folder, source)
     light = _without(proto, "graph")
     light.graph.CopyFrom(_without(proto.graph, "initializer", "sparse_initializer"))
@@ -223,6 +242,7 @@ def _require_few(graph: Any, functions: Mapping[tuple[str, str, str], Any], sour
     known: dict[tuple[str, str, str], int] = {}
 
     def count(node: Any) -> int:
+        _require_texts(node, source)
         key = (domain(node.domain), node.op_type, node.overload)
         if key in functions and key not in known:
             known[key] = MAX_NODES + 1  # of one that calls itself
@@ -234,6 +254,14 @@ def _require_few(graph: Any, functions: Mapping[tuple[str, str, str], Any], sour
         what = "the model has too many nodes"
         why = f"with its functions written out, over {MAX_NODES}"
         raise LimitError(what, why, source, "", total, MAX_NODES)
+
+
+def _require_texts(node: Any, source: str) -> None:
+    """Raise ``ParseError`` for a node whose names are no texts: protobuf then gives their bytes."""
+    attributes = [t for a in node.attribute for t in (a.name, a.ref_attr_name)]
+    names = (node.name, node.op_type, node.domain, *node.input, *node.output, *attributes)
+    if not all(isinstance(name, str) for name in names):
+        raise ParseError("not an ONNX model", "a node has a name that is not UTF-8", source)
 
 
 def _check(proto: Any, source: str) -> None:

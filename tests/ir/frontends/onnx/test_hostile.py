@@ -147,6 +147,14 @@ def test_shapes_that_do_not_fit_name_the_node(make) -> None:
         nw.build(model)
 
 
+@pytest.mark.parametrize("name", [b"made", b"Relu", b"Relu_0", b"xx", b"yy"])
+def test_names_that_are_no_texts(make, name: bytes) -> None:
+    content = make([("Relu", "xx", "yy", {})], {"xx": (F, [3])}, ["yy"]).SerializeToString()
+    assert name in content
+    with pytest.raises(ParseError):
+        parse(content.replace(name, b"\xff" * len(name), 1), "m.onnx")
+
+
 def test_mutated_bytes_are_refused_or_read(make) -> None:
     """Bytes changed, cut and repeated: an error of ours, or a model; never another exception."""
     nodes = [
