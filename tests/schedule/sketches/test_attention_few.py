@@ -1,4 +1,7 @@
-"""Attention of few queries: keys are read as they lie, and any choices compute the same."""
+"""Attention of few queries: keys are read as they lie, and any choices compute the same.
+
+Heads of many sizes and of as many keys as queries or fewer, one of each, none.
+"""
 
 from __future__ import annotations
 
@@ -116,6 +119,10 @@ def test_every_choice_computes_the_same(shape: Sizes) -> None:
         (3, 2, 5, 16, 1),
         (0, 1, 16, 8, 8),
         (2, 1, 16, 8, 0),
+        (2, 24, 50, 80, 80),
+        (1, 40, 12, 256, 256),
+        (2, 17, 33, 96, 33),
+        (1, 20, 1, 1, 1),
     ],
     ids=lambda s: "x".join(map(str, s)),
 )
