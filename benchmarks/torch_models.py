@@ -20,9 +20,12 @@ class Workload:
     model: Any
     args: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
+    reset: Callable[[], None] = lambda: None
+    """Takes back what a call leaves behind."""
 
     def __call__(self, run: Any) -> Any:
         """Call ``run``, the model or what was made of it, with the arguments."""
+        self.reset()
         return run(*self.args, **self.named)
 
 
@@ -94,7 +97,12 @@ def decoding(model: Any, context: int, prompt: Any) -> Workload:
     cache = StaticCache(config=model.config, max_cache_len=context)
     with torch.no_grad():
         model(prompt, past_key_values=cache)
-    return Workload(model, (prompt[:, -1:],), {"past_key_values": cache})
+
+    def reset() -> None:
+        for layer in cache.layers:
+            layer.cumulative_length.fill_(prompt.shape[1])
+
+    return Workload(model, (prompt[:, -1:],), {"past_key_values": cache}, reset)
 
 
 def _gpt2_decode(tiny: bool) -> Workload:

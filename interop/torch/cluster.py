@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any
 
 from ...autotune.lowered import lower
+from ...autotune.recompile import told_if_long
 from ...codegen.plan.counters import count
 from ...codegen.runtime.executable import Executable
 from ...ir.errors import LimitError, NestwrightWarning, UnsupportedError
@@ -70,7 +71,8 @@ class CompiledCluster:
 
     def _build(self, weights: Mapping[int, Any]) -> None:
         try:
-            exe = self._compiled(weights)
+            with told_if_long(f"compiling {self.module.name} for torch"):
+                exe = self._compiled(weights)
         except (UnsupportedError, LimitError) as error:
             told = f"{self.module.name} runs in eager mode: {error}"
             warnings.warn(told, NestwrightWarning, stacklevel=2)
