@@ -108,8 +108,13 @@ class SizedModel:
             bucket = self._held[whole] = _Bucket(largest, self._probe(whole, wanted))
         others = [bucket.probe] if bucket.probe is not None else []
         others += [model] if whole != key else []
-        _same_weights(bucket.largest, others)
-        marked = mark(bucket.largest.module, [m.module for m in others])
+        try:
+            _same_weights(bucket.largest, others)
+            marked = mark(bucket.largest.module, [m.module for m in others])
+        except UnsupportedError:
+            if not _has_ones(key, whole):
+                raise
+            return self._compile(model, key)  # front-ends write other graphs for a size of 1
         name = digest(marked)
         if name not in bucket.executables:
             found = replace(bucket.largest, module=marked)
@@ -167,7 +172,7 @@ class SizedModel:
         """Return the model for sizes one below a bucket's; None if it has none of these."""
 
         def below(n: int, size: OpenSize) -> int:
-            return n if isinstance(size, int) or n < 2 else n - 1
+            return n if isinstance(size, int) or n < 3 else n - 1
 
         smaller = tuple(
             (w, tuple(below(n, s) for n, s in zip(dims, wanted[w], strict=True)), dtype)
@@ -177,6 +182,12 @@ class SizedModel:
             return self._at(smaller) if smaller != whole else None
         except NestwrightError:
             return None
+
+
+def _has_ones(key: Key, whole: Key) -> bool:
+    """True if a size that its bucket rounds up is 1."""
+    rows = zip(key, whole, strict=True)
+    return any(n == 1 < m for (_, a, _), (_, b, _) in rows for n, m in zip(a, b, strict=True))
 
 
 def _kind(a: Any, which: str | int) -> tuple[tuple[int, ...], Any]:

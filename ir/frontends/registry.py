@@ -17,10 +17,12 @@ from .signatures import (
     STABLEHLO,
     is_exported_program,
     is_hlo_proto,
+    is_keras,
     is_onnx,
     is_safetensors,
     is_tflite,
     is_torch_archive,
+    never,
     starts_with,
     text_matches,
 )
@@ -88,10 +90,7 @@ def instance_of(package: str, *names: str) -> Callable[[object], bool]:
 _UNPACK = "unpack it first"
 _PICKLE = "pickles are never read; export the model"
 _TORCH = "weights alone are no model; torch.export.save(torch.export.export(model, args), path)"
-_KERAS = (
-    "tf.function(model, jit_compile=True).experimental_get_compiler_ir(x)(stage='hlo_serialized') "
-    "gives an HLO proto"
-)
+_TFLITE = "give the model that it was made of: a .keras file, or the folder of a SavedModel"
 
 FILES: tuple[FileFrontend, ...] = (
     FileFrontend(
@@ -145,10 +144,19 @@ FILES: tuple[FileFrontend, ...] = (
     ),
     FileFrontend(name="a saved torch model", recognizes=is_torch_archive, hint=_TORCH),
     FileFrontend(
-        name="a zip archive (a built model cut short? an npz file? a Keras model?)",
+        name="a Keras model",
+        recognizes=is_keras,
+        read=".keras.archive:read",
+        hint="model.save(path)",
+        endings=(".keras",),
+        opens=True,
+        sized=True,
+    ),
+    FileFrontend(
+        name="a zip archive (a built model cut short? an npz file?)",
         recognizes=starts_with(b"PK\x03\x04"),
     ),
-    FileFrontend(name="a TensorFlow Lite model", recognizes=is_tflite),
+    FileFrontend(name="a TensorFlow Lite model", recognizes=is_tflite, hint=_TFLITE),
     FileFrontend(
         name="an ONNX model",
         recognizes=is_onnx,
@@ -164,6 +172,15 @@ FILES: tuple[FileFrontend, ...] = (
         hint="arrays are constants, not models",
     ),
     FileFrontend(
+        name="a SavedModel",
+        recognizes=never,
+        read=".tensorflow.saved_model:read",
+        hint="tf.saved_model.save(model, folder)",
+        opens=True,
+        folder="saved_model.pb",
+        sized=True,
+    ),
+    FileFrontend(
         name="an HLO proto",
         recognizes=is_hlo_proto,
         read=".hlo_proto.reader:parse",
@@ -173,6 +190,14 @@ FILES: tuple[FileFrontend, ...] = (
 )
 
 OBJECTS: tuple[ObjectFrontend, ...] = (
+    ObjectFrontend(
+        name="a Keras model",
+        recognizes=instance_of("keras", "Model", "Layer"),
+        read=".keras.model:convert",
+        hint="a Keras model with example= or shapes=",
+        takes_example=True,
+        sized=True,
+    ),
     ObjectFrontend(
         name="a PyTorch module",
         recognizes=instance_of("torch", "Module"),
@@ -187,15 +212,27 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         hint="torch.export.export(model, args)",
     ),
     ObjectFrontend(
-        name="a Keras model", recognizes=instance_of("keras", "Model", "Layer"), hint=_KERAS
-    ),
-    ObjectFrontend(
         name="an ONNX model",
         recognizes=instance_of("onnx", "ModelProto"),
         read=".onnx.reader:convert",
         hint="onnx.load(path)",
         takes_example=True,
         sized=True,
+    ),
+    ObjectFrontend(
+        name="a concrete function of TensorFlow",
+        recognizes=instance_of("tensorflow", "ConcreteFunction"),
+        read=".tensorflow.functions:concrete",
+        hint="tf.function(f).get_concrete_function(...)",
+        takes_example=True,
+        sized=True,
+    ),
+    ObjectFrontend(
+        name="a tf.function",
+        recognizes=instance_of("tensorflow", "Function"),
+        read=".tensorflow.functions:traced",
+        hint="tf.function(f) with example=",
+        takes_example=True,
     ),
     ObjectFrontend(
         name="a function of nw.jit",

@@ -62,9 +62,19 @@ def is_torch_archive(data: bytes) -> bool:
     return zipped and any(part in data[:HEAD] for part in (b"/data.pkl", b"/version"))
 
 
+def is_keras(data: bytes) -> bool:
+    """True for what Keras 3 writes: a zip archive that begins with its metadata."""
+    return data.startswith(b"PK\x03\x04") and b"metadata.json" in data[:HEAD]
+
+
 def is_onnx(data: bytes) -> bool:
     """True for an ONNX model that names ONNX near its start, as its producers do."""
     return data.startswith(b"\x08") and b"onnx" in data[:HEAD].lower()
+
+
+def never(data: bytes) -> bool:
+    """False: a format of folders."""
+    return False
 
 
 def is_tflite(data: bytes) -> bool:

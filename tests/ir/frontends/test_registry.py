@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from nestwright.cli.main import main
-from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.frontends.load import as_model, recognize
+from nestwright.ir.frontends.load import recognize
 from nestwright.ir.frontends.registry import (
     FILES,
     OBJECTS,
@@ -58,22 +57,6 @@ def test_each_command_that_takes_a_model_says_what_is_read(
     for command in ("build", "run", "tune", "bench", "show", "replay run", "replay pack"):
         assert main([*command.split(), "--help"]) == 0
         assert readable_files() in " ".join(capsys.readouterr().out.split()), command
-
-
-@pytest.mark.parametrize(
-    ("package", "name", "told"),
-    [
-        ("keras.src.models", "Model", "a Keras model(.|\n)*hlo_serialized"),
-    ],
-)
-def test_objects_of_other_frameworks_are_refused_by_name(
-    package: str, name: str, told: str
-) -> None:
-    base = type(name, (), {"__module__": package, "__call__": lambda self: None})
-    model = type("Mine", (base,), {})()
-    for example in (None, (1.0,)):
-        with pytest.raises(UnsupportedError, match=told):
-            as_model(model, example)
 
 
 def test_no_reader_is_loaded_before_it_is_needed() -> None:

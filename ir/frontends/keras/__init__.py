@@ -1,0 +1,1 @@
+"""Keras 3: models on any backend, and ``.keras`` files of them."""

@@ -1,0 +1,150 @@
+"""Keras models and files: read by the backend that Keras runs on; files hold no code."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.cli.main import main
+from nestwright.ir.errors import ArgumentError, ParseError, UnsupportedError
+from nestwright.ir.frontends.keras import archive
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+
+def written(path: Path, config: Any, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr("metadata.json", "{}")
+        out.writestr("config.json", config if isinstance(config, str) else json.dumps(config))
+        for name, data in members.items():
+            out.writestr(name, data)
+    return path
+
+
+def layer(name: str, home: str | None = "keras.layers", registered: str | None = None) -> Any:
+    inner = {"class_name": name, "module": home, "registered_name": registered, "config": {}}
+    return {"class_name": "Sequential", "module": "keras", "config": {"layers": [inner]}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        layer("system", "os"),
+        layer("Popen", "subprocess"),
+        layer("Lambda"),
+        layer("TorchModuleWrapper"),
+        layer("Mine", None, "package>Mine"),
+        layer("evil", "keras_evil"),
+    ],
+)
+def test_files_that_ask_for_code_are_refused(tmp_path: Path, config: Any) -> None:
+    with pytest.raises(UnsupportedError, match="which may be any code"):
+        nw.build(written(tmp_path / "m.keras", config))
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.keras"
+    for config, told in (("{", "JSONDecodeError"), ("[" * 100000, "RecursionError|Error")):
+        with pytest.raises(ParseError, match=told):
+            archive.check(written(path, config))
+    with pytest.raises(ParseError, match=r"unknown member 'x\.py'"):
+        archive.check(written(path, layer("Dense"), **{"x.py": b"1"}))
+    whole = written(path, layer("Dense")).read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(ParseError, match=r"m\.keras.*BadZipFile"):
+        nw.build(path)
+    archive.check(written(path, layer("Dense")))
+
+
+@pytest.fixture(scope="module")
+def keras() -> Any:
+    found = pytest.importorskip("keras", reason="makes the models")
+    if found.backend.backend() != "tensorflow":
+        pytest.importorskip(found.backend.backend(), reason="Keras runs on it")
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(keras: Any) -> Any:
+    layers = keras.layers
+    x = inputs = layers.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(4, 3, padding="same", activation="relu")(x)
+    x = layers.BatchNormalization()(x)
+    x = layers.Add()([x, layers.Conv2D(4, 1)(inputs)])
+    x = layers.Dropout(0.5)(layers.Flatten()(x))
+    return keras.Model(inputs, layers.Dense(5, activation="softmax")(x))
+
+
+X = np.random.default_rng(0).random((2, 8, 8, 3)).astype(np.float32)
+
+
+def called(keras: Any, model: Any, *args: Any) -> Any:
+    return keras.ops.convert_to_numpy(model(*args))
+
+
+def only(found: Any) -> Any:
+    return found[0] if isinstance(found, tuple) else found
+
+
+def test_models_are_built(keras: Any, model: Any) -> None:
+    exe = nw.build(model, example=(X,))
+    assert exe.input_names == ("image",) and len(exe.plan.params) == 1
+    np.testing.assert_allclose(only(exe(image=X)), called(keras, model, X), rtol=1e-4, atol=1e-6)
+    sized = nw.build(model, shapes={"image": (2, None, None, None)})
+    np.testing.assert_array_equal(only(sized(X)), only(exe(X)))
+    lowered = nw.lower(model, X, freeze=False)
+    assert len(lowered.compile().plan.params) == 1 + len(lowered.imported.weights)
+
+
+def test_open_sizes_are_served_or_told(keras: Any, model: Any) -> None:
+    with pytest.raises(ArgumentError, match="leaves sizes of input 'image' open"):
+        nw.build(model)
+    with pytest.raises(ArgumentError, match="the model declares"):
+        nw.build(model, shapes={"image": (2, 9, 8, 3)})
+    f = nw.build(model, shapes={"image": (range(1, 5), 8, 8, 3)}, rule="buckets")
+    for n in (1, 2, 2):
+        np.testing.assert_allclose(
+            only(f(X[:n])), called(keras, model, X[:n]), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_files_are_built(keras: Any, model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.keras"
+    model.save(path)
+    exe = nw.build(path, shapes={0: (2, None, None, None)})
+    np.testing.assert_allclose(only(exe(X)), called(keras, model, X), rtol=1e-4, atol=1e-6)
+    assert main(["run", str(path), "--shape", "image=2x8x8x3", "--random", "0", "--check"]) == 0
+
+
+def test_several_inputs_and_recurrence(keras: Any) -> None:
+    layers = keras.layers
+    tokens, bias = layers.Input((6,), dtype="int32", name="tokens"), layers.Input((4,), name="bias")
+    x = layers.LSTM(4)(layers.Embedding(11, 8)(tokens))
+    model = keras.Model([tokens, bias], {"sum": layers.Add()([x, bias]), "state": x})
+    ids, b = np.arange(12, dtype=np.int32).reshape(2, 6) % 11, np.ones((2, 4), np.float32)
+    lowered = nw.lower(model, ids, b)
+    found = lowered.compile()(tokens=ids, bias=b)
+    whole = model([ids, b])
+    if lowered.imported.rebuild is not None:
+        found = lowered.imported.rebuild(found)
+        assert sorted(found) == ["state", "sum"]
+        for name, value in whole.items():
+            expected = keras.ops.convert_to_numpy(value)
+            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_old_releases_are_refused(keras: Any, model: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "m.keras"
+    model.save(path)
+    monkeypatch.setattr(keras, "__version__", "3.8.0")
+    with pytest.raises(UnsupportedError, match="pip install --upgrade keras"):
+        nw.build(path)

@@ -1,0 +1,97 @@
+"""Functions of TensorFlow and SavedModels: their HLO, with variables as weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.cli.main import main
+from nestwright.ir.errors import ArgumentError, ParseError, UnsupportedError
+from nestwright.ir.frontends.load import load
+
+
+def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match="Is a directory"):
+        load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    return pytest.importorskip("tensorflow", reason="traces the functions")
+
+
+@pytest.fixture
+def model(tf: Any) -> Any:
+    class Model(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.w = tf.Variable(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), name="w")
+            self.table = tf.constant(np.arange(4, dtype=np.float32))
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 3), name="x")])  # type: ignore[untyped-decorator,unused-ignore]
+        def __call__(self, x: Any) -> Any:
+            return {"y": tf.nn.softmax(x @ self.w) + self.table, "n": tf.reduce_sum(x)}
+
+    return Model()
+
+
+X = np.random.default_rng(0).random((2, 3)).astype(np.float32)
+
+
+def right(x: Any) -> tuple[Any, Any]:
+    e = np.exp(x @ np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
+    return x.sum(), e / e.sum(1, keepdims=True) + np.arange(4)
+
+
+def test_concrete_functions_are_built(tf: Any, model: Any) -> None:
+    function = model.__call__.get_concrete_function()
+    for given in ({"example": (X,)}, {"shapes": {"x": (2, None)}}):
+        exe = nw.build(function, **given)
+        assert exe.input_names == ("x",) and exe.output_names == ("n", "y")
+        for a, b in zip(exe(x=X), right(X), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+    with pytest.raises(ArgumentError, match="sizes of input 'x' are left open"):
+        nw.build(function)
+    with pytest.raises(ArgumentError, match="not"):
+        nw.build(function, shapes={"x": (2, 4)})
+    lowered = nw.lower(model.__call__, X)
+    assert sorted(lowered.imported.rebuild(lowered.compile()(X))) == ["n", "y"]
+
+
+def test_functions_that_change_variables_are_refused(tf: Any) -> None:
+    v = tf.Variable(1.0)
+    f = tf.function(lambda x: v.assign_add(x))
+    with pytest.raises(UnsupportedError, match="changes variables"):
+        nw.lower(f, np.float32(2))
+
+
+def test_saved_models_are_built(tf: Any, model: Any, tmp_path: Path) -> None:
+    tf.saved_model.save(model, tmp_path / "m")
+    exe = nw.build(tmp_path / "m", shapes={"x": (2, 3)})
+    for name, b in zip(("n", "y"), right(X), strict=True):
+        np.testing.assert_allclose(exe(X)[exe.output_names.index(name)], b, rtol=1e-5)
+    args = ["run", str(tmp_path / "m"), "--shape", "x=2x3", "--random", "0", "--check"]
+    assert main(args) == 0
+    f = nw.build(tmp_path / "m", shapes={0: (range(1, 9), 3)}, rule="buckets")
+    for n in (3, 4):
+        x = np.ones((n, 3), np.float32)
+        for name, b in zip(("n", "y"), right(x), strict=True):
+            at = f.executable(x).output_names.index(name)
+            np.testing.assert_allclose(f(x)[at], b, rtol=1e-5)
+
+
+def test_saved_models_that_reach_files_are_refused(tf: Any, tmp_path: Path) -> None:
+    class Reader(tf.Module):  # type: ignore[misc]
+        @tf.function(input_signature=[])  # type: ignore[untyped-decorator,unused-ignore]
+        def __call__(self) -> Any:
+            return tf.io.read_file("/etc/hostname")
+
+    tf.saved_model.save(Reader(), tmp_path / "m")
+    with pytest.raises(UnsupportedError, match="the operation ReadFile"):
+        nw.build(tmp_path / "m")
+    (tmp_path / "m" / "saved_model.pb").write_bytes(b"\xff\xff\xff")
+    with pytest.raises(ParseError, match="not a SavedModel"):
+        nw.build(tmp_path / "m")
