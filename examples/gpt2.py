@@ -103,7 +103,7 @@ def generate(config: Config, prompt: Any, *weights: Any) -> Any:
     def step(state: Any) -> Any:
         position, tokens, cache = state
         token = tokens[position]
-        logits, cache = _forward(config, named, token, position, cache)
+        logits, cache = forward(config, named, token, position, cache)
         best = jnp.argmax(logits).astype(jnp.int32)
         following = jnp.where(position + 1 < config.prompt, tokens[position + 1], best)
         tokens = jax.lax.dynamic_update_slice(tokens, following[None], (position + 1,))
@@ -113,7 +113,7 @@ def generate(config: Config, prompt: Any, *weights: Any) -> Any:
     return tokens[config.prompt :]
 
 
-def _forward(config: Config, named: dict[str, Any], token: Any, position: Any, cache: Any) -> Any:
+def forward(config: Config, named: dict[str, Any], token: Any, position: Any, cache: Any) -> Any:
     """Logits of one position, and the cache with its keys and values."""
     import jax
 
