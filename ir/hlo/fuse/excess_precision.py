@@ -201,7 +201,7 @@ class _Widener:
     def takes_wide(self, i: Instruction) -> bool:
         """True if ``i`` takes its operands as f32."""
         if _is_contraction(i):
-            return i.opcode == "dot" and any(o in self.gains for o in i.operands)
+            return i.opcode == "dot" and any(map(self.is_computed, i.operands))
         if self.is_wide(i):
             return True
         above = any(o in self.gains for o in i.operands)
@@ -217,6 +217,11 @@ class _Widener:
                 return i.array.dtype != pred
             case _:
                 return False
+
+    def is_computed(self, operand: Instruction) -> bool:
+        """True if an operand of a product is not in memory, as the weights of an attention are."""
+        decoded = operand.opcode == "convert" and operand.operands[0].opcode == "parameter"
+        return operand in self.gains and not decoded
 
     def make(self, i: Instruction) -> None:
         """Put the rewritten forms of ``i`` that are asked for into ``new``."""
