@@ -27,6 +27,9 @@ MAX_BYTES = (1 << 31) - 1
 MAX_NODES = 1 << 17
 """Nodes of a graph, counting those of functions once per call."""
 
+HOMES = {"SimplifiedLayerNormalization": "com.microsoft"}
+"""Domains of operators that ONNX Runtime writes in ONNX's own, which does not have them."""
+
 SHOWN = 300  # characters of the checker's message
 
 
@@ -103,6 +106,7 @@ def _checked(proto: Any, source: str, folder: Path | None) -> CheckedModel:
     light.graph.CopyFrom(_without(proto.graph, "initializer", "sparse_initializer"))
     _declare(light.graph, proto.graph, weights)
     _bring_in(light.graph, folder, source)
+    _move_home(light)
     opsets = _opsets(proto, source)
     functions = {(domain(f.domain), f.name, f.overload): f for f in light.functions}
     _require_few(light.graph, functions, source)
@@ -115,6 +119,15 @@ def _checked(proto: Any, source: str, folder: Path | None) -> CheckedModel:
         functions=functions,
         folder=folder,
     )
+
+
+def _move_home(proto: Any) -> None:
+    """Write the domains of ``HOMES`` in the nodes of a model's own graph."""
+    moved = [n for n in proto.graph.node if not domain(n.domain) and n.op_type in HOMES]
+    for node in moved:
+        node.domain = HOMES[node.op_type]
+    for home in {n.domain for n in moved} - {i.domain for i in proto.opset_import}:
+        proto.opset_import.add(domain=home, version=1)
 
 
 def domain(name: str) -> str:

@@ -27,7 +27,6 @@ def rms_normed(x: Term, gamma: Term, axis: int, epsilon: float) -> tuple[Term, T
     return (wide * scale * gamma.to(wide.dtype)).to(x.dtype), scale
 
 
-@operator("SimplifiedLayerNormalization", domain="")
 @operator("SimplifiedLayerNormalization", domain=DOMAIN)
 def simplified_layer_norm(node: Node) -> tuple[Term, ...]:
     """The RMS norm, and the reciprocal of the root."""

@@ -46,6 +46,14 @@ def test_skipped_layer_norm_returns_the_sum(check):
     check("SkipLayerNormalization", inputs, 4, wanted=wanted, domain_=DOMAIN, epsilon=1e-3)
 
 
+@pytest.mark.parametrize("domain", ["", DOMAIN])
+def test_rms_norm_as_onnx_runtime_writes_it(check, domain):
+    x, gamma = floats(2, 3, 8), floats(8)
+    wanted = [x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-3)) * gamma]
+    attributes = {"domain_": domain, "epsilon": 1e-3} | ({} if domain else {"version_": 17})
+    check("SimplifiedLayerNormalization", [x, gamma], wanted=wanted, **attributes)
+
+
 @pytest.mark.parametrize("mask", [[3, 5], [3, 5, 0, 1], [[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]])
 def test_attention_leaves_out_what_its_mask_does(check, mask):
     x, weights, bias = floats(2, 5, 8), floats(8, 24), floats(24)
