@@ -191,3 +191,20 @@ def test_control_flow_is_compiled() -> None:
     n = torch.tensor(0)
     found = nw.build(Loop(), example=(n, x))(n.numpy(), x.numpy())
     np.testing.assert_allclose(found, Loop()(n, x).numpy(), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # of torch's own layers
+def test_recurrent_layers_are_loops() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 5, 4)
+    lstm = torch.nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True)
+    gru = torch.nn.GRU(4, 6, bias=False)
+    for layer in (lstm, gru):
+        model = imported(layer, (x,))
+        loops = [i for i in model.module.entry.instructions if i.opcode == "while"]
+        assert len(loops) == (4 if layer is lstm else 1)
+        found = nw.build(layer, example=(x,))(x.numpy())
+        out, last = layer(x)
+        want = [out, *(last if isinstance(last, tuple) else (last,))]
+        for ours, theirs in zip(found, want, strict=True):
+            np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5, atol=1e-6)
