@@ -54,6 +54,19 @@ def lowered(text: str, frozen: bool) -> Func:
     return FROZEN.put(func, (1,)) if frozen else func
 
 
+def test_an_image_that_is_its_own_kernel() -> None:
+    case = "f32[3,3,4,8] f32[3,3,4,8] f32[3,3,4,8] 2 size=3x3 pad=1_1x1_1"
+    func = lowered(grouped_text(case, "").replace("(p0, p1)", "(p0, p0)"), False)
+    target = Target.parse("cpu -threads=2")
+    x = np.random.default_rng(1).integers(-2, 3, (3, 3, 4, 8)).astype(np.float32)
+    sketch = generate(func, target)[0]
+    assert sketch.name == "grouped@1"
+    sch = Schedule(func)
+    sketch.apply(sch, sketch.default)
+    args = [x] * (len(func.params) - 1)
+    np.testing.assert_array_equal(compile_func(sch.func, target)(*args), run(func, args)[0])
+
+
 @pytest.mark.parametrize("root", ["maximum(c, b)", ""])
 @pytest.mark.parametrize("name", CASES)
 def test_choices_compute_the_same(name: str, root: str, cheap_forks: None) -> None:
