@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 def measured(trials: Sequence[Trial], workload: Workload, target: Target) -> Measured | None:
     """Return the trials of a workload that can still be scheduled; None if they are too few."""
-    func = Program(workload.form, workload.text).func
+    func = Program(workload.form, workload.text, target.vectors).func
     space = Space(generate(func, target))
     encoder = Encoder(func, space, target, workload.flops, workload.bytes)
     rows: dict[Any, tuple[Any, ...]] = {}

@@ -118,6 +118,11 @@ class Target:
         """The target's name in logs, equal for all machines that run the same code."""
         return self.row.key(self)
 
+    @property
+    def vectors(self) -> bool:
+        """True if a thread has vector registers: it may compute several rows at once."""
+        return self.row.work == "threads"
+
     def lanes(self, dtype: DType) -> int:
         """Elements of a type that one vector register holds, at least 1.
 

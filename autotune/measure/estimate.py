@@ -55,7 +55,8 @@ class Estimator:
         if name not in self._works:
             while len(self._works) >= KEPT:
                 self._works.popitem(last=False)
-            program, target = Program(job.form, job.text), Target.parse(job.target)
+            target = Target.parse(job.target)
+            program = Program(job.form, job.text, target.vectors)
             sketches = {s.name: s for s in generate(program.func, target)}
             self._works[name] = _ScheduledTask(program, target, sketches)
         self._works.move_to_end(name)

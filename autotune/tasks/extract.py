@@ -78,7 +78,7 @@ def _task(
     group: Group, name: str, times: float, target: Target, reach: tuple[float, ...]
 ) -> Task | None:
     c = group.computation
-    program = Program("hlo", canonical_text(c))
+    program = Program("hlo", canonical_text(c), target.vectors)
     try:
         func = program.func
     except UnsupportedError:

@@ -30,10 +30,11 @@ KERNEL = "kernel"
 
 @dataclass(frozen=True)
 class Program:
-    """One task's computation, independent of any schedule."""
+    """One task's computation, independent of any schedule; ``vectors`` is as for a target."""
 
     form: str
     text: str
+    vectors: bool = True
 
     @cached_property
     def computation(self) -> Computation | None:
@@ -44,7 +45,7 @@ class Program:
     def func(self) -> Func:
         """The function in default order."""
         if self.computation is not None:
-            return lower_group(self.computation, KERNEL)
+            return lower_group(self.computation, KERNEL, self.vectors)
         if self.form == "loop":
             return parse_loops(self.text)
         raise LogError("cannot read a workload", f"its form is {self.form!r}", hint="hlo or loop")

@@ -25,7 +25,7 @@ def predictions(module: Any, target: Any) -> dict[str, Prediction]:
     found = {}
     for key, group in PreparedModule(module, target).groups.distinct.items():
         try:
-            func = lower_group(group.computation, "kernel")
+            func = lower_group(group.computation, "kernel", target.vectors)
         except NestwrightError:
             continue  # the plan does it without a kernel of ours
         if (prediction := _of(func, target)) is not None:

@@ -163,7 +163,7 @@ def forced(program: Program, target: Any) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for key, group in fuse_module(optimize(parse(program.hlo))).distinct.items():
-        func = lower_group(group.computation, "main")
+        func = lower_group(group.computation, "main", target.vectors)
         for sketch in generate(func, target):
             if sketch.name.startswith("gpu_mma@") and sketch.valid(program.choices):
                 schedule = Schedule(func)

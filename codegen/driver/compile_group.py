@@ -41,7 +41,7 @@ def compile_text(
     cannot be compiled.
     """
     with timed(timings, "te"):
-        func, sharing = loops(parse(text).entry, symbol, trace)
+        func, sharing = loops(parse(text).entry, symbol, trace, target)
     with timed(timings, "schedule"):
         scheduled = apply(func, target, trace)
     main, packs = split_packs(with_streams(scheduled.func, streamed))
@@ -82,13 +82,15 @@ def buffer_sizes(func: Func, flat: Func) -> tuple[int, ...]:
     return (*sizes, work) if work else tuple(sizes)
 
 
-def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[Func, Sharing]:
+def loops(
+    computation: Computation, symbol: str, trace: Trace | None, target: Target
+) -> tuple[Func, Sharing]:
     """Return a group as loops, to be scheduled by ``trace`` or by default.
 
     Traces are made for the function as ``lower_group`` returns it; by default, copies that only
     start an update in place are left to the caller, who often needs none.
     """
-    func = lower_group(computation, symbol)
+    func = lower_group(computation, symbol, target.vectors)
     in_place = in_place_inputs(computation)
     if in_place:
         return IN_PLACE.put(func, 1), Sharing(in_place)

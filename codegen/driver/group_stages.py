@@ -105,7 +105,7 @@ def group_stages(
     group: Group, key: str, target: Target, trace: Trace | None, streamed: Sequence[int] = ()
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield a group's stages from ``te`` to ``asm`` with a function that prints each, lazily."""
-    func, _ = loops(group.computation, symbol(key), trace)
+    func, _ = loops(group.computation, symbol(key), trace, target)
     yield "te", partial(tensor_text, func)
     yield "loop", partial(show_loops, func)
     scheduled = with_streams(apply(func, target, trace).func, streamed)
@@ -156,7 +156,7 @@ def plan_text(
     wanted = {key: group.computation for key, group in groups.distinct.items()}
     for key, computation in (wanted | dict(groups.extra)).items():
         trace = traces.get(key)
-        func, sharing = loops(computation, symbol(key), trace)
+        func, sharing = loops(computation, symbol(key), trace, target)
         main, packs = split_packs(apply(func, target, trace).func)
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))

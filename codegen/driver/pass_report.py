@@ -145,5 +145,5 @@ def _lowered(
     instruments: Sequence[Instrument[Func]],
 ) -> None:
     trace = traces.get(key)
-    func, _ = loops(groups.distinct[key].computation, symbol(key), trace)
+    func, _ = loops(groups.distinct[key].computation, symbol(key), trace, target)
     lower(split_packs(apply(func, target, trace).func)[0], target, instruments)

@@ -57,14 +57,14 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
 """The lowering of each stage to blocks, by opcode; any other stage is element-wise."""
 
 
-def lower_group(computation: Computation, name: str) -> Func:
+def lower_group(computation: Computation, name: str, vectors: bool = True) -> Func:
     """Lower a group of a canonical module to loops in default order.
 
     The function takes the computation's parameters, then its results (the root, or each element of
     the root's tuple), as buffers of the HLO shapes (``storage`` says how complex arrays lie in
     theirs). Names of blocks follow from the structure alone, so a schedule's trace fits every
     group of the same structure. An output that may take the place of an input (an update in place)
-    is noted in ``UPDATES``.
+    is noted in ``UPDATES``. ``vectors``: threads have vector registers, as those of a CPU.
     ``UnsupportedError`` names what cannot be lowered.
     """
     _check(computation)
@@ -77,7 +77,7 @@ def lower_group(computation: Computation, name: str) -> Func:
     for leaf, buffer in zip(plan.outputs, outputs, strict=True):
         if leaf[0].opcode != "parameter":
             owned.setdefault(leaf, buffer)
-    draft = Draft(emitter, dict(owned))
+    draft = Draft(emitter, dict(owned), vectors=vectors)
     for x in plan.stages:
         STAGES.get(x.opcode, pointwise)(draft, x)
     for leaf, buffer in zip(plan.outputs, outputs, strict=True):

@@ -35,8 +35,9 @@ def radix_sort(
     key: Callable[[Index], Expr],
     put: Callable[[Index, Expr, Index], Stmt],
     moved: bool,
+    wanted: int,
 ) -> None:
-    """Sort rows along ``dim`` by ascending keys of an unsigned type.
+    """Sort rows along ``dim`` by ascending keys of an unsigned type; put the first ``wanted``.
 
     ``put`` takes where an element goes to, its key, and where it was: that only if it is ``moved``
     along with the key.
@@ -48,7 +49,7 @@ def radix_sort(
     def whole(p: Expr) -> Index:
         return (*row[:dim], p, *row[dim:])
 
-    (fetch, turn, write) = d.emitter.reducing((n, dtype.bits // BITS, n), "s")
+    (fetch, turn, write) = d.emitter.reducing((n, dtype.bits // BITS, wanted), "s")
     keys = d.alloc(f"{name}_keys", (2, n), dtype)
     places = (
         d.alloc(f"{name}_places", (2, n), s32 if n < 1 << 31 else index_type) if moved else None
@@ -63,7 +64,7 @@ def radix_sort(
     body = seq(
         For(fetch.var, const(n), seq(*fetched)),
         For(turn.var, const(dtype.bits // BITS), s.run(turn.var)),
-        For(write.var, const(n), put(whole(write.var), Load(keys, last), whole(was))),
+        For(write.var, const(wanted), put(whole(write.var), Load(keys, last), whole(was))),
     )
     d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
 

@@ -8,6 +8,7 @@ or not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,13 @@ from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
 from .keys import element_of, key_of, key_type
+from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort
 from .scalars import apply
 from .stages import Draft
+
+ALONE = 256
+"""Elements of a single row, up to which a network takes no longer though other lanes are idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,11 @@ def sort(d: Draft, x: Instruction) -> None:
 
 
 def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column]) -> bool:
-    """Sort long rows whose comparator compares an integer, or a float in total order, of each."""
+    """Sort rows whose comparator compares an integer, or a float in total order, of each."""
     (dim,) = x.attrs["dimensions"]
     extents, comparator = x.operands[0].array.dims, x.attrs["to_apply"]
     found = sort_key(comparator)
-    if found is None or extents[dim] < SHORTEST:
+    if found is None or extents[dim] < 2:
         return False
     number, of, descending = found
     dtype, total = of.root.array.dtype, comparator.root.attrs.get("type") == "TOTALORDER"
@@ -82,10 +87,33 @@ def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column
 
     def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:
         if alone:
-            return blocks.store(columns[0].out, to, element_of(ranked, dtype, not descending))
+            return Store(columns[0].out, to, element_of(ranked, dtype, not descending))
         return seq(*(blocks.store(c.out, to, c.read(was)) for c in columns))
 
-    radix_sort(d, name, extents, dim, unsigned, key, put, moved=not alone)
+    return sort_by_key(d, name, extents, dim, unsigned, key, put, not alone, extents[dim])
+
+
+def sort_by_key(
+    d: Draft,
+    name: str,
+    extents: Sequence[int],
+    dim: int,
+    dtype: DType,
+    key: Callable[[tuple[Expr, ...]], Expr],
+    put: Callable[[tuple[Expr, ...], Expr, tuple[Expr, ...]], Stmt],
+    moved: bool,
+    wanted: int,
+) -> bool:
+    """Sort rows by ascending keys as ``radix_sort`` does, in the better way; False for neither."""
+    n = extents[dim]
+    rows = math.prod(extents) // n
+    together = d.vectors and (rows > 1 or n <= ALONE)
+    if together and n <= LONGEST and network_type(dtype, moved) is not None:
+        network_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
+    elif n >= SHORTEST:
+        radix_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
+    else:
+        return False
     return True
 
 

@@ -22,8 +22,8 @@ from .storage import stored_as
 class Draft:
     """A group under lowering.
 
-    ``owned`` are the output buffers that no stage has written yet, by the leaf they hold;
-    ``aliases`` the outputs that start as a copy of an input: output number to parameter number.
+    ``owned`` are the output buffers that no stage has written yet, by the leaf they hold.
+    ``vectors``: a thread has vector registers, so that a block may take several rows at once.
     """
 
     emitter: ElementEmitter
@@ -31,6 +31,7 @@ class Draft:
     allocs: list[Buffer] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
+    vectors: bool = True
 
     def fresh(self, name: str) -> str:
         """``name``, or with a number if it is taken: by structure alone, so that traces replay."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.dtypes import pred
+from ...ir.dtypes import DType, pred
 from ...ir.hlo.nodes import Instruction, Shape, TupleShape
 from ...ir.loop.build import add, cast, compare, const, op, sub
-from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Op, Store, Var
+from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Op, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
@@ -16,7 +16,7 @@ from ..blocks import lets, variables
 from .keys import key_of, key_type
 from .scalars import refuse, total_order
 from .selection import RUN, chunk, first_places
-from .sorting import Before, Column, merge_sort, reader
+from .sorting import Before, Column, merge_sort, reader, sort_by_key
 from .stages import Draft
 
 FEW = 4
@@ -45,6 +45,11 @@ def topk(d: Draft, x: Instruction) -> None:
     ]
     n, count, unsigned = extents[-1], values.dims[-1], key_type(dtype)
     few, run = 0 < count <= n // 2, 1
+    most = not few and count > 0 and n > 1
+    if most and unsigned and _sorted(d, name, extents, unsigned, columns, largest):
+        d.done((x, 0), out)
+        d.done((x, 1), where)
+        return
     if few and unsigned and (count > FEW or chunk(n, count) > 1):
         chosen = first_places(
             d, name, extents, count, unsigned, lambda at: key_of(read(at), unsigned, largest)
@@ -58,6 +63,27 @@ def topk(d: Draft, x: Instruction) -> None:
         merge_sort(d, name, extents, len(extents) - 1, count, columns, before, run)
     d.done((x, 0), out)
     d.done((x, 1), where)
+
+
+def _sorted(
+    d: Draft,
+    name: str,
+    extents: Sequence[int],
+    unsigned: DType,
+    columns: Sequence[Column],
+    largest: bool,
+) -> bool:
+    """Sort whole rows of which more than half is wanted; False if they are better merged."""
+    read, wanted = columns[0].read, columns[0].out.shape[-1]
+
+    def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:
+        return seq(*(blocks.store(c.out, to, c.read(was)) for c in columns))
+
+    def key(at: tuple[Expr, ...]) -> Expr:
+        return key_of(read(at), unsigned, not largest)
+
+    dim = len(extents) - 1
+    return sort_by_key(d, name, extents, dim, unsigned, key, put, True, wanted)
 
 
 def _through(c: Column, places: Buffer) -> Column:

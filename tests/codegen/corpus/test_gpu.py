@@ -57,7 +57,7 @@ def flat_groups(name: str, target: Target, part: int = 1) -> Iterator[tuple[str,
     for key, group in groups_of(name).distinct.items():
         if int(key[:8], 16) % part:
             continue
-        func, _ = loops(group.computation, "main", None)
+        func, _ = loops(group.computation, "main", None, target)
         scheduled = default_schedule(func, target).func
         verify(scheduled)
         yield key, lower(scheduled, target)

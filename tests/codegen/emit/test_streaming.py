@@ -57,7 +57,7 @@ def text(body: str, rows: int, columns: int) -> str:
 
 def scheduled(source: str, target: Target) -> Func:
     (group,) = fuse_module(optimize(parse(source))).distinct.values()
-    func, _ = loops(group.computation, "kernel", None)
+    func, _ = loops(group.computation, "kernel", None, target)
     return apply(func, target, None).func
 
 

@@ -9,6 +9,7 @@ import nestwright as nw
 from nestwright.ir.dtypes import ALL, DType, f32, s16, s32, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
+from nestwright.te.from_hlo import network
 
 TEXT = """HloModule m
 before {{
@@ -95,3 +96,78 @@ def test_without_total_order_rows_are_merged() -> None:
     same(made, x)
     y = nw.build(parse(made))(np.where(x > 0, np.float32(np.nan), x))
     assert np.isnan(y).sum() == (x > 0).sum()
+
+
+LENGTHS = [2, 3, 7, 16, 17, 33, 100, 1000, 1025]
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_short_rows(n: int) -> None:
+    """One network for all rows of a strip; a last strip of fewer rows; longer ones by bytes."""
+    same(text(f32, (21, n), 1, "LT"), draw(f32, (21, n)))
+    same(text(s32, (n, 16), 0, "GT"), draw(s32, (n, 16)))
+
+
+@pytest.mark.parametrize("t", WIDE, ids=str)
+def test_every_type_in_short_and_long_rows(t: DType) -> None:
+    same(text(t, (70, 5), 1, "LT"), draw(t, (70, 5)))
+    same(text(t, (3, 1500), 1, "GT"), draw(t, (3, 1500)))
+
+
+@pytest.mark.parametrize("dims", [(3, 5, 12), (2, 17, 1, 4), (2, 0, 9), (1, 1, 12)])
+def test_rows_of_several_axes(dims: tuple[int, ...]) -> None:
+    for dim in range(len(dims)):
+        if dims[dim] > 1:
+            same(text(f32, dims, dim, "LT"), draw(f32, dims))
+
+
+ORDER = """HloModule m
+before {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT c = pred[] compare(a, b), direction={direction}{order}
+}}
+ENTRY e {{
+  x = {t}[{rows},{n}] parameter(0)
+  i = s32[{rows},{n}] iota(), iota_dimension=1
+  ROOT s = ({t}[{rows},{n}], s32[{rows},{n}]) sort(x, i), dimensions={{1}}, is_stable=true,
+    to_apply=before
+}}
+"""
+
+
+@pytest.mark.parametrize("t", WIDE, ids=str)
+def test_the_order_of_short_rows_is_stable(t: DType) -> None:
+    order = ", type=TOTALORDER" if t.is_float else ""
+    module = ORDER.format(t=t, rows=33, n=20, direction="GT", order=order)
+    same(module, draw(t, (33, 20)))
+
+
+def test_the_order_of_the_longest_rows_is_stable() -> None:
+    module = ORDER.format(t=s16, rows=3, n=1024, direction="LT", order="")
+    same(module, draw(s16, (3, 1024)) % 7)
+
+
+@pytest.mark.parametrize("places", [2, 4, 8, 16])
+def test_a_network_sorts_zeros_and_ones(places: int) -> None:
+    """And so, by the zero-one principle, anything."""
+    rows = (np.arange(1 << places)[:, None] >> np.arange(places)) & 1
+    for merged in (False, True):
+        some = rows
+        if merged:  # what a merge leaves to do: all of one half at most the other, each bitonic
+            turns = (np.diff(rows, axis=1) != 0).sum(1)
+            some = rows[turns <= 2]
+        got = some.copy()
+        for near, far in network._exchanges(places, merged):
+            got[:, near], got[:, far] = (
+                np.minimum(got[:, near], got[:, far]),
+                np.maximum(got[:, near], got[:, far]),
+            )
+        assert np.array_equal(got, np.sort(some, 1))
+
+
+def test_threads_without_vectors_sort_row_by_row() -> None:
+    same(text(f32, (5, 40), 1, "LT"), draw(f32, (5, 40)), target="cuda-sim -arch=sm_80")
+    same(text(f32, (2, 90), 1, "LT"), draw(f32, (2, 90)), target="cuda-sim -arch=sm_80")

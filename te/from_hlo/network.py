@@ -1,0 +1,302 @@
+"""Sort short rows by integer keys, many rows at once: a network whose lanes are rows.
+
+The keys of as many rows as a vector has lanes are transposed, so that one vector holds the keys at
+one place of all of them. A bitonic network then exchanges vectors, whatever the keys are: the
+lesser of each pair of keys goes to the nearer place. Blocks of ``BLOCK`` places are sorted, and
+finished after every merge, in registers. Places behind the end count as the greatest key, so that
+pairs which reach beyond it need no exchange.
+
+Keys that are not all there is to an element have its place below them, which also keeps equal
+elements in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from ...ir.dtypes import DType, u32, u64
+from ...ir.dtypes import index as index_type
+from ...ir.loop.build import add, cast, compare, const, minimum, mul, op
+from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
+from ...ir.loop.notes import OPAQUE
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import lets, variables
+from ..sharing import operands
+from .stages import Draft
+
+LONGEST = 1024  # elements of a row: the keys of all lanes are 64 KiB
+BLOCK = 16  # places that are sorted in registers
+WIDTH = 64  # bytes of the keys at one place
+PLACE = 10  # bits of a place
+FEWEST = 4  # places whose elements are transposed in registers
+TURN = 16  # places of all lanes that are fetched and written at a time
+LITTLE = 64  # nodes of an expression that may be written out
+
+Index = tuple[Expr, ...]
+
+
+def network_type(dtype: DType, moved: bool) -> DType | None:
+    """Return the type of the network's keys: ``dtype``, or one with room for a place below it."""
+    if not moved:
+        return dtype
+    return {8: u32, 16: u32, 32: u64}.get(dtype.bits)
+
+
+def network_sort(
+    d: Draft,
+    name: str,
+    extents: Sequence[int],
+    dim: int,
+    dtype: DType,
+    key: Callable[[Index], Expr],
+    put: Callable[[Index, Expr, Index], Stmt],
+    moved: bool,
+    wanted: int,
+) -> None:
+    """Sort rows along ``dim`` by ascending keys of an unsigned type; put the first ``wanted``.
+
+    Rows are at most ``LONGEST`` long.
+
+    ``put`` is as for ``radix_sort``; ``network_type`` has to know a type.
+    """
+    wide = network_type(dtype, moved)
+    assert wide is not None
+    n, lanes = extents[dim], WIDTH // wide.bytes
+    others = [i for i in range(len(extents)) if i != dim]
+    across = max(others, key=lambda i: extents[i], default=None)
+    count = 1 if across is None else extents[across]
+    outer = [i for i in others if i != across]
+    axes = d.emitter.spatial((*(extents[i] for i in outer), -(-count // lanes)))
+    *point, strip = variables(axes)
+    k = _Network(d, name, n, d.alloc(f"{name}_keys", (_padded(n), lanes), wide))
+    whole = count // lanes  # strips whose lanes are all rows
+
+    def at(row: Expr, p: Expr) -> Index:
+        index = dict(zip(outer, point, strict=True)) | {dim: p}
+        if across is not None:
+            index[across] = row
+        return tuple(index[i] for i in range(len(extents)))
+
+    def row_of(lane: Expr) -> Expr:
+        return add(mul(strip, lanes), lane)
+
+    def fetched(lane: Expr, p: Expr) -> Stmt:
+        row = minimum(row_of(lane), max(count - 1, 0)) if count % lanes else row_of(lane)
+        found = cast(key(at(row, p)), wide)
+        if moved:
+            found = op("or", op("shift-left", found, const(PLACE, wide)), cast(p, wide))
+        return _stored(k.keys, (p, lane), found)
+
+    def written(lane: Expr, p: Expr) -> Stmt:
+        found, row = Load(k.keys, (p, lane)), row_of(lane)
+        if not moved:
+            return put(at(row, p), found, at(row, p))
+        was = cast(op("and", found, const((1 << PLACE) - 1, wide)), index_type)
+        ranked = op("shift-right-logical", found, const(PLACE, wide))
+        return put(at(row, p), cast(ranked, dtype), at(row, was))
+
+    def guarded(lane: Expr, p: Expr) -> Stmt:
+        return If(compare("lt", row_of(lane), const(count)), written(lane, p))
+
+    out = k.turns(written, _Order.SERIAL if moved else _Order.LANES, wanted)
+    if count % lanes:
+        out = If(compare("lt", strip, const(whole)), out, k.turns(guarded, _Order.SERIAL, wanted))
+    body = seq(k.turns(fetched, _Order.PLACES, n), k.padding(), k.sort(), out)
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
+
+
+def _stored(buffer: Buffer, at: Index, value: Expr) -> Stmt:
+    """Return a store, with names for shared values only where writing them twice is much.
+
+    Code generation transposes squares of plain stores in registers.
+    """
+    few = sum(1 for _ in zip(_tree(value), range(LITTLE + 1), strict=False)) <= LITTLE
+    return Store(buffer, at, value) if few else blocks.store(buffer, at, value)
+
+
+def _tree(e: Expr) -> Iterator[Expr]:
+    """Yield the nodes of an expression, those that are shared each time."""
+    yield e
+    for x in operands(e):
+        yield from _tree(x)
+
+
+def _padded(n: int) -> int:
+    block = min(BLOCK, 1 << max(n - 1, 0).bit_length())
+    return -(-n // block) * block
+
+
+def _exchanges(size: int, merged: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield the exchanges that sort ``size`` places, or that finish a merge of them.
+
+    A pair of sorted halves is merged by comparing one with the reverse of the other, and then
+    places ever nearer to each other (Batcher's bitonic merge with all exchanges in one direction).
+    """
+    width = 2
+    while width <= size and not merged:
+        for base in range(0, size, width):
+            yield from ((base + i, base + width - 1 - i) for i in range(width // 2))
+        yield from _nearer(size, width // 4)
+        width *= 2
+    if merged:
+        yield from _nearer(size, size // 2)
+
+
+def _nearer(size: int, stride: int) -> Iterator[tuple[int, int]]:
+    while stride:
+        for base in range(0, size, 2 * stride):
+            yield from ((base + i, base + i + stride) for i in range(stride))
+        stride //= 2
+
+
+class _Order(Enum):
+    """How squares of keys move: places or rows as lanes, the others unrolled, or one by one."""
+
+    PLACES = "places"
+    LANES = "lanes"
+    SERIAL = "serial"
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """A network over the first dimension of ``keys``, of which ``n`` places are in use."""
+
+    d: Draft
+    name: str
+    n: int
+    keys: Buffer
+
+    @property
+    def places(self) -> int:
+        """The number of places, a multiple of the block's."""
+        return self.keys.shape[0]
+
+    @property
+    def block(self) -> int:
+        """The places that are sorted in registers."""
+        return min(BLOCK, self.places)
+
+    def loop(self, extent: int) -> Var:
+        """A new loop variable below ``extent``."""
+        return self.d.emitter.reducing((extent,), "s")[0].var
+
+    def lanes(self, body: Callable[[Var], Stmt]) -> Stmt:
+        """A statement for every lane."""
+        lane = self.loop(self.keys.shape[1])
+        return For(lane, const(self.keys.shape[1]), body(lane), Kind.VECTOR)
+
+    def turns(self, step: Callable[[Expr, Expr], Stmt], order: _Order, count: int) -> Stmt:
+        """Do a step for each lane and the first places, some places of all lanes at a time."""
+        whole, rest = divmod(count, TURN)
+        behind = self._turn(step, order, 1, rest, whole * TURN)
+        return seq(self._turn(step, order, whole, TURN, 0), behind)
+
+    def _turn(
+        self, step: Callable[[Expr, Expr], Stmt], order: _Order, turns: int, length: int, first: int
+    ) -> Stmt:
+        count = self.keys.shape[1]
+        turn, lane, near = self.loop(turns), self.loop(count), self.loop(length)
+        done = step(lane, add(add(mul(turn, length), near), first))
+        if (length < TURN and order is _Order.PLACES) or length < FEWEST:
+            order = _Order.SERIAL
+        match order:
+            case _Order.PLACES:
+                inner = For(near, const(length), done, Kind.VECTOR)
+                done = For(lane, const(count), inner, Kind.UNROLLED)
+            case _Order.LANES:
+                inner = For(lane, const(count), done, Kind.VECTOR)
+                done = For(near, const(length), inner, Kind.UNROLLED)
+            case _Order.SERIAL:
+                done = For(lane, const(count), For(near, const(length), done))
+        return For(turn, const(turns), done)
+
+    def padding(self) -> Stmt:
+        """The greatest key at places that are not in use."""
+        p, last = (
+            self.loop(self.places - self.n),
+            const((1 << self.keys.dtype.bits) - 1, self.keys.dtype),
+        )
+        put = self.lanes(lambda lane: Store(self.keys, (add(p, self.n), lane), last))
+        return For(p, const(self.places - self.n), put)
+
+    def sort(self) -> Stmt:
+        """Sort all places: blocks, and then ever longer runs."""
+        levels = max(-(-self.places // self.block) - 1, 0).bit_length()
+        tile = self.d.register(
+            f"{self.name}_tile", (self.block, self.keys.shape[1]), self.keys.dtype
+        )
+        if self.places < 2:
+            return seq()
+        level = self.loop(levels)
+        merges = [
+            If(compare("eq", level, const(n)), self._merge(2 * self.block << n))
+            for n in range(levels)
+        ]
+        finished = self._in_registers(tile, _exchanges(self.block, merged=True))
+        return seq(
+            self._in_registers(tile, _exchanges(self.block)),
+            For(level, const(levels), seq(*merges, finished)),
+        )
+
+    def _merge(self, width: int) -> Stmt:
+        """Merge the halves of runs of ``width`` places, as far as in steps of a block or more."""
+        steps = [self._pairs(width, width // 2, lambda i: add(width - 1, op("negate", i)), True)]
+        stride = width // 4
+        while stride >= self.block:
+            steps.append(self._pairs(2 * stride, stride, partial(add, stride), False))
+            stride //= 2
+        return seq(*steps)
+
+    def _pairs(self, width: int, count: int, other: Callable[[Expr], Expr], flipped: bool) -> Stmt:
+        """Exchange places ``i`` and ``other(i)`` of every ``width``, where the latter exists."""
+        whole, rest = divmod(self.places, width)
+        run, i = self.loop(whole), self.loop(count)
+        base = mul(run, width)
+        each = self._exchange(add(base, i), add(base, other(i)))
+        done = For(run, const(whole), For(i, const(count), each))
+        left = max(0, rest - count)  # pairs of the last, shorter run
+        if not left:
+            return done
+        first, j = whole * width, self.loop(left)
+        near = add(j, count - left) if flipped else j
+        tail = self._exchange(add(near, first), add(other(near), first))
+        return seq(done, For(j, const(left), tail))
+
+    def _exchange(self, near: Expr, far: Expr) -> Stmt:
+        return self.lanes(lambda lane: self._ordered(self.keys, (near, lane), (far, lane)))
+
+    def _ordered(self, buffer: Buffer, near: Index, far: Index) -> Stmt:
+        a, b = Var("a", buffer.dtype), Var("b", buffer.dtype)
+        lesser = Store(buffer, near, op("minimum", a, b))
+        greater = Store(buffer, far, op("maximum", a, b))
+        return lets([(a, Load(buffer, near)), (b, Load(buffer, far))], seq(lesser, greater))
+
+    def _in_registers(self, tile: Buffer, exchanges: Iterator[tuple[int, int]]) -> Stmt:
+        """Do exchanges within every block."""
+        block = self.loop(self.places // self.block)
+
+        def kept(n: int, lane: Expr) -> Index:
+            return add(mul(block, self.block), n), lane
+
+        def held(n: int, lane: Expr) -> Index:
+            return const(n), lane
+
+        def fetch(n: int, lane: Var) -> Stmt:
+            return Store(tile, held(n, lane), Load(self.keys, kept(n, lane)))
+
+        def exchange(near: int, far: int, lane: Var) -> Stmt:
+            return self._ordered(tile, held(near, lane), held(far, lane))
+
+        def keep(n: int, lane: Var) -> Stmt:
+            return Store(self.keys, kept(n, lane), Load(tile, held(n, lane)))
+
+        steps = [
+            *(self.lanes(partial(fetch, n)) for n in range(self.block)),
+            *(self.lanes(partial(exchange, near, far)) for near, far in exchanges),
+            *(self.lanes(partial(keep, n)) for n in range(self.block)),
+        ]
+        return For(block, const(self.places // self.block), seq(*steps))
