@@ -70,7 +70,7 @@ class Check:
 def doctor(as_json: bool) -> int:
     """Check this installation; exit 1 if something is wrong."""
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
-    findings += [_calibration(), *_settings()]
+    findings += [_calibration(), _priority(), *_settings()]
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
         click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
@@ -147,6 +147,12 @@ def _calibration() -> Check:
         told = f"none yet: tuning or `nestwright calibrate` measures; figures of {host.core.family}"
         return Check("calibration", True, told)
     return Check("calibration", True, f"measured, in {place}")
+
+
+def _priority() -> Check:
+    from ..autotune.measure.placement import priority
+
+    return Check("real-time priority", True, priority())
 
 
 def _cuda() -> list[Check]:

@@ -2,7 +2,8 @@
 
 Otherwise the system may wake a worker on the main thread's core and migrate it only after
 milliseconds. Until then a small kernel takes several times as long as in a model that has been
-running for a while. Where the system grants real-time priority, other programs wait meanwhile.
+running for a while. Where the system grants real-time priority, other programs wait meanwhile,
+unless ``NESTWRIGHT_REALTIME`` is ``off``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from threading import Barrier, BrokenBarrierError, get_native_id
 from ...codegen.runtime.process import runtime
 
 GATHER = 2.0  # seconds within which all threads of the pool should reach the barrier
+VARIABLE = "NESTWRIGHT_REALTIME"
 PRIORITY = 1  # the least real-time one: any other program with one goes first
 THROTTLE = Path("/proc/sys/kernel")
 """Where Linux tells the share of time that real-time threads may take."""
@@ -35,7 +37,7 @@ def placed(threads: int) -> Iterator[None]:
     pinned = threads > 1 and len(before) >= threads
     pinned = pinned and _spread(threads, tuple(sorted(before))) and _pin(0, {min(before)})
     crew = (0, *_workers(threads)) if pinned else (0,) if threads == 1 else ()
-    raised = [t for t in crew if _throttled() and _schedule(t, "SCHED_FIFO", PRIORITY)]
+    raised = [t for t in crew if _wanted() and _throttled() and _raise(t)]
     try:
         yield
     finally:
@@ -43,6 +45,26 @@ def placed(threads: int) -> Iterator[None]:
             _schedule(thread, "SCHED_OTHER", 0)
         if pinned:
             _pin(0, before)
+
+
+def priority() -> str:
+    """Tell if timed code takes real-time priority here, and why not."""
+    if not _wanted():
+        return f"off ({VARIABLE})"
+    if not _throttled():
+        return "not taken: the system would keep no time for other threads"
+    if not _raise(0):
+        return "not granted by the system"
+    _schedule(0, "SCHED_OTHER", 0)
+    return f"taken while code is timed ({VARIABLE}=off for none)"
+
+
+def _wanted() -> bool:
+    return os.environ.get(VARIABLE, "") != "off"
+
+
+def _raise(thread: int) -> bool:
+    return _schedule(thread, "SCHED_FIFO", PRIORITY)
 
 
 @cache

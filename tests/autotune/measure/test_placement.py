@@ -48,6 +48,26 @@ def test_main_thread_and_worker_never_share_a_core() -> None:
     assert done.stdout.strip() == str([(first,), (second,)])
 
 
+def test_priority_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, str]] = []
+    monkeypatch.setattr(
+        placement, "_schedule", lambda t, policy, n: asked.append((t, policy)) is None
+    )
+    monkeypatch.setattr(placement, "_throttled", lambda: True)
+    monkeypatch.setenv(placement.VARIABLE, "off")
+    with placement.placed(1):
+        pass
+    assert not asked
+    assert placement.priority() == "off (NESTWRIGHT_REALTIME)"
+    monkeypatch.delenv(placement.VARIABLE)
+    with placement.placed(1):
+        assert asked == [(0, "SCHED_FIFO")]
+    assert asked[1:] == [(0, "SCHED_OTHER")]
+    assert placement.priority().startswith("taken while code is timed")
+    monkeypatch.setattr(placement, "_schedule", lambda t, policy, n: False)
+    assert placement.priority() == "not granted by the system"
+
+
 CHAIN = """HloModule chain
 ENTRY main {
   x = f32[64,64] parameter(0)
