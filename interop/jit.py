@@ -27,13 +27,21 @@ class Jitted(Specialized):
     ) -> None:
         super().__init__(function.function, target, log, excess_precision, weights)
         self._function = function
+        self._trees: dict[Hashable, Callable[..., Any]] = {}
 
     def imported(self, *args: Any, **named: Any) -> Imported:
         """Return the function's graph for such arguments, as front-ends do."""
         return self._function.imported(args, named)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        flat, _ = self._function.flatten(args, named)
+        flat, structure = self._function.flatten(args, named)
+        try:
+            kinds = structure, tuple([(type(a), a.shape, a.dtype) for a in flat])
+            known = self._trees.get(kinds)
+        except Exception:  # not an array: attributes may raise anything
+            kinds, known = None, None
+        if known is not None:
+            return known(*flat)
         if any(map(_is_traced, flat)):
             return traced_call(
                 lambda *leaves: self._with(leaves, self._function.function, args, named),
@@ -41,7 +49,10 @@ class Jitted(Specialized):
                 lambda *leaves: self._with(leaves, self, args, named),
                 jit,
             )
-        return super()._call(args, named)
+        key, leaves = self._prepare(args, named)
+        if kinds is not None:
+            self._trees[kinds] = self._known[key]
+        return self._known[key](*leaves)
 
     def _with(
         self,

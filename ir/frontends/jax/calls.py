@@ -38,6 +38,7 @@ class JaxFunction:
             )
         numbers = {n + len(order) if n < 0 else n for n in numbers}
         self.rest = _variadic(function)
+        self._flat: dict[int, Any] = {}
         self.names = names | {order[n] for n in numbers if n < len(order)}
         self.numbers = numbers | {n for n, name in enumerate(order) if name in names}
 
@@ -65,8 +66,13 @@ class JaxFunction:
                 f"{type(e).__name__}: {_line(e)}",
                 hint="static arguments and the nodes of a tree have to be hashable",
             ) from e
-        plain = not fixed and tree == jax.tree.structure(((0,) * len(args), {}))
-        return leaves, None if plain else key
+        return leaves, None if not fixed and tree == self._flat_tree(len(args)) else key
+
+    def _flat_tree(self, count: int) -> Any:
+        """Return the tree of a call with so many arrays by place."""
+        if count not in self._flat:
+            self._flat[count] = import_jax(self.name).tree.structure(((0,) * count, {}))
+        return self._flat[count]
 
     def imported(self, args: Sequence[Any], named: Mapping[str, Any]) -> Imported:
         """Lower the function for such a call.
