@@ -66,10 +66,11 @@ class _Marking:
         """Return a computation with marks, callees first."""
         key = (big, *small)
         if key not in self.done:
-            self.done[key] = self._marked(big, small)
+            self.done[key] = self._marked(big, *small)
         return self.done[key]
 
-    def _marked(self, big: Computation, small: Sequence[Computation]) -> Computation:
+    def _marked(self, *whole: Computation) -> Computation:
+        big, *small = (assemble(c.name, c.parameters, c.root) for c in whole)  # what is needed
         rows = list(zip(big.instructions, *(c.instructions for c in small), strict=False))
         if any(len(c.instructions) != len(big.instructions) for c in small):
             at = next((r for r in rows if len({i.opcode for i in r}) > 1), rows[-1])

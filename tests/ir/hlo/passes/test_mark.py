@@ -38,6 +38,7 @@ CONTRACTED = """
 """
 COUNTED = """
   x = f32[{n}] parameter(0)
+  unused = s32[2] constant({{{n}, 1}})
   i = f32[{n}] iota(), iota_dimension=0
   one = f32[] constant(1)
   ones = f32[{n}] broadcast(one), dimensions={{}}
@@ -88,9 +89,14 @@ DRAWN = """
 """
 DOUBLED = """
   x = f32[{n}] parameter(0)
-  i = f32[{k}] iota(), iota_dimension=0
   xx = f32[{k}] concatenate(x, x), dimensions={{0}}
+  i = f32[{k}] iota(), iota_dimension=0
   ROOT y = f32[{k}] add(xx, i)
+"""
+ALONE = """
+  x = f32[{n}] parameter(0)
+  i = f32[{k}] iota(), iota_dimension=0
+  ROOT t = (f32[{n}], f32[{k}]) tuple(x, i)
 """
 OTHER = """
   x = f32[{n}] parameter(0)
@@ -114,7 +120,7 @@ def drawn(module: HloModule) -> list[Any]:
     return found
 
 
-SERVED = [SOFTMAX, CONTRACTED, COUNTED, MOVED, CUMULATIVE, TABLE]
+SERVED = [SOFTMAX, CONTRACTED, COUNTED, MOVED, CUMULATIVE, TABLE, DOUBLED]
 
 
 @pytest.mark.parametrize("body", SERVED)
@@ -145,7 +151,7 @@ def test_one_graph_serves_smaller_sizes(body: str) -> None:
         (MEAN, "constant `count`: its literal depends on the size"),
         (LAST, "slice `y`: its slice depends on the size"),
         (DRAWN, "rng-bit-generator `r`: its result has a size that varies"),
-        (DOUBLED, "iota `i`: its size 16 is that of no argument"),
+        (ALONE, "iota `i`: its size 16 is that of no argument"),
         (OTHER, "exponential `y`: it is another operation for other sizes"),
     ],
 )
