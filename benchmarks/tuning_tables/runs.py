@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nestwright.autotune.calibrate.take import calibrated
+from nestwright.autotune.jobs import JobMaker
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Best, Json, device_id, typical
@@ -31,7 +33,7 @@ from nestwright.ir.frontends.load import as_module
 from nestwright.ir.target import Target
 from nestwright.schedule.language.trace import Trace
 
-FILL = 0.04  # seconds for each candidate of a race
+LIMIT = 300.0  # seconds for all candidates of a job
 RACE = 6.0  # seconds for a race of two models
 
 
@@ -92,7 +94,7 @@ class Workbench:
         kinds: dict[str, Candidate] = {}
         for s in schedules:
             kinds.setdefault(repr(s.trace), _candidate(s))
-        job = replace(self.job(task, "race", tuple(kinds.values())), fill=FILL)
+        job = self.job(task, "race", tuple(kinds.values()))
         for _, outcomes in self.pool.run([job]):
             if all(o.status == "ok" for o in outcomes):
                 times = dict(zip(kinds, (typical(o.runs) for o in outcomes), strict=True))
@@ -100,19 +102,9 @@ class Workbench:
         return []
 
     def job(self, task: Task, kind: str, candidates: tuple[Candidate, ...]) -> Job:
-        """Return a job on schedules of a task."""
-        return Job(
-            0,
-            kind,
-            task.key,
-            task.program.form,
-            task.program.text,
-            self.target.spec,
-            candidates,
-            str(self.folder / f"{task.key}.npz"),
-            reach=task.reach,
-            limits=Limits(run=300.0),
-        )
+        """Return a job on schedules of a task, of whose times nothing is known."""
+        made = JobMaker(self.target, 0, self.folder).job(task, kind, candidates, math.inf)
+        return replace(made, limits=Limits(run=LIMIT))
 
     def compared(self, builder: PreparedModule, log: Log | None) -> SpeedComparison | None:
         """Race a model with a log's winners against its default; None if both are the same."""
