@@ -4,7 +4,7 @@
 
     python benchmarks/onnx_conformance.py nodes                    # about 1,880 cases
     python benchmarks/onnx_conformance.py nodes --only 'reduce_.*' # those whose names match
-    python benchmarks/onnx_conformance.py nodes --every 20         # a sample
+    python benchmarks/onnx_conformance.py nodes --every 20         # a sample; --start 1: the next
     python benchmarks/onnx_conformance.py nodes --json nodes.json  # each case and its verdict
     python benchmarks/onnx_conformance.py models --cache FOLDER    # fetched by pip, held there
 
@@ -76,14 +76,14 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def node_cases(pattern: str, every: int) -> list[Any]:
-    """Return the package's node tests whose names match, in order of their names."""
+def node_cases(pattern: str, start: int, every: int) -> list[Any]:
+    """Return the package's node tests whose names match: one of ``every``, from ``start`` on."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = load_model_tests(kind="node")
-    chosen = sorted(t.name for t in found if re.search(pattern, t.name))[::every]
+    chosen = sorted(t.name for t in found if re.search(pattern, t.name))[start::every]
     return [t for t in found if t.name in set(chosen)]
 
 
@@ -105,10 +105,10 @@ def arrays(results: Sequence[Any]) -> list[Any]:
     return [a for r in results for a in (arrays(r) if isinstance(r, list) else [r])]
 
 
-def nodes(pattern: str, every: int, show: int) -> list[Case]:
+def nodes(pattern: str, start: int, every: int, show: int) -> list[Case]:
     """Run node tests and print those that are not right."""
     found = []
-    for test in node_cases(pattern, every):
+    for test in node_cases(pattern, start, every):
         operators = tuple(dict.fromkeys(n.op_type for n in test.model.graph.node))
         result, why = verdict(lambda test=test: run_node_case(test))
         found.append(Case(test.name, operators, result, why))
@@ -183,6 +183,7 @@ def main() -> int:
     parser.add_argument("what", choices=("nodes", "models"))
     parser.add_argument("--only", default="", help="a regular expression for names")
     parser.add_argument("--every", type=int, default=1, help="take one case of so many")
+    parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--show", type=int, default=200, help="characters of a reason")
     parser.add_argument("--json", type=Path, help="write every case there")
     parser.add_argument("--cache", type=Path, default=Path("onnx_models"), help="models by pip")
@@ -190,7 +191,9 @@ def main() -> int:
     os.environ.setdefault("NESTWRIGHT_CACHE", "off")
     began = time.perf_counter()
     cases = (
-        nodes(asked.only, asked.every, asked.show) if asked.what == "nodes" else models(asked.cache)
+        nodes(asked.only, asked.start, asked.every, asked.show)
+        if asked.what == "nodes"
+        else models(asked.cache)
     )
     told(cases)
     print(f"{time.perf_counter() - began:.0f} s")

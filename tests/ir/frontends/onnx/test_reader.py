@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -138,3 +139,11 @@ def test_old_operator_sets_are_read(make, opset: int) -> None:
     axes = (1, 2) if opset < 13 else (2,)
     e = np.exp(x)
     np.testing.assert_allclose(nw.build(model)(x), e / e.sum(axes, keepdims=True), rtol=1e-5)
+
+
+def test_without_the_package_it_says_what_to_install(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UnsupportedError, match=r'pip install "nestwright\[onnx\]"'):
+        nw.build(path)
