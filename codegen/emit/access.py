@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...ir.dtypes import DType, index, pred, s8, s32
 from ...ir.loop.nodes import Buffer, Expr, Scope
+from .fetch import LINE, fetch_far
 from .index import Indices, LinearForm
 from .llvm.convert import convert
 from .llvm.core import IRValue, mangle, memory_type
@@ -19,10 +20,7 @@ from .pairs import is_paired, load_paired
 from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
 
 SMALL = 2**31 - 1
-FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
-LINE = 64  # bytes of a cache line
 NONTEMPORAL = ", !nontemporal !0"
-AHEAD = 8  # iterations that a far vector is fetched before it is used
 
 
 def _size(buffer: Buffer) -> int:
@@ -44,7 +42,7 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
         return _load_scalar(em, buffer, form)
     count = em.lanes.count
     if form.lane == 1:
-        _fetch_ahead(em, buffer, form)
+        fetch_far(em, buffer, form)
         return _load_vector(em, buffer, em.pointer(buffer, form), em.alignment(buffer, at))
     if form.lane == -1 and em.lanes.mask is None:
         first = replace(form, constant=form.constant - count + 1)
@@ -55,43 +53,6 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
     return _gather(em, buffer, em.pointer(buffer, form), steps)
-
-
-def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
-    """Prefetch what is read later, where no hardware prefetcher follows or keeps up."""
-    region = em.function.here
-    if em.device is not None or not region.name.startswith("loop") or buffer in region.stored:
-        return
-    region.read.add(buffer)
-    later = _later(em, buffer, form)
-    if not later:
-        return
-    name = "llvm.prefetch.p0"
-    em.declare(name, "void", ["ptr", "i32", "i32", "i32"])
-    pointer = em.pointer(buffer, replace(form, constant=form.constant + later))
-    em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
-
-
-def _later(em: Indices, buffer: Buffer, form: LinearForm) -> int:
-    """Return the distance in elements to what should be fetched now; 0 for nothing.
-
-    A loop with a large stride fetches for itself: each row of a matrix may lie on a page of its
-    own. Another fetches as many bytes ahead as its note says: the hardware keeps less in flight
-    than memory can deliver. A loop that reads again what the loop before it has brought into the
-    cache fetches the next row, so that memory is busy while it computes.
-    """
-    assert em.lanes is not None
-    region, around = em.function.regions[-1], em.function.regions[-2]
-    size = buffer.dtype.bytes
-    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
-    if abs(step) * size >= FAR:
-        return AHEAD * step
-    if step > 0 and (far := em.fetches.get(region.name, 0)):
-        fetched = form.constant * size % LINE >= em.lanes.count * size
-        return 0 if fetched else far // size  # another vector fetches this line
-    _, row = form.terms.get(f"%i.{around.name}", (None, 0))
-    again = around.visits.get(buffer) == 1 and buffer not in around.stored
-    return row if again and FAR <= abs(row) * size <= em.target.l1 // 4 else 0
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:

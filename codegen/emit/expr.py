@@ -10,9 +10,9 @@ from ...ir.loop.affine import Interval, bounds
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
-from .access import LINE, SMALL, load_element
+from .access import SMALL, load_element
 from .align import divisor
-from .fetch import FetchedLines
+from .fetch import LINE, FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, own_stores, synchronizes
 from .llvm.convert import convert, reinterpret

@@ -1,29 +1,32 @@
-"""Prefetches of what a loop's next iteration reads, spread over the present one.
+"""Prefetches: of what a loop's next iteration reads, spread over the present one, and of far rows.
 
 A loop with the note ``fetch_ahead`` reads a stretch of some buffers in each iteration and the one
 behind it in the next: panels of packed weights, say. Its work reads a stretch once from far away
 and then again from cache, so without help it waits in the first part of each iteration and leaves
 the memory idle in the rest. Each iteration of the innermost loops fetches its share instead, into
-the second level of the caches.
+the second level of the caches. A vector that no hardware prefetcher follows, or keeps up with, is
+fetched some iterations before it is used, into the first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.dtypes import index
 from ...ir.loop.affine import Interval, bounds_of, linear
 from ...ir.loop.build import add, as_int, mul
 from ...ir.loop.nodes import Buffer, Const, Expr, For, Kind, Let, Load, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, exprs, free_vars, substitute_expr, walk, walk_expr
-from .index import Indices
-from .llvm.core import memory_type
+from .index import Indices, LinearForm
+from .llvm.core import IRValue, memory_type
 
-LINE = 64  # bytes
+LINE = 64  # bytes of a cache line
+FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
+AHEAD = 8  # iterations that a far vector is fetched before it is used
 LEAST = 4096  # bytes of a stretch that is worth it: the hardware follows shorter ones by itself
-SECOND_LEVEL = 2  # of LLVM's locality
+FIRST_LEVEL, SECOND_LEVEL = 3, 2  # of LLVM's locality
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +127,50 @@ def fetch_lines(em: Indices, found: Sequence[FetchedLines]) -> None:
     for x in found:
         form = em.form(x.at)
         assert form is not None, f"{x.buffer.name} is read by lane"
-        em.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
         start = em.pointer(x.buffer, form)
         step = LINE // x.buffer.dtype.bytes
         for n in range(x.lines):
             by = em.const(n * step, index)
             at = em.offset(start, by, memory_type(x.buffer.dtype)) if n else start
-            em.function.write(
-                f"call void @llvm.prefetch.p0(ptr {at.text}, i32 0, i32 {SECOND_LEVEL}, i32 1)"
-            )
+            em.function.write(_prefetch(em, at, SECOND_LEVEL))
+
+
+def fetch_far(em: Indices, buffer: Buffer, form: LinearForm) -> None:
+    """Prefetch what is read later, where no hardware prefetcher follows or keeps up."""
+    region = em.function.here
+    if em.device is not None or not region.name.startswith("loop") or buffer in region.stored:
+        return
+    region.read.add(buffer)
+    later = _later(em, buffer, form)
+    if not later:
+        return
+    pointer = em.pointer(buffer, replace(form, constant=form.constant + later))
+    em.function.once(_prefetch(em, pointer, FIRST_LEVEL))
+
+
+def _later(em: Indices, buffer: Buffer, form: LinearForm) -> int:
+    """Return the distance in elements to what should be fetched now; 0 for nothing.
+
+    A loop with a large stride fetches for itself: each row of a matrix may lie on a page of its
+    own. Another fetches as many bytes ahead as its note says: the hardware keeps less in flight
+    than memory can deliver. A loop that reads again what the loop before it has brought into the
+    cache fetches the next row, so that memory is busy while it computes.
+    """
+    assert em.lanes is not None
+    region, around = em.function.regions[-1], em.function.regions[-2]
+    size = buffer.dtype.bytes
+    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
+    if abs(step) * size >= FAR:
+        return AHEAD * step
+    if step > 0 and (far := em.fetches.get(region.name, 0)):
+        fetched = form.constant * size % LINE >= em.lanes.count * size
+        return 0 if fetched else far // size  # another vector fetches this line
+    _, row = form.terms.get(f"%i.{around.name}", (None, 0))
+    again = around.visits.get(buffer) == 1 and buffer not in around.stored
+    return row if again and FAR <= abs(row) * size <= em.target.l1 // 4 else 0
+
+
+def _prefetch(em: Indices, at: IRValue, level: int) -> str:
+    """Return the instruction that prefetches a line for reading, as near as a level says."""
+    em.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    return f"call void @llvm.prefetch.p0(ptr {at.text}, i32 0, i32 {level}, i32 1)"

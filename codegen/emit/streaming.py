@@ -13,8 +13,8 @@ from ...ir.dtypes import index, pred
 from ...ir.loop.nodes import Buffer, Func, Load, Stmt
 from ...ir.loop.notes import IN_PLACE, STREAMED, UPDATES
 from ...ir.loop.visit import exprs, walk, walk_expr
-from .access import LINE
 from .expr import Emitter
+from .fetch import LINE
 from .llvm.core import IRValue
 
 METADATA = "!0 = !{i32 1}"
