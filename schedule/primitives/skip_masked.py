@@ -159,7 +159,8 @@ def _parts(func: Func, path: Path) -> MaskedParts | Reason:
     (begin, stop), length = keys
     whole = extent_of(loop) or 0
     end = maximum(0, minimum(whole, floordiv(add(stop, length - 1), length)))
-    first = maximum(0, minimum(end, floordiv(begin, length)))
+    from_start = begin == Const(0)
+    first = Const(0) if from_start else maximum(0, minimum(end, floordiv(begin, length)))
     outside = {x.var for x in loops_of(path[:-1])}
     for x in walk_expr(sub(end, first)):
         if isinstance(x, Load) and x.buffer in nest(func).writers:

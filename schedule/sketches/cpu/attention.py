@@ -106,10 +106,20 @@ def attention_valid(k: Attention, c: Choices, target: Target) -> bool:
     """True if both register tiles fit, and the scores of a piece stay in cache."""
     if int(c["part"]) and int(c["part"]) * 2 > k.length:
         return False
+    if c["part"] and _two_tails(k, int(c["tile"]), target.lanes(k.dtype)):
+        return False
     both = (("rows", "vectors"), ("value_rows", "value_vectors"))
     if not all(_fits(k, c, product, target) for product in both):
         return False
     return _scores_bytes(k, c) <= max(target.l2, int(c["rows"]) * k.length * 8)
+
+
+def _two_tails(k: Attention, tile: int, lanes: int) -> bool:
+    """True if rows are left over both of a piece, as lanes, and of the last piece.
+
+    Then it is not known that pieces touch different rows, so that they could not run in parallel.
+    """
+    return k.queries > tile > lanes and tile % lanes > 0 and k.queries % tile > 0
 
 
 def _scores_bytes(k: Attention, c: Choices) -> int:

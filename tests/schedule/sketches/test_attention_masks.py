@@ -283,10 +283,14 @@ def test_odd_and_empty_sizes(sizes: dict[str, int]) -> None:
     assert_same(np.asarray(found), np.asarray(expected))
 
 
-@pytest.mark.parametrize("by", [0, 1 << 20], ids=["causal", "open"])
-def test_scores_of_long_rows_never_go_to_memory(by: int) -> None:
+@pytest.mark.parametrize(
+    ("mask", "s", "by"),
+    [("ge", 8192, 0), ("ge", 8192, 1 << 20), ("window", 4096, 100), ("last", 4096, 100)],
+    ids=["causal", "open", "window", "last"],
+)
+def test_scores_of_long_rows_never_go_to_memory(mask: str, s: int, by: int) -> None:
     """All that a kernel holds, of 2 x 8192 x 8192 scores of 512 MiB, is less than 8 MiB."""
-    func = attention(s=8192, t=8192, d=64, w=64, by=by)
+    func = attention(mask, s=s, t=8192, d=64, w=64, by=by)
     target = Target.parse(TARGET)
     sketch = generate(func, target)[0]
     sch = Schedule(func)
