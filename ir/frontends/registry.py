@@ -250,7 +250,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
     ObjectFrontend(
         name="a JAX function",
         recognizes=is_function,
-        read=".jax.lower:function_module",
+        read=".jax.calls:function_model",
         hint="a JAX function with example=",
         takes_example=True,
     ),

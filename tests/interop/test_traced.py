@@ -111,6 +111,9 @@ def test_jitted_functions_are_lowered_and_tuned(tmp_path: Any) -> None:
     assert result.trials == 2
     exe = nw.build(nw.jit(layer), example=(PARAMS, X), log=log)
     assert exe.input_names == ("params['w']", "x")
+    plain = nw.build(lambda x, w: x @ w, example=(X, W))
+    assert plain.input_names == ("x", "w")
+    close(plain(w=W, x=X), X @ W)
 
 
 def test_why_it_compiled_again() -> None:

@@ -15,7 +15,7 @@ from ...errors import ArgumentError
 from ...hlo.analysis.verify import verify
 from ...hlo.nodes import Shape
 from ..imported import Imported
-from .lower import import_jax, jax_errors, keeping_all, lowered_module
+from .lower import function_module, import_jax, jax_errors, keeping_all, lowered_module
 
 
 class JaxFunction:
@@ -132,6 +132,13 @@ class JaxFunction:
         trees = [*zip(heads, dynamic, strict=True), *((k, rest[k]) for k in sorted(rest))]
         pairs = ((head, path) for head, tree in trees for path in _paths(jax, tree))
         return tuple(head + path for head, path in pairs)
+
+
+def function_model(function: Callable[..., Any], example: tuple[Any, ...] | None) -> Imported:
+    """Return a function as JAX lowers it for example arguments; errors as ``function_module``."""
+    if example is None or hasattr(function, "lower"):  # under jax.jit already, with its options
+        return Imported(module=function_module(function, example))
+    return JaxFunction(function).imported(tuple(example), {})
 
 
 def _paths(jax: Any, tree: Any) -> list[str]:
