@@ -40,7 +40,8 @@ def tune(
     """Search for faster schedules of a model's groups, and log them.
 
     ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy``, ``freeze`` and
-    ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``. It is
+    ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``, after
+    the target, if that is given by place. It is
     ``lower(model, *example, ...).tune(...)``. For a ``Schedule`` its function is tuned, unless it
     has holes (``sample_tile``, ``sample_choice``): then those are. ``trials`` is the total for
     this model in the log, including earlier calls; with ``resume`` false it counts new trials only.
@@ -56,6 +57,9 @@ def tune(
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
+    if arguments and isinstance(arguments[0], str | Target):  # no argument of a model
+        target, *rest = arguments
+        arguments = tuple(rest)
     session = TuningSession(
         target=with_accuracy(target, accuracy),
         trials=trials,

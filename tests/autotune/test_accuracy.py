@@ -89,7 +89,9 @@ def test_a_build_takes_records_of_its_accuracy_and_of_tighter_ones(
     x, w = arrays
     exact = build(parse(MODEL), SPEC, constants={1: w}, cache=False)(x)
     path = tmp_path / "log.jsonl"
-    tune(parse(MODEL), SPEC, 3, log=path, constants={1: w}, simulate_cost=True, accuracy=LOOSE)
+    tune(
+        parse(MODEL), SPEC, trials=3, log=path, constants={1: w}, simulate_cost=True, accuracy=LOOSE
+    )
     held = read(path)
     [device] = held.devices.values()
     assert device.accuracy == LOOSE and device.id.startswith(Target.parse(SPEC).key + "-accuracy")
