@@ -22,7 +22,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -154,14 +154,18 @@ def distance(a: Any, b: Any) -> float:
 @contextmanager
 def at_real_time() -> Iterator[None]:
     """Give every thread of the process real-time priority for a while."""
-    threads = [int(name) for name in os.listdir("/proc/self/task")]
-    for thread in threads:
-        os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(10))
+    _schedule(os.SCHED_FIFO, 10)
     try:
         yield
     finally:
-        for thread in threads:
-            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        _schedule(os.SCHED_OTHER, 0)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    """Set the policy of all threads of the process; some may end meanwhile."""
+    for name in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(int(name), policy, os.sched_param(priority))
 
 
 @contextmanager
