@@ -52,6 +52,7 @@ from .simplify.fold_constants import fold_constants
 from .simplify.move_transposes import move_transposes
 from .simplify.raise_erfc import raise_erfc
 from .simplify.shapes import simplify_shapes
+from .simplify.sink_constants import sink_constants
 from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
@@ -123,6 +124,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(split_argmax, "The largest value of a row is found before its place is."),
         _TUPLES,
         _FOLD,
+        _pass(sink_constants, "Loops and branches have their constants in them."),
         _DOTS,
         CANONICALIZE,
         _DOTS,
