@@ -125,7 +125,7 @@ def make_plan(computation: Computation) -> StagePlan:
     outputs = tuple(_leaves(computation.root))
     forced = {x for x, _ in outputs if x.opcode != "parameter"}
     forced |= {x for x in computation.instructions if is_material(x)}
-    forced |= _scores(computation)
+    forced |= _scores(computation) | _gathered(computation)
     planner = _Planner(_costs(computation, forced), forced)
     stages: list[Instruction] = []
     for x, _ in outputs:
@@ -157,6 +157,30 @@ def _scores(computation: Computation) -> set[Instruction]:
         if y is not x and any(u.opcode == "reduce" for u in used[y]):
             found.add(y)
     return found
+
+
+def _gathered(computation: Computation) -> set[Instruction]:
+    """Return what is computed of elements gathered one by one, and then transposed.
+
+    Its buffer is in the order of the gather, whose elements are near each other: a transposition
+    makes no squares in registers of elements whose places are read from memory.
+    """
+    gathers: set[Instruction] = set()
+    found: set[Instruction] = set()
+    for x in computation.instructions:
+        alone = x.opcode == "gather" and x.array.rank - 1 not in x.attrs["offset_dims"]
+        if alone or (is_computed(x) and not gathers.isdisjoint(x.operands)):
+            gathers.add(x)
+        elif x.opcode == "transpose" and x.operands[0] in gathers and _moves_last(x):
+            found.add(leaf(x.operands[0])[0])
+    return found
+
+
+def _moves_last(x: Instruction) -> bool:
+    """True if a transposition puts another dimension last, of those with several elements."""
+    before = [d for d, n in enumerate(x.operands[0].array.dims) if n > 1]
+    after = [d for d in x.attrs["dimensions"] if d in before]
+    return before[-1:] != after[-1:]
 
 
 def _anchors_late(

@@ -229,6 +229,18 @@ def test_different_ways_of_reading_do_not_multiply() -> None:
     assert max(len(line) for line in show(lower(text)).splitlines()) < 800
 
 
+def test_elements_gathered_one_by_one_are_kept_before_they_are_transposed() -> None:
+    func = lower("""
+        x = f32[6,5] parameter(0)
+        i = s32[7] parameter(1)
+        g = f32[6,7] gather(x, i), offset_dims={0}, collapsed_slice_dims={1},
+            start_index_map={1}, index_vector_dim=1, slice_sizes={6,1}
+        n = f32[6,7] negate(g)
+        ROOT t = f32[7,6] transpose(n), dimensions={1,0}
+    """)
+    assert [[n for _, n in axes(b)] for b in blocks(func).values()] == [[6, 7], [7, 6]]
+
+
 def test_concatenated_output_is_written_in_parts() -> None:
     func = lower("""
         x = f32[3] parameter(0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from .operators import resampling
 from .table import row
 
 
@@ -37,3 +39,29 @@ def export_decompositions() -> dict[Any, Callable[..., Any]]:
 
     composite = {op: rule for op, rule in default_decompositions().items() if row(str(op)) is None}
     return {**composite, **decompositions()}
+
+
+@contextmanager
+def whole_resampling() -> Iterator[None]:
+    """Keep torch from taking interpolations apart while it traces a graph without gradients.
+
+    Its Python kernels write them as gathers of single elements before a table of decompositions is
+    asked; without these kernels the operators stay as they are.
+    """
+    import torch
+    from torch._C import DispatchKey
+
+    held = []
+    for name in resampling.ROWS:
+        _, packet, overload = name.split(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload)
+        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
+            if key in op.py_kernels:
+                held.append((op, key, op.py_kernels.pop(key)))
+                op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, key, kernel in held:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()

@@ -153,6 +153,22 @@ def test_results_that_share_memory_share_it() -> None:
     assert turned.stride() == (1, 4)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("size", [(7, 11), (3, 2), (10, 6)])
+def test_interpolations_stay_whole_without_gradients(mode: str, size: tuple[int, int]) -> None:
+    def resized(x: Any) -> Any:
+        return torch.nn.functional.interpolate(x, size, mode=mode) * 2
+
+    with torch.no_grad():
+        same(resized, torch.randn(2, 3, 5, 3))
+        (graph,) = nw.explain(resized, torch.randn(2, 3, 5, 3)).graphs
+        assert (graph.operators, graph.clusters) == (2, 1)
+    x, y = (torch.ones(2, 3, 5, 3, requires_grad=True) for _ in range(2))
+    resized(x).sum().backward()
+    compiled(resized)(y).sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+
+
 @torch.no_grad()
 def test_what_has_no_row_stays_outside() -> None:
     def middle(x: Any) -> Any:

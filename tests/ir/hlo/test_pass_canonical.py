@@ -267,6 +267,13 @@ SINKS = {
         "q = f32[4,3,4] concatenate(x, x), dimensions={0}"
         "  r = f32[4,4,3] transpose(q), dimensions={2,0,1}",
     ),
+    "gather": (
+        "i = s32[5] iota(), iota_dimension=0  r = f32[4,5,3] gather(t, i), offset_dims={0,2},"
+        " collapsed_slice_dims={1}, start_index_map={1}, index_vector_dim=1, slice_sizes={4,1,3}",
+        "i = s32[5] iota(), iota_dimension=0  q = f32[5,3,4] gather(x, i), offset_dims={1,2},"
+        " collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,3,4}"
+        "  r = f32[4,5,3] transpose(q), dimensions={2,0,1}",
+    ),
 }
 
 
@@ -275,7 +282,7 @@ def test_transposes_sink_through(name, becomes):
     head = "x = f32[2,3,4] parameter(0)  z = f32[] constant(0)  "
     view = "t = f32[4,2,3] transpose(x), dimensions={2,0,1}  "
     before, after = SINKS[name]
-    before, _, after = "ROOT " + before, None, after.replace(" r = ", " ROOT r = ")
+    before, after = (f" {text}".replace(" r = ", " ROOT r = ") for text in (before, after))
     becomes(move_transposes, SUM + entry(head + view + before), SUM + entry(head + after))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...lax.functions import normalized
-from ...lax.shaping import full, reshape
+from ...lax.reductions import mean
+from ...lax.shaping import broadcast_to, expand_dims, full, reshape
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 from .reductions import variance
@@ -52,13 +53,22 @@ def _group_norm(
 ) -> list[Term]:
     if not x.shape.size:
         return _empty(c)
-    apart = reshape(wide(x), (batch, groups, channels // groups * size))
-    found, center, scale = normalized(apart, [2], eps)
-    sizes = (-1, *[1] * (x.rank - 2))
-    weight = None if weight is None else reshape(weight, sizes)
-    bias = None if bias is None else reshape(bias, sizes)
-    pair = [reshape(t, (batch, groups)) for t in (center, scale)]
-    return [_scaled(reshape(found, x.dims), weight, bias), *pair]
+    each = (batch, groups, channels // groups)
+    ones = [1] * (x.rank - 2)
+
+    def of_groups(t: Term) -> Term:
+        """Means of groups, of channels first: so nothing depends on the order in memory."""
+        return mean(reshape(mean(t, range(2, x.rank)), each), [2])
+
+    def of_channels(t: Term) -> Term:
+        return reshape(broadcast_to(expand_dims(t, [2]), each), (batch, channels, *ones))
+
+    center = of_groups(wide(x))
+    apart = wide(x) - of_channels(center)
+    scale = (of_groups(apart * apart) + eps).do("rsqrt")
+    weight = None if weight is None else reshape(weight, (-1, *ones))
+    bias = None if bias is None else reshape(bias, (-1, *ones))
+    return [_scaled(apart * of_channels(scale), weight, bias), center, scale]
 
 
 def _inference(

@@ -61,7 +61,8 @@ def _scales(rank: int, given: Sequence[Any]) -> list[float | None]:
 def _linear(rank: int) -> Operator:
     def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
         found = wide(x)
-        for axis, scale in zip(range(2, x.rank), _scales(rank, scales), strict=True):
+        axes = zip(range(2, x.rank), _scales(rank, scales), strict=True)
+        for axis, scale in reversed(list(axes)):  # the last first: the others copy whole rows
             found = _interpolated(found, axis, c.dims[axis], align, scale)
         return found
 

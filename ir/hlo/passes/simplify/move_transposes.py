@@ -36,6 +36,8 @@ def _sink(i: Instruction) -> Instruction | None:
             return _past_padded(i)
         case "slice" | "reverse" | "concatenate":
             return _past_movement(i)
+        case "gather":
+            return _past_gather(i)
         case opcode if definition(opcode).pointwise:
             return _past_pointwise(i)
         case _:
@@ -137,3 +139,24 @@ def _past_movement(i: Instruction) -> Instruction | None:
         return _untransposed(i, order, operands, {"slice": parts})
     moved = tuple(sorted(order[d] for d in i.attrs["dimensions"]))
     return _untransposed(i, order, operands, {"dimensions": moved})
+
+
+def _past_gather(i: Instruction) -> Instruction | None:
+    """Pick elements along a dimension before the transposition that moves it, so by whole rows."""
+    view, places = i.operands
+    collapsed = i.attrs["collapsed_slice_dims"]
+    if view.opcode != "transpose" or len(collapsed) != 1 or i.array.rank != view.array.rank:
+        return None
+    if i.attrs["start_index_map"] != collapsed or i.attrs.get("operand_batching_dims"):
+        return None
+    if i.attrs["offset_dims"] != tuple(d for d in range(i.array.rank) if d not in collapsed):
+        return None
+    order: Order = view.attrs["dimensions"]
+    axis = order[collapsed[0]]
+    changes: dict[str, object] = {
+        "collapsed_slice_dims": (axis,),
+        "start_index_map": (axis,),
+        "offset_dims": tuple(d for d in range(i.array.rank) if d != axis),
+        "slice_sizes": tuple(i.attrs["slice_sizes"][d] for d in inverse(order)),
+    }
+    return _untransposed(i, order, (view.operands[0], places), changes)

@@ -134,3 +134,20 @@ def test_polygamma_left_of_its_poles() -> None:
     found = called("aten.polygamma.default", [(f32, (4,))], 1, x)
     want = [9.8040395, 18.5418797, 17.1973292, np.inf]  # pi^2 / sin^2(pi x) - psi_1(1 - x)
     np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [(2, 6), (1, 6, 5), (2, 6, 3, 1), (1, 6, 2, 3, 2)])
+@pytest.mark.parametrize("groups", [1, 3, 6])
+def test_groups_of_channels_are_normalized(dims: tuple[int, ...], groups: int) -> None:
+    x = np.random.default_rng(0).normal(3, 2, dims).astype(np.float32)
+    weight, bias = (np.arange(6, dtype=np.float32) + k for k in (1, 2))
+    results = [(f32, dims), (f32, (dims[0], groups)), (f32, (dims[0], groups))]
+    sizes = (dims[0], 6, x[0, 0].size, groups, 1e-5)
+    found = called("aten.native_group_norm.default", results, x, weight, bias, *sizes)
+    parts = x.reshape(dims[0], groups, -1).astype(np.float64)
+    center, scale = parts.mean(2), (parts.var(2) + 1e-5) ** -0.5
+    apart = (parts - center[..., None]) * scale[..., None]
+    column = (-1, *[1] * (len(dims) - 2))
+    want = apart.reshape(dims) * weight.reshape(column) + bias.reshape(column)
+    for a, b in zip(found, (want, center, scale), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
