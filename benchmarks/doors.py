@@ -8,9 +8,10 @@
 
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
 ``torch.compile``. ONNX files: ONNX Runtime, OpenVINO (where installed) and ``nw.build``. All of a
-model run in one process in turn, and each result is compared with the first way's. A row has the
-seconds of the first call, which compiles, and of a call, the median. ``--realtime`` gives the
-process real-time priority while it times (root).
+model run in one process in turn, with two untimed calls before each timed one, so that the threads
+of the way before are asleep; each result is compared with the first way's. A row has the seconds of
+the first call, which compiles, and of a call, the median. ``--realtime`` gives the process real-time
+priority while it times (root).
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def measure(
         errors[way] = max(map(distance, found, want), default=0.0)
         calls[way] = call
     with at_real_time() if realtime else at_ease():
-        times = medians(calls, seconds)
+        times = medians(calls, seconds, untimed=2)
     rows = [Row(model, way, firsts[way], times[way], errors[way]) for way in calls]
     return rows + [Row(model, way, skipped=why) for way, why in skipped.items()]
 

@@ -20,11 +20,12 @@ def seconds_of(call: Call, repeat: int) -> float:
     return (time.perf_counter() - start) / repeat
 
 
-def medians(calls: Mapping[str, Call], seconds: float = 1.0) -> dict[str, float]:
+def medians(calls: Mapping[str, Call], seconds: float = 1.0, untimed: int = 0) -> dict[str, float]:
     """Seconds of one call of each, the median of many rounds in which each has its turn.
 
     A turn is long enough for the clock (about a millisecond); all rounds together take about
-    ``seconds`` for each call.
+    ``seconds`` for each call. A turn begins with ``untimed`` calls: threads of the runtime before
+    it may still wait for work, on the processors that this one needs.
     """
     repeats = {}
     for name, call in calls.items():
@@ -34,6 +35,8 @@ def medians(calls: Mapping[str, Call], seconds: float = 1.0) -> dict[str, float]
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(next(iter(found.values()))) < 7:
         for name, call in calls.items():
+            for _ in range(untimed):
+                call()
             found[name].append(seconds_of(call, repeats[name]))
     return {name: statistics.median(times) for name, times in found.items()}
 
