@@ -10,8 +10,8 @@ Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and 
 ``torch.compile``. ONNX files: ONNX Runtime, OpenVINO (where installed) and ``nw.build``. All of a
 model run in one process in turn, with two untimed calls before each timed one, so that the threads
 of the way before are asleep; each result is compared with the first way's. A row has the seconds of
-the first call, which compiles, and of a call, the median. ``--realtime`` gives the process real-time
-priority while it times (root).
+the first call, which compiles, and of a call, the median. ``--realtime`` gives the process
+real-time priority while it times (root).
 """
 
 from __future__ import annotations
