@@ -1,6 +1,8 @@
 """NonMaxSuppression: the best box, then all that overlap it dropped, until none is left.
 
-All classes of all batches take a step together; a step costs one pass over the boxes. The result's
+All classes of all batches take a step together; a step costs one pass over the boxes that take
+part: a few of the best of each class, since boxes are chosen by falling score. Only where those
+are used up before the limit is reached, and there are more, do all boxes take part. The result's
 size is bounded by the boxes that may be chosen.
 """
 
@@ -10,10 +12,13 @@ from collections.abc import Sequence
 from math import inf
 
 from ....dtypes import f32, s32, s64
-from ...lax import bounded, control, indexing, reductions, shaping
+from ...lax import bounded, control, indexing, order, reductions, shaping
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
+
+FEWEST = 256
+"""Boxes of each class, at least, that take part at first; and at least two for each to choose."""
 
 
 def corners(boxes: Term, centered: bool) -> list[Term]:
@@ -37,12 +42,40 @@ def overlaps(box: Sequence[Term], boxes: Sequence[Term]) -> Term:
     return (shared > 0).select(shared / together, 0)
 
 
+def chosen_of_best(
+    scores: Term, sides: Sequence[Term], most: int, limit: Term, overlap: Term
+) -> Term:
+    """The same as ``chosen``, of the best boxes of each class if they are enough."""
+    few = max(FEWEST, 2 * most)
+    if scores.dims[2] <= 2 * few:
+        return chosen(scores, sides, most, limit, overlap)
+    best, places = order.top_k(scores, few)
+    near = [
+        indexing.take_along_axis(shaping.broadcast_to(s, scores.dims), places, 2) for s in sides
+    ]
+    kept = chosen(best, near, most, limit, overlap)
+    found = indexing.take_along_axis(places, kept.do("maximum", 0), 2)
+    found = (kept >= 0).select(found, -1)
+    count = reductions.sum_((kept >= 0).to(s32), [2])
+    more = reductions.sum_((scores > -inf).to(s32), [2]) > few
+
+    def among_all(_: Term, limit: Term, overlap: Term, scores: Term, *sides: Term) -> list[Term]:
+        return [chosen(scores, sides, most, limit, overlap)]
+
+    return control.cond(
+        reductions.any_(more & (count < limit)),
+        among_all,
+        lambda found, *_: [found],
+        [found, limit, overlap, scores, *sides],
+    )[0]
+
+
 def chosen(scores: Term, sides: Sequence[Term], most: int, limit: Term, overlap: Term) -> Term:
     """The numbers of the boxes of each class in the order that they are chosen, then -1:
-    ``[b, c, most]``, s32. ``scores[b, c, n]`` of boxes that take no part are minus infinity."""
+    ``[b, c, most]``, s32. ``scores[b, c, n]`` of boxes that take no part are minus infinity; sides
+    are ``[b, c, n]``, or ``[b, 1, n]`` where all classes have the same boxes."""
     dims = scores.dims
     number = shaping.iota(scores.site, s32, dims, 2)
-    wide = [shaping.expand_dims(s, [1]) for s in sides]
 
     def going(step: Term, left: Term, _: Term) -> Term:
         return (step < limit) & reductions.any_(left > -inf)
@@ -50,8 +83,8 @@ def chosen(scores: Term, sides: Sequence[Term], most: int, limit: Term, overlap:
     def body(step: Term, left: Term, found: Term) -> list[Term]:
         best = reductions.argmax(left, 2, keep=True)
         there = reductions.max_(left, [2], keep=True) > -inf
-        box = [indexing.take_along_axis(shaping.broadcast_to(s, dims), best, 2) for s in wide]
-        gone = number.equals(best) | (overlaps(box, wide) > overlap)
+        box = [indexing.take_along_axis(shaping.broadcast_to(s, dims), best, 2) for s in sides]
+        gone = number.equals(best) | (overlaps(box, sides) > overlap)
         place = there.select(best, -1)
         kept = indexing.dynamic_update_slice(found, place, [0, 0, step])
         return [step + 1, gone.select(-inf, left), kept]
@@ -79,13 +112,14 @@ def non_max_suppression(node: Node) -> Term:
     if not b * c * most:
         return shaping.full(node.graph, 0, s64, (0, 3))
     overlap, threshold = _scalar(node, 3), _scalar(node, 4)
-    if threshold is not None:
-        scores = (scores > threshold).select(scores, -inf)
+    least = -inf if threshold is None else threshold
+    scores = (scores > least).select(scores, -inf)  # NaN takes no part
     held = limit.do("maximum", 0).do("minimum", most).to(s32)
     if overlap is None:
         overlap = shaping.full(node.graph, 0, f32)
     sides = corners(boxes, bool(node.int_("center_point_box")))
-    found = chosen(scores, sides, most, held, overlap.to(f32))
+    sides = [shaping.expand_dims(s, [1]) for s in sides]
+    found = chosen_of_best(scores, sides, most, held, overlap.to(f32))
     places = [shaping.iota(found.site, s32, found.dims, k) for k in (0, 1)]
     rows = [shaping.reshape(t, (b * c * most,)) for t in (*places, found)]
     order, count = bounded.places_of(rows[2] >= 0)

@@ -77,6 +77,22 @@ def test_boxes_are_chosen_as_one_after_the_other(check, most, known):
     check("NonMaxSuppression", [boxes, scores, *inputs], known=known, wanted=[wanted])
 
 
+@pytest.mark.parametrize("spread", [40, 1])  # the best are enough, or all are taken
+def test_of_many_boxes_the_best_are_looked_at_first(check, spread):
+    corner = RNG.random((1, 600, 2)) * spread
+    boxes = np.concatenate([corner, corner + 1 + RNG.random((1, 600, 2))], -1).astype(np.float32)
+    far = np.argsort(corner.sum(-1))[0, -40:]
+    scores = RNG.random((1, 2, 600)).astype(np.float32).round(2)
+    if spread == 1:
+        boxes[0, far] += 9 + 3 * np.arange(40)[:, None]
+        scores[:, :, far] = 0.01  # the last that are chosen
+    scores[0, 0, 5] = np.nan
+    wanted = suppressed(boxes, np.nan_to_num(scores, nan=-1), 20, 0.2, 0)
+    assert len(wanted) == 40
+    inputs = [np.array([20]), np.array([0.2], np.float32), np.array([0], np.float32)]
+    check("NonMaxSuppression", [boxes, scores, *inputs], known=[2], wanted=[wanted])
+
+
 def test_no_box_is_chosen_without_a_limit(check):
     boxes, scores = np.ones((1, 2, 4), np.float32), np.ones((1, 1, 2), np.float32)
     check("NonMaxSuppression", [boxes, scores], wanted=[np.zeros((0, 3), np.int64)])
