@@ -20,6 +20,7 @@ from .operators import (
     resampling,
     shaping,
     special,
+    transformer,
 )
 from .operators.call import Operator
 from .refusals import REFUSED
@@ -42,6 +43,7 @@ _FAMILIES = (
     resampling,
     shaping,
     special,
+    transformer,
 )
 
 ROWS: dict[str, Operator] = {name: row for family in _FAMILIES for name, row in family.ROWS.items()}

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...lax.functions import gelu, gelu_tanh, log_softmax, relu, silu, softmax, softplus
-from ...lax.reductions import max_
-from ...lax.shaping import full
 from ...lax.term import Term
+from .attention import safe_softmax
 from .call import AtenCall, Operator, Rows, wide
 from .promotion import Operand
 
@@ -70,12 +69,8 @@ def _softmax(function: Callable[..., Term]) -> Operator:
 
 
 def _safe_softmax(c: AtenCall, x: Term, dim: int, dtype: Any = None) -> Term:
-    """A row of minus infinity gives zeros."""
     y = wide(x.to(c.dtype))
-    if not y.rank or not y.shape.size:
-        return y * 0 + 1
-    hidden = max_(y, [dim], keep=True).equals(float("-inf"))
-    return hidden.do("select", full(c.graph, 0, y.dtype), softmax(y, [dim]))
+    return safe_softmax(y, dim) if y.rank and y.shape.size else y * 0 + 1
 
 
 ROWS: Rows = {

@@ -8,25 +8,25 @@ from typing import Any
 from ....dtypes import f32, s64
 from ...lax.functions import logsumexp, softmax
 from ...lax.linear import matmul
-from ...lax.reductions import sum_
+from ...lax.reductions import max_, sum_
 from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
 from ...lax.term import Term
 from .call import AtenCall, Rows
 
 
-def _scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:
+def scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:
     """q kT scale, with what is masked at minus infinity; in f32 of narrow floats."""
     factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
-    scores = matmul(q, swap_axes(k, -1, -2), _sums(q)) * factor
+    found = matmul(q, swap_axes(k, -1, -2), _sums(q)) * factor
     if causal:
-        rows = iota(q.site, s64, scores.dims[-2:], 0)
-        allowed = rows >= iota(q.site, s64, scores.dims[-2:], 1)
-        scores = allowed.select(scores, -math.inf)
+        rows = iota(q.site, s64, found.dims[-2:], 0)
+        allowed = rows >= iota(q.site, s64, found.dims[-2:], 1)
+        found = allowed.select(found, -math.inf)
     if mask is None:
-        return scores
+        return found
     if mask.dtype.kind == "pred":
-        return mask.select(scores, -math.inf)
-    return scores + mask.to(scores.dtype)
+        return mask.select(found, -math.inf)
+    return found + mask.to(found.dtype)
 
 
 def _sums(x: Term) -> Any:
@@ -48,9 +48,20 @@ def _refuse_dropout(c: AtenCall, dropout: float) -> None:
         c.refuse("its dropout comes from torch's generator", "model.eval(), or dropout_p=0")
 
 
-def _weighted(scores: Term, v: Term) -> Term:
-    weights = softmax(scores, [-1]).to(v.dtype)
-    return matmul(weights, v, _sums(v))
+def safe_softmax(x: Term, axis: int) -> Term:
+    """``softmax``, but a row of minus infinity gives zeros."""
+    hidden = max_(x, [axis], keep=True).equals(-math.inf)
+    return hidden.do("select", x.number(0), softmax(x, [axis]))
+
+
+def weighted(weights: Term, v: Term) -> Term:
+    """The sums of values by these weights, in f32 of narrow floats."""
+    return matmul(weights.to(v.dtype), v, _sums(v))
+
+
+def _weights(scores: Term, mask: Term | None) -> Term:
+    """Of rows that only a mask can hide wholly: then they are zeros."""
+    return softmax(scores, [-1]) if mask is None else safe_softmax(scores, -1)
 
 
 def _attention(
@@ -70,7 +81,8 @@ def _attention(
         return full(c.graph, 0, c.dtype, c.dims)
     if enable_gqa:
         k, v = (_heads(t, q.dims[-3]) for t in (k, v))
-    return _weighted(_scores(q, k, attn_mask, is_causal, scale), v)
+    found = scores(q, k, attn_mask, is_causal, scale)
+    return weighted(_weights(found, attn_mask), v)
 
 
 def _flash(
@@ -84,10 +96,13 @@ def _flash(
     attn_mask: Term | None = None,
     scale: float | None = None,
 ) -> list[Term]:
-    """The result and the logarithm of each row's sum, which the gradient takes."""
+    """The result and the logarithm of each row's sum (0 of hidden ones), for the gradient."""
     _refuse_dropout(c, dropout_p)
-    scores = _scores(q, k, attn_mask, is_causal, scale)
-    return [_weighted(scores, v), logsumexp(scores, [-1])]
+    found = scores(q, k, attn_mask, is_causal, scale)
+    sums = logsumexp(found, [-1])
+    if attn_mask is not None:
+        sums = sums.equals(-math.inf).select(0, sums)
+    return [weighted(_weights(found, attn_mask), v), sums]
 
 
 def _flash_backward(
@@ -106,12 +121,12 @@ def _flash_backward(
 ) -> list[Term]:
     _refuse_dropout(c, dropout_p)
     factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
-    scores = _scores(q, k, attn_mask, is_causal, scale)
-    weights = (scores - expand_dims(sums.to(scores.dtype), [-1])).do("exponential")
+    found = scores(q, k, attn_mask, is_causal, scale)
+    weights = (found - expand_dims(sums.to(found.dtype), [-1])).do("exponential")
     low = weights.to(v.dtype)
     dv = matmul(swap_axes(low, -1, -2), grad, _sums(v))
     dweights = matmul(grad, swap_axes(v, -1, -2), _sums(v))
-    rows = sum_(grad.to(scores.dtype) * out.to(scores.dtype), [-1], keep=True)
+    rows = sum_(grad.to(found.dtype) * out.to(found.dtype), [-1], keep=True)
     dscores = (weights * (dweights - rows) * factor).to(q.dtype)
     dq = matmul(dscores, k, _sums(q))
     dk = matmul(swap_axes(dscores, -1, -2), q, _sums(q))

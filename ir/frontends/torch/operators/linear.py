@@ -76,7 +76,8 @@ def _vdot(c: AtenCall, a: Term, b: Term) -> Term:
     return _dot(c, a, b)
 
 
-def _linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term:
+def linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term:
+    """x times the transposed weight, and the bias; sums of narrow floats in f32."""
     a, w = c.operands(x, weight)
     pairs = ([a.rank - 1], [w.rank - 1])
     found = narrow(a, lambda dtype: dot_general(a, w, pairs, dtype=dtype))
@@ -145,7 +146,7 @@ ROWS: Rows = {
     "aten.addr.default": _addr,
     "aten.dot.default": _dot,
     "aten.vdot.default": _vdot,
-    "aten.linear.default": _linear,
+    "aten.linear.default": linear,
     "aten.einsum.default": _einsum,
     "aten._trilinear.default": _trilinear,
     "aten._cdist_forward.default": _cdist,

@@ -20,12 +20,12 @@ def _scaled(x: Term, weight: Term | None, bias: Term | None) -> Term:
     return x if bias is None else x + bias.to(x.dtype)
 
 
-def _empty(c: AtenCall) -> list[Term]:
-    """Results of which an operand without elements leaves nothing to compute."""
+def empty(c: AtenCall) -> list[Term]:
+    """Zeros for results of which an operand without elements leaves nothing to compute."""
     return [full(c.graph, 0, s.dtype, s.dims) for s in c.results if s is not None]
 
 
-def _layer_norm(
+def layer_norm(
     c: AtenCall,
     x: Term,
     sizes: Sequence[int],
@@ -33,8 +33,9 @@ def _layer_norm(
     bias: Term | None,
     eps: float,
 ) -> list[Term]:
+    """The result, the means, and 1 / sqrt(variance + eps); computed in f32 of narrow floats."""
     if not x.shape.size:
-        return _empty(c)
+        return empty(c)
     axes = range(x.rank - len(sizes), x.rank)
     found, center, scale = normalized(wide(x), axes, eps)
     return [_scaled(found, weight, bias), center, scale]
@@ -52,7 +53,7 @@ def _group_norm(
     eps: float,
 ) -> list[Term]:
     if not x.shape.size:
-        return _empty(c)
+        return empty(c)
     each = (batch, groups, channels // groups)
     ones = [1] * (x.rank - 2)
 
@@ -118,7 +119,7 @@ def _batch_norm(with_stats: bool) -> Operator:
         eps: float,
     ) -> list[Term]:
         if not x.shape.size:
-            return [*_empty(c)[:3], *([mean, var] if with_stats else [])]  # type: ignore[list-item]
+            return [*empty(c)[:3], *([mean, var] if with_stats else [])]  # type: ignore[list-item]
         if not training:
             assert mean is not None and var is not None
             found = _inference(x, weight, bias, mean, var, eps)
@@ -181,7 +182,7 @@ def _no_stats(
 
 
 ROWS: Rows = {
-    "aten.native_layer_norm.default": _layer_norm,
+    "aten.native_layer_norm.default": layer_norm,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_batch_norm.default": _batch_norm(False),
     "aten._native_batch_norm_legit.default": _batch_norm(False),

@@ -23,7 +23,9 @@ from nestwright.ir.hlo.nodes import Shape
 Array = np.ndarray[Any, Any]
 
 
-def called(target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any) -> Any:
+def called(
+    target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any, **named: Any
+) -> Any:
     """Return what a row computes: arrays among the arguments are parameters."""
     graph = Graph("test")
     given: list[Array] = []
@@ -38,7 +40,7 @@ def called(target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args:
     call = AtenCall(graph, target, tuple(Shape(d, dims) for d, dims in results))
     row = table.row(target)
     assert row is not None
-    found = row(call, *[term(a) for a in args])
+    found = row(call, *[term(a) for a in args], **{k: term(a) for k, a in named.items()})
     terms = [found] if isinstance(found, Term) else [t for t in found if t is not None]
     for t, (_, dims) in zip(terms, results, strict=True):
         assert t.dims == dims
@@ -151,3 +153,53 @@ def test_groups_of_channels_are_normalized(dims: tuple[int, ...], groups: int) -
     want = apart.reshape(dims) * weight.reshape(column) + bias.reshape(column)
     for a, b in zip(found, (want, center, scale), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_attention_of_rows_that_a_mask_hides_is_zero() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 3, 4), np.float32) for _ in range(3))
+    mask = np.array([[True, False, True], [False] * 3, [False, False, True]])
+    found = called("aten.scaled_dot_product_attention.default", [(f32, q.shape)], q, k, v, mask)
+    assert not found[:, :, 1].any() and np.isfinite(found).all()
+    np.testing.assert_allclose(found[:, :, 2], v[:, :, 2], rtol=1e-6)
+    bias = np.where(mask, 0, -np.inf).astype(np.float32)
+    flash = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+    shapes = [(f32, q.shape), (f32, q.shape[:-1])]
+    same, sums = called(flash, shapes, q, k, v, attn_mask=bias)
+    np.testing.assert_allclose(same, found, rtol=1e-6)
+    assert not sums[:, :, 1].any()  # as in torch, so that the weights of the gradient are zeros
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_an_encoder_layer_is_attention_and_two_layers(norm_first: bool) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, 4), np.float32)
+    sizes = [(12, 4), (12,), (4, 4), (4,)], [(4,)] * 4, [(6, 4), (6,), (4, 6), (4,)]
+    attention, norms, layers = ([rng.standard_normal(d, np.float32) for d in g] for g in sizes)
+    hides = np.array([[False, False, True], [False] * 3])
+    flags = [False, norm_first, 1e-5]
+    name = "aten._transformer_encoder_layer_fwd.default"
+    operands = [x, 4, 2, *attention, *flags, *norms, *layers, hides, 1]
+    found = called(name, [(f32, x.shape)], *operands)
+
+    def norm(y: Array, scale: Array, shift: Array) -> Array:
+        apart = y - y.mean(-1, keepdims=True)
+        return apart / np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+    def attend(y: Array) -> Array:
+        rows = (y @ attention[0].T + attention[1]).reshape(2, 3, 3, 2, 2).transpose(2, 0, 3, 1, 4)
+        scores = rows[0] @ rows[1].swapaxes(-1, -2) / np.sqrt(2)
+        weights = np.exp(np.where(hides[:, None, None], -np.inf, scores))
+        weights /= weights.sum(-1, keepdims=True)
+        return (weights @ rows[2]).swapaxes(1, 2).reshape(2, 3, 4) @ attention[2].T + attention[3]
+
+    def network(y: Array) -> Array:
+        return np.maximum(y @ layers[0].T + layers[1], 0) @ layers[2].T + layers[3]
+
+    if norm_first:
+        y = x + attend(norm(x, *norms[:2]))
+        want = y + network(norm(y, *norms[2:]))
+    else:
+        y = norm(x + attend(x), *norms[:2])
+        want = norm(y + network(y), *norms[2:])
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
