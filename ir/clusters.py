@@ -3,7 +3,7 @@
 Some nodes of a graph fit a compiler and some do not. The nodes are put into stages: what fits and
 does not depend on anything outside forms the first cluster, then comes what does not fit and needs
 no later cluster, and so on. A path that leaves a cluster through a node outside only reaches later
-clusters, so every cluster is convex, and running the legs in order is a topological order.
+clusters, so every cluster is convex, and running the partitions in order is a topological order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
-    """Nodes that run after those of all earlier legs, in ascending order: one cluster if
+class Partition:
+    """Nodes that run after those of all earlier partitions, in ascending order: one cluster if
     ``inside``, else nodes outside of all clusters.
     """
 
@@ -22,13 +22,13 @@ class Leg:
     inside: bool
 
 
-def legs(
+def partitions(
     inputs: Sequence[Collection[int]],
     fits: Sequence[bool],
     least: int = 1,
     weights: Sequence[int] | None = None,
-) -> tuple[Leg, ...]:
-    """Return the legs that run a graph: clusters and the nodes between them.
+) -> tuple[Partition, ...]:
+    """Return the partitions that run a graph, in order: clusters and the nodes between them.
 
     Node ``i`` reads the nodes ``inputs[i]``, all before it. ``fits[i]`` says that it may be in a
     cluster. Clusters whose ``weights`` (1 for each node by default) add up to less than ``least``
@@ -44,7 +44,7 @@ def legs(
     for i, stage in enumerate(stages):
         outside = not fits[i] or sizes[stage] < least
         rooms.setdefault((stage, outside), []).append(i)
-    return tuple(Leg(tuple(rooms[key]), not key[1]) for key in sorted(rooms))
+    return tuple(Partition(tuple(rooms[key]), not key[1]) for key in sorted(rooms))
 
 
 def _earliest(inputs: Sequence[Collection[int]], fits: Sequence[bool]) -> list[int]:

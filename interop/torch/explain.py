@@ -89,7 +89,7 @@ def explain(model: Callable[..., Any], *args: Any, **named: Any) -> Explanation:
 
 def explained(name: str, division: Any) -> GraphExplained:
     """Return how a graph was divided, its operators outside counted by kind."""
-    inside = [leg for leg in division.legs if leg.inside]
+    inside = [p for p in division.partitions if p.inside]
     left: Counter[tuple[str, str]] = Counter()
     sources: dict[tuple[str, str], str] = {}
     for node, why in division.outside():
@@ -97,7 +97,7 @@ def explained(name: str, division: Any) -> GraphExplained:
         left[key] += 1
         sources.setdefault(key, _source(node))
     rows = tuple(Left(op, n, why, sources[op, why]) for (op, why), n in left.most_common())
-    return GraphExplained(name, sum(len(leg.nodes) for leg in inside), len(inside), rows)
+    return GraphExplained(name, sum(len(p.nodes) for p in inside), len(inside), rows)
 
 
 def break_of(reason: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import Graph, GraphModule
 
-from ...ir.clusters import Leg, legs
+from ...ir.clusters import Partition, partitions
 from .in_place import write_in_place
 from .views import draws, is_view, outside_views, writes
 
@@ -23,21 +23,21 @@ Compile: TypeAlias = Callable[[GraphModule, frozenset[int]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A graph divided: ``legs`` of ``nodes``, and why nodes that stay outside do."""
+    """A graph divided: ``partitions`` of ``nodes``, and why nodes that stay outside do."""
 
     nodes: tuple[Any, ...]
-    legs: tuple[Leg, ...]
+    partitions: tuple[Partition, ...]
     reasons: Reasons
 
     def outside(self) -> list[tuple[Any, str]]:
         """Return the nodes that stay outside, each with the reason."""
-        left = (self.nodes[i] for leg in self.legs if not leg.inside for i in leg.nodes)
+        left = (self.nodes[i] for p in self.partitions if not p.inside for i in p.nodes)
         return [(n, self.reasons.get(n, "too few operators together")) for n in left]
 
-    def operators(self, leg: Leg) -> list[Any]:
-        """Return the nodes of a leg, each with the selections of its results after it."""
+    def operators(self, partition: Partition) -> list[Any]:
+        """Return the nodes of a partition, each with the selections of its results after it."""
         found: list[Any] = []
-        for i in leg.nodes:
+        for i in partition.nodes:
             found += [self.nodes[i], *_selections(self.nodes[i])]
         return found
 
@@ -58,7 +58,7 @@ def divide(gm: GraphModule, reasons: Reasons, least: int) -> Division:
     fits = [n not in why for n in nodes]
     counted = [int(not is_view(n)) for n in nodes]
     smallest = 1 if why.keys() == own.keys() else least
-    return Division(nodes, legs(_orders(nodes, why, written), fits, smallest, counted), why)
+    return Division(nodes, partitions(_orders(nodes, why, written), fits, smallest, counted), why)
 
 
 def _orders(nodes: Sequence[Any], outside: Reasons, free: Collection[Any]) -> list[set[int]]:
@@ -91,9 +91,9 @@ def assemble(gm: GraphModule, division: Division, static: frozenset[int], build:
     known = {n: graph.node_copy(n) for n in inputs}
     for n in gm.graph.find_nodes(op="get_attr"):
         known[n] = graph.node_copy(n)
-    for number, leg in enumerate(division.legs):
-        members = division.operators(leg)
-        if not leg.inside:
+    for number, partition in enumerate(division.partitions):
+        members = division.operators(partition)
+        if not partition.inside:
             for n in members:
                 known[n] = graph.node_copy(n, known.__getitem__)
             continue

@@ -8,49 +8,49 @@ from itertools import chain, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestwright.ir.clusters import Leg, legs
+from nestwright.ir.clusters import Partition, partitions
 
 
-def inside(found: tuple[Leg, ...]) -> list[tuple[int, ...]]:
-    return [leg.nodes for leg in found if leg.inside]
+def inside(found: tuple[Partition, ...]) -> list[tuple[int, ...]]:
+    return [p.nodes for p in found if p.inside]
 
 
 def test_a_graph_that_fits_is_one_cluster() -> None:
-    assert legs([(), (0,), (0,), (1, 2)], [True] * 4) == (Leg((0, 1, 2, 3), True),)
+    assert partitions([(), (0,), (0,), (1, 2)], [True] * 4) == (Partition((0, 1, 2, 3), True),)
 
 
 def test_a_node_in_the_middle_parts_what_is_before_from_what_is_after() -> None:
     graph = [(), (0,), (1,), (2,), (3, 1)]
-    found = legs(graph, [True, True, False, True, True])
-    assert found == (Leg((0, 1), True), Leg((2,), False), Leg((3, 4), True))
+    found = partitions(graph, [True, True, False, True, True])
+    assert found == (Partition((0, 1), True), Partition((2,), False), Partition((3, 4), True))
 
 
 def test_what_runs_beside_an_outside_node_stays_in_one_cluster() -> None:
     # 1 is outside and reads the input only: it runs first, and the rest is a single cluster.
-    found = legs([(), (), (0,), (1, 2)], [True, False, True, True])
-    assert found == (Leg((1,), False), Leg((0, 2, 3), True))
+    found = partitions([(), (), (0,), (1, 2)], [True, False, True, True])
+    assert found == (Partition((1,), False), Partition((0, 2, 3), True))
 
 
 def test_nodes_sink_to_their_first_reader() -> None:
     # 0 and 1 are read after the outside node 3 alone, so no value of theirs crosses.
     graph = [(), (0,), (), (2,), (1, 3), (4,)]
-    found = legs(graph, [True, True, True, False, True, True])
+    found = partitions(graph, [True, True, True, False, True, True])
     assert inside(found) == [(2,), (0, 1, 4, 5)]
 
 
 def test_small_clusters_are_dissolved() -> None:
     graph = [(), (0,), (1,), (2,)]
-    found = legs(graph, [True, False, True, True], least=2)
-    assert found == (Leg((0, 1), False), Leg((2, 3), True))
+    found = partitions(graph, [True, False, True, True], least=2)
+    assert found == (Partition((0, 1), False), Partition((2, 3), True))
 
 
 def test_weights_decide_what_is_small() -> None:
-    found = legs([(), (0,)], [True, True], least=2, weights=[1, 0])
-    assert found == (Leg((0, 1), False),)
+    found = partitions([(), (0,)], [True, True], least=2, weights=[1, 0])
+    assert found == (Partition((0, 1), False),)
 
 
 def test_no_nodes_make_no_steps() -> None:
-    assert legs([], []) == ()
+    assert partitions([], []) == ()
 
 
 @st.composite
@@ -65,15 +65,15 @@ def test_steps_run_every_node_once_after_its_inputs(
     graph: tuple[list[list[int]], list[bool]], least: int
 ) -> None:
     inputs, fits = graph
-    found = legs(inputs, fits, least)
-    order = list(chain.from_iterable(leg.nodes for leg in found))
+    found = partitions(inputs, fits, least)
+    order = list(chain.from_iterable(p.nodes for p in found))
     assert sorted(order) == list(range(len(fits)))
     for place, i in enumerate(order):
         assert set(inputs[i]) <= set(order[:place])
-    for leg in found:
-        if leg.inside:
-            assert len(leg.nodes) >= least
-            assert all(fits[i] for i in leg.nodes)
+    for p in found:
+        if p.inside:
+            assert len(p.nodes) >= least
+            assert all(fits[i] for i in p.nodes)
 
 
 @given(graphs(most=5))
@@ -85,7 +85,7 @@ def test_clusters_are_as_few_as_can_be(graph: tuple[list[list[int]], list[bool]]
         for groups in product(range(len(fitting)), repeat=len(fitting))
         if acyclic(inputs, dict(zip(fitting, groups, strict=True)))
     )
-    assert len(inside(legs(inputs, fits))) == fewest
+    assert len(inside(partitions(inputs, fits))) == fewest
 
 
 def acyclic(inputs: list[list[int]], group: dict[int, int]) -> bool:
