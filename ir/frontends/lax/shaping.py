@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import DType, to_numpy
+from ...dtypes import DType, s64, to_numpy
 from ...errors import VerifyError
 from ...hlo.nodes import PadDim, Shape, SliceDim
 from .term import Dims, Number, Term, WriteSite, innermost
@@ -175,6 +175,19 @@ def tile(x: Term, repeats: Sequence[int]) -> Term:
     to = [n for r, d in zip(repeats, x.dims, strict=True) for n in (r, d)]
     dims = [r * d for r, d in zip(repeats, x.dims, strict=True)]
     return reshape(broadcast_to(reshape(x, wide), to), dims)
+
+
+def tril(x: Term, k: Term | int = 0) -> Term:
+    """The lower triangles of matrices ``[.., m, n]`` up to diagonal ``k``, zeros above; jax.numpy's
+    ``tril``. ``k`` is an s64 scalar if it is a term."""
+    rows, columns = (iota(x.site, s64, x.dims[-2:], axis) for axis in (0, 1))
+    return (columns <= rows + k).select(x, 0)
+
+
+def triu(x: Term, k: Term | int = 0) -> Term:
+    """The upper triangles from diagonal ``k`` on, zeros below; else as ``tril``."""
+    rows, columns = (iota(x.site, s64, x.dims[-2:], axis) for axis in (0, 1))
+    return (columns >= rows + k).select(x, 0)
 
 
 def flatten(x: Term, start: int = 0, end: int = -1) -> Term:

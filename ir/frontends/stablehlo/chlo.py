@@ -13,7 +13,7 @@ from ...dtypes import BY_NAME, f32
 from ...elementwise import dialect_names
 from ...hlo.nodes import Instruction, Shape, TupleShape
 from ...hlo.shape_text import show_shape
-from ..lax import special
+from ..lax import arithmetic, special
 from ..lax.term import Term
 from .ops_plain import (
     array_of,
@@ -59,11 +59,9 @@ def square(site: OpSite) -> Results:
 
 def conj(site: OpSite) -> Results:
     """Of a real array the array itself."""
-    value = operands(site, 1)[0]
-    if array_of(site, 0).dtype.kind != "complex":
-        return value
-    real, imag = site.infer("real", [value]), site.infer("imag", [value])
-    return site.infer("complex", [real, site.infer("negate", [imag])])
+    (value,) = operands(site, 1)
+    array_of(site, 0)
+    return arithmetic.conj(Term(site, value)).value
 
 
 def is_inf(site: OpSite) -> Results:

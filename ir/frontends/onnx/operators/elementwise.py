@@ -6,6 +6,7 @@ from functools import reduce
 from math import inf
 
 from ....dtypes import f32, f64, pred
+from ...lax.arithmetic import remainder, right_shift
 from ...lax.functions import is_nan
 from ...lax.shaping import full
 from ...lax.term import Term
@@ -124,24 +125,18 @@ def _power(node: Node) -> Term:
 def _modulo(node: Node) -> Term:
     """The remainder: of the dividend's sign with ``fmod``, else of the divisor's."""
     a, b = node.input(0), node.input(1)
-    rest = a.do("remainder", b)
-    if node.int_("fmod", 0) or a.dtype.kind == "unsigned":
-        return rest
-    crossed = rest.differs(0) & (rest < 0).do("xor", b.like(rest.shape) < 0)
-    return crossed.select(rest + b, rest)
+    return a.do("remainder", b) if node.int_("fmod", 0) else remainder(a, b)
 
 
 @operator("BitShift")
 def _bit_shift(node: Node) -> Term:
     x, amount = node.input(0), node.input(1)
-    match node.string("direction"), x.dtype.kind:
-        case "LEFT", _:
+    match node.string("direction"):
+        case "LEFT":
             return x.do("shift-left", amount)
-        case "RIGHT", "unsigned":
-            return x.do("shift-right-logical", amount)
-        case "RIGHT", _:
-            return x.do("shift-right-arithmetic", amount)
-        case direction, _:
+        case "RIGHT":
+            return right_shift(x, amount)
+        case direction:
             node.malformed(f"its direction is `{direction}`")
 
 

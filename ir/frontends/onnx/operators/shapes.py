@@ -26,6 +26,8 @@ from ...lax.shaping import (
     stack,
     tile,
     transpose,
+    tril,
+    triu,
 )
 from ...lax.term import Term
 from ..nodes.node import Node
@@ -259,11 +261,8 @@ def _space_to_depth(node: Node) -> Term:
 @operator("Trilu")
 def _trilu(node: Node) -> Term:
     x = node.input(0)
-    rows, columns = (iota(node.graph, s64, x.dims[-2:], k) for k in (0, 1))
-    from_diagonal = columns - rows
-    k = reshape(node.input(1), ()) if node.has(1) else node.constant(0, s64)
-    kept = from_diagonal >= k if node.int_("upper", 1) else from_diagonal <= k
-    return kept.select(x, 0)
+    k = reshape(node.input(1), ()) if node.has(1) else 0
+    return triu(x, k) if node.int_("upper", 1) else tril(x, k)
 
 
 @operator("ReverseSequence")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....dtypes import DType, c64, c128, f32, f64, s32
+from ....dtypes import f32, f64, s32
 from ....hlo.limits import require_bytes
 from ...lax import indexing, shaping
+from ...lax.fft import fft, pairs_of_complex
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
@@ -22,15 +23,6 @@ def _fit(x: Term, axis: int, size: int) -> Term:
     return shaping.pad(x, 0, [0] * x.rank, high)
 
 
-def _transform(x: Term, axis: int, kind: str, size: int, dtype: DType) -> Term:
-    """HLO's ``fft`` along a dimension; ``dtype`` is the result's."""
-    last = shaping.move_axis(x, axis, -1)
-    made = last.site.infer("fft", [last.value], fft_type=kind, fft_length=(size,))
-    found = shaping.move_axis(Term(last.site, made), -1, axis)
-    assert found.dtype == dtype
-    return found
-
-
 def fourier(x: Term, axis: int, size: int, inverse: bool, onesided: bool) -> Term:
     """The transform of ``x[.., parts]`` along a dimension, cut or filled up to ``size``.
 
@@ -38,21 +30,20 @@ def fourier(x: Term, axis: int, size: int, inverse: bool, onesided: bool) -> Ter
     transform of real numbers, in the operand of an inverse one, whose result is then real.
     """
     dtype = x.dtype if x.dtype in (f32, f64) else f32
-    double = c64 if dtype == f32 else c128
     parts = shaping.unstack(x.to(dtype), x.rank - 1)
     real = len(parts) == 1
     halved = size // 2 + 1
     parts = [_fit(p, axis, halved if inverse and onesided else size) for p in parts]
     whole = parts[0].do("complex", parts[0].number(0) if real else parts[1])
     if inverse and onesided:
-        return shaping.expand_dims(_transform(whole, axis, "IRFFT", size, dtype), [-1]).to(x.dtype)
+        return shaping.expand_dims(fft(whole, "IRFFT", size, axis), [-1]).to(x.dtype)
     if real and onesided:
-        found = _transform(parts[0], axis, "RFFT", size, double)
+        found = fft(parts[0], "RFFT", size, axis)
     else:
-        found = _transform(whole, axis, "IFFT" if inverse else "FFT", size, double)
+        found = fft(whole, "IFFT" if inverse else "FFT", size, axis)
         if onesided:
             found = shaping.slice_in_dim(found, 0, halved, axis)
-    return shaping.stack([found.do("real"), found.do("imag")], found.rank).to(x.dtype)
+    return pairs_of_complex(found).to(x.dtype)
 
 
 @operator("DFT", since=17)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....dtypes import s64
+from ...lax.arithmetic import floor_divide
 from ...lax.indexing import (
     Update,
     gather_nd,
@@ -32,7 +33,6 @@ from ...lax.shaping import (
 )
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows
-from .pointwise import floor_divide
 from .promotion import Operand
 
 Indices = Sequence[Term | None]

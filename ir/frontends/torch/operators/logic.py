@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ....dtypes import BY_NAME
+from ...lax.arithmetic import right_shift
 from ...lax.control import while_loop
 from ...lax.reductions import any_
 from ...lax.shaping import broadcast_to
@@ -67,15 +68,8 @@ def _isfinite(c: AtenCall, x: Term) -> Term:
     return x.do("is-finite") if x.dtype.is_float else x.equals(x)
 
 
-def _shift(opcode: str) -> Operator:
-    def write(c: AtenCall, x: Operand, y: Operand) -> Term:
-        a, b = c.operands(x, y)
-        if opcode == "shift-right":
-            arithmetic = a.dtype.kind == "signed"
-            return a.do(f"shift-right-{'arithmetic' if arithmetic else 'logical'}", b)
-        return a.do(opcode, b)
-
-    return write
+def _right_shift(c: AtenCall, x: Operand, y: Operand) -> Term:
+    return right_shift(*c.operands(x, y))
 
 
 def _gcd(c: AtenCall, x: Operand, y: Operand) -> Term:
@@ -142,10 +136,10 @@ ROWS: Rows = {
     "prims.isfinite.default": _isfinite,
     "aten.signbit.default": _signbit,
     "prims.signbit.default": _signbit,
-    "aten.bitwise_left_shift.Tensor": _shift("shift-left"),
-    "prims.shift_left.default": _shift("shift-left"),
-    "aten.bitwise_right_shift.Tensor": _shift("shift-right"),
-    "prims.shift_right_arithmetic.default": _shift("shift-right"),
+    "aten.bitwise_left_shift.Tensor": _binary("shift-left"),
+    "prims.shift_left.default": _binary("shift-left"),
+    "aten.bitwise_right_shift.Tensor": _right_shift,
+    "prims.shift_right_arithmetic.default": _right_shift,
     "aten.gcd.default": _gcd,
     "prims.gcd.default": _gcd,
 }

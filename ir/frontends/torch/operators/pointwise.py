@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from ....dtypes import f32, s32
+from ...lax.arithmetic import conj, floor_divide, remainder, trunc
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows
 from .promotion import Operand
@@ -56,11 +57,6 @@ def _rsub(c: AtenCall, x: Operand, y: Operand, alpha: Operand = 1) -> Term:
     return _sub(c, y, x, alpha)
 
 
-def trunc(x: Term) -> Term:
-    """Rounded toward zero."""
-    return (x < 0).select(x.do("ceil"), x.do("floor")) if x.dtype.is_float else x
-
-
 def _div(c: AtenCall, x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:
     a, b = c.operands(x, y)
     match rounding_mode:
@@ -72,33 +68,9 @@ def _div(c: AtenCall, x: Operand, y: Operand, rounding_mode: str | None = None) 
             return floor_divide(a, b)
 
 
-def floor_divide(a: Term, b: Term) -> Term:
-    """The quotient rounded down; of floats by the rule of Python's ``//``, as in torch."""
-    rest = a.do("remainder", b)
-    off = rest.differs(0) & (rest < 0).differs(b < 0)
-    if not a.dtype.is_float:
-        quotient = a / b
-        return off.select(quotient - 1, quotient)
-    exact = (a - rest) / b
-    exact = off.select(exact - 1, exact)
-    near = exact.do("floor")
-    near = (exact - near > 0.5).select(near + 1, near)
-    zero = (a / b) * 0
-    found = exact.equals(0).select(zero, near)
-    return b.equals(0).select(a / b, found)
-
-
 def _fmod(c: AtenCall, x: Operand, y: Operand) -> Term:
     a, b = c.operands(x, y)
     return a.do("remainder", b)
-
-
-def remainder(a: Term, b: Term) -> Term:
-    """The remainder with the sign of the divisor."""
-    rest = a.do("remainder", b)
-    if a.dtype.kind == "unsigned":
-        return rest
-    return (rest.differs(0) & (rest < 0).differs(b < 0)).select(rest + b, rest)
 
 
 def _remainder(c: AtenCall, x: Operand, y: Operand) -> Term:
@@ -218,12 +190,6 @@ def _angle(c: AtenCall, x: Term) -> Term:
 
 def _real_part(c: AtenCall, x: Term) -> Term:
     return x.do("real") if x.dtype.kind == "complex" else x
-
-
-def _conj(c: AtenCall, x: Term) -> Term:
-    if x.dtype.kind != "complex":
-        return x
-    return x.do("real").do("complex", -x.do("imag"))
 
 
 def _complex(c: AtenCall, x: Term, y: Term) -> Term:
@@ -398,11 +364,11 @@ ROWS: Rows = {
     "prims.real.default": _real_part,
     "aten.imag.default": _own("imag"),
     "prims.imag.default": _own("imag"),
-    "aten._conj.default": _conj,
-    "aten._conj_physical.default": _conj,
-    "aten.conj_physical.default": _conj,
-    "prims.conj.default": _conj,
-    "prims.conj_physical.default": _conj,
+    "aten._conj.default": _formula(conj),
+    "aten._conj_physical.default": _formula(conj),
+    "aten.conj_physical.default": _formula(conj),
+    "prims.conj.default": _formula(conj),
+    "prims.conj_physical.default": _formula(conj),
     "aten.complex.default": _complex,
     "aten.polar.default": _polar,
     "aten._to_copy.default": _cast,

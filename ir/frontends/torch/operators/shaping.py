@@ -23,6 +23,8 @@ from ...lax.shaping import (
     split,
     tile,
     transpose,
+    tril,
+    triu,
     unstack,
 )
 from ...lax.term import Term
@@ -270,15 +272,6 @@ def _unfold(c: AtenCall, x: Term, dim: int, size: int, step: int) -> Term:
     return move_axis(found, axis + 1, -1)
 
 
-def _triangle(lower: bool) -> Operator:
-    def write(c: AtenCall, x: Term, diagonal: int = 0) -> Term:
-        rows = iota(c.graph, s64, x.dims, x.rank - 2) + diagonal
-        columns = iota(c.graph, s64, x.dims, x.rank - 1)
-        return (columns <= rows if lower else columns >= rows).select(x, 0)
-
-    return write
-
-
 def _full(c: AtenCall, size: object, value: Any = 0, *rest: object, **named: object) -> Term:
     one = value if isinstance(value, Term) else full(c.graph, value, c.dtype)
     return one.to(c.dtype).like(c.shape)
@@ -407,8 +400,8 @@ ROWS: Rows = {
     "aten.slice_scatter.default": _slice_scatter,
     "aten.select_scatter.default": _select_scatter,
     "aten.unfold.default": _unfold,
-    "aten.tril.default": _triangle(lower=True),
-    "aten.triu.default": _triangle(lower=False),
+    "aten.tril.default": lambda c, x, diagonal=0: tril(x, diagonal),
+    "aten.triu.default": lambda c, x, diagonal=0: triu(x, diagonal),
     "aten.full.default": _full,
     "aten.full_like.default": _full,
     "aten.new_full.default": lambda c, x, size, value, **named: _full(c, size, value),

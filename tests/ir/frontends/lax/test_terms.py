@@ -9,7 +9,16 @@ import pytest
 
 from nestwright.ir.dtypes import f32, s32
 from nestwright.ir.errors import VerifyError
-from nestwright.ir.frontends.lax import functions, indexing, linear, order, reductions, shaping
+from nestwright.ir.frontends.lax import (
+    arithmetic,
+    fft,
+    functions,
+    indexing,
+    linear,
+    order,
+    reductions,
+    shaping,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -20,6 +29,8 @@ def floats(*dims: int) -> Any:
 
 A, B, ROW = floats(3, 1, 5), floats(4, 1), floats(5)
 NUMBERS = np.array([[3, -1, 0], [7, 7, -5]], np.int32)
+DIVIDED = (np.int32([7, -7, 7, -7, 6]), np.int32([3, 3, -3, -3, -2]))
+FRACTIONS = (np.float32([7.5, -7.5, 1, -0.0, 1e9]), np.float32([2, 2, -3, 3, 0.1]))
 NANS = np.array([[1, np.nan, 3, np.nan], [-0.0, 0.0, -np.inf, 2]], np.float32)
 
 CASES = {
@@ -74,6 +85,19 @@ CASES = {
         lambda a: reductions.cumulative(a, "add", 1, backwards=True, exclusive=True),
         lambda a: a[:, ::-1].cumsum(1, dtype="i4")[:, ::-1] - a,
         (NUMBERS,),
+    ),
+    "floor": (arithmetic.floor_divide, np.floor_divide, DIVIDED),
+    "floor of floats": (arithmetic.floor_divide, np.floor_divide, FRACTIONS),
+    "remainder": (arithmetic.remainder, np.remainder, DIVIDED),
+    "right": (arithmetic.right_shift, np.right_shift, (NUMBERS, np.int32([[1], [2]]))),
+    "right unsigned": (arithmetic.right_shift, np.right_shift, (np.uint8([255, 4]), np.uint8([3]))),
+    "conj": (arithmetic.conj, np.conj, (A + 2j * A,)),
+    "tril": (lambda a: shaping.tril(a, -1), lambda a: np.tril(a, -1), (floats(2, 3, 5),)),
+    "triu": (lambda a, k: shaping.triu(a, k), lambda a, k: np.triu(a, 1), (B, np.int64(1))),
+    "fft": (
+        lambda a: fft.pairs_of_complex(fft.fft(a, "RFFT", 3, 0)),
+        lambda a: np.fft.rfft(a, axis=0).astype(np.complex64).view("f4").reshape(2, 1, 5, 2),
+        (A,),
     ),
     "matmul": (linear.matmul, np.matmul, (floats(3, 4, 5), floats(2, 1, 5, 6))),
     "vector": (linear.matmul, np.matmul, (floats(5), floats(2, 5, 6))),
