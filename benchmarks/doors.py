@@ -4,10 +4,11 @@
 
     python benchmarks/doors.py --json doors.json                    # all torch models
     python benchmarks/doors.py --models bert vit --tune 200         # and tuned, 200 trials a graph
-    python benchmarks/doors.py --onnx model.onnx ...                # ONNX files
+    python benchmarks/onnx_models.py folder                         # write ONNX files, and
+    python benchmarks/doors.py --onnx folder/*.onnx                 # measure them
 
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
-``torch.compile``. ONNX files: ONNX Runtime, OpenVINO (where installed) and ``nw.build``. All of a
+``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned. All of a
 model run in one process in turn, with two untimed calls before each timed one, so that the threads
 of the way before are asleep; each result is compared with the first way's. A row has the seconds of
 the first call, which compiles, and of a call, the median. ``--realtime`` gives the process
@@ -17,6 +18,7 @@ real-time priority while it times (root).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,39 +71,71 @@ def torch_ways(workload: Any, trials: int, threads: int) -> dict[str, Call | str
     return ways
 
 
-def onnx_ways(path: Path, threads: int) -> dict[str, Call | str]:
-    """Return the ways to run an ONNX file on inputs of its own, or why one cannot be taken."""
+def onnx_ways(path: Path, trials: int, threads: int) -> dict[str, Call | str]:
+    """Return the ways to run an ONNX file; what each makes of it belongs to its first call.
+
+    The inputs are those of the ``.npz`` beside the file, else random.
+    """
+    feeds = _inputs(path)
+    ways: dict[str, Call | str] = {
+        "onnxruntime": _made(lambda: _onnxruntime(path, threads), feeds, "onnxruntime"),
+        "openvino": _made(lambda: _openvino(path, threads), feeds, "openvino"),
+        "nestwright": _made(lambda: _nestwright(path, feeds, 0), feeds),
+    }
+    if trials:
+        ways["nestwright tuned"] = _made(lambda: _nestwright(path, feeds, trials), feeds)
+    return ways
+
+
+def _inputs(path: Path) -> dict[str, Any]:
     import nestwright as nw
 
-    lowered = nw.lower(path)
-    exe = lowered.compile()
-    feeds = dict(zip(exe.input_names, exe.random_arguments(0), strict=True))
-    return {
-        "onnxruntime": _onnxruntime(path, feeds, threads),
-        "openvino": _openvino(path, feeds, threads),
-        "nestwright": lambda: exe(*feeds.values()),
-    }
+    beside = path.with_suffix(".npz")
+    if beside.exists():
+        with np.load(beside) as arrays:
+            return dict(arrays)
+    exe = nw.build(path)
+    return dict(zip(exe.input_names, exe.random_arguments(0), strict=True))
 
 
-def _onnxruntime(path: Path, feeds: Mapping[str, Any], threads: int) -> Call | str:
-    try:
-        import onnxruntime
-    except ImportError:
-        return "onnxruntime is not installed"
+def _made(
+    make: Callable[[], Callable[[Mapping[str, Any]], Any]],
+    feeds: Mapping[str, Any],
+    package: str = "",
+) -> Call | str:
+    """Return a call of what the first call makes, or that the package it needs is missing."""
+    if package and importlib.util.find_spec(package) is None:
+        return f"{package} is not installed"
+    made = cache(make)
+    return lambda: made()(feeds)
+
+
+def _onnxruntime(path: Path, threads: int) -> Callable[[Mapping[str, Any]], Any]:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(feeds))
+    return lambda feeds: session.run(None, feeds)
 
 
-def _openvino(path: Path, feeds: Mapping[str, Any], threads: int) -> Call | str:
-    try:
-        import openvino
-    except ImportError:
-        return "openvino is not installed"
+def _openvino(path: Path, threads: int) -> Callable[[Mapping[str, Any]], Any]:
+    import openvino
+
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     model = openvino.Core().compile_model(str(path), "CPU", settings)
-    return lambda: [np.asarray(value) for value in model(dict(feeds)).values()]
+    return lambda feeds: [np.asarray(value) for value in model(feeds).values()]
+
+
+def _nestwright(
+    path: Path, feeds: Mapping[str, Any], trials: int
+) -> Callable[[Mapping[str, Any]], Any]:
+    import nestwright as nw
+
+    lowered = nw.lower(path, shapes={name: x.shape for name, x in feeds.items()})
+    log = lowered.tune(trials).log if trials else None
+    exe = lowered.compile(log)
+    return lambda feeds: exe(**feeds)
 
 
 def measure(
@@ -180,27 +215,33 @@ def show(rows: list[Row]) -> None:
     base = next((r.seconds for r in rows if not r.skipped), math.nan)
     for r in rows:
         if r.skipped:
-            print(f"{r.model:14} {r.way:18} skipped: {r.skipped[:160]}", flush=True)
+            print(f"{r.model:17} {r.way:18} skipped: {r.skipped[:160]}", flush=True)
             continue
         wrong = "" if r.error <= TOLERANCE else "  WRONG"
         print(
-            f"{r.model:14} {r.way:18} {show_seconds(r.seconds):>9} {base / r.seconds:6.2f}x "
+            f"{r.model:17} {r.way:18} {show_seconds(r.seconds):>9} {base / r.seconds:6.2f}x "
             f"first call {show_seconds(r.first):>9}  error {r.error:.1e}{wrong}",
             flush=True,
         )
 
 
 def summarize(rows: list[Row], ours: str) -> None:
-    """Print the geometric mean of the others' times over ours, for each of the others."""
-    times = {(r.model, r.way): r.seconds for r in rows if not r.skipped}
-    for other in dict.fromkeys(r.way for r in rows if not r.way.startswith("nestwright")):
+    """Print the geometric mean of the others' times over ours, for each and the best of them."""
+    times: dict[str, dict[str, float]] = {}
+    for r in rows:
+        if not r.skipped:
+            times.setdefault(r.model, {})[r.way] = r.seconds
+    others = list(dict.fromkeys(r.way for r in rows if not r.way.startswith("nestwright")))
+    for name, group in [*((o, [o]) for o in others), ("the best of them", others)]:
         pairs = [
-            times[m, other] / times[m, w] for m, w in times if w == ours and (m, other) in times
+            min(found[o] for o in group if o in found) / found[ours]
+            for found in times.values()
+            if ours in found and any(o in found for o in group)
         ]
         if pairs:
             mean = math.exp(sum(map(math.log, pairs)) / len(pairs))
             ahead = sum(p > 1 for p in pairs)
-            print(f"{other} / {ours}: {mean:.2f}, ahead in {ahead} of {len(pairs)}")
+            print(f"{name} / {ours}: {mean:.2f}, ahead in {ahead} of {len(pairs)}")
 
 
 def main() -> None:
@@ -230,7 +271,7 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Call | 
     """Yield the names of the models asked for, each with the ways to run it."""
     if options.onnx:
         for path in options.onnx:
-            yield path.stem, onnx_ways(path, options.threads)
+            yield path.stem, onnx_ways(path, options.tune, options.threads)
         return
     import torch
     from torch_models import MODELS
