@@ -112,10 +112,11 @@ def _partitioning_sums(
         here = set()
         for d, x in enumerate(r.ranges):
             at = span(substitute_expr(x.start, values), extents, inner, {})
-            if at is None or not at.start or as_int(x.extent) != 1:
+            size = as_int(x.extent)
+            if at is None or not at.start or size is None:
                 continue
-            step = min(k for _, k in at.start)
-            if all(k % step == 0 for _, k in at.start) and at.low >= 0 and at.high < step:
+            step, last = min(k for _, k in at.start), at.high + size - 1
+            if all(k % step == 0 for _, k in at.start) and at.low >= 0 and last < step:
                 here.add((d, tuple(sorted(at.start, key=lambda t: t[1]))))
         found = here if found is None else found & here
     return found or set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..ir.loop.affine import to_expr
 from ..ir.loop.build import const
 from ..ir.loop.nodes import (
     NO_NOTES,
@@ -25,6 +26,7 @@ from ..ir.loop.nodes import (
     Store,
     Var,
 )
+from ..ir.loop.regions import Spans, loop_ranges
 from ..ir.loop.visit import exprs, seq, walk
 from .sharing import bind, postorder
 
@@ -95,7 +97,7 @@ def nest(
             BlockAxis(a.var, a.extent, a.kind, loop) for a, loop in zip(axes, loops, strict=True)
         ),
         reads=_regions((x for s in parts for x in _loads(s)), own),
-        writes=_regions((x for s in parts for x in _stores(s)), own),
+        writes=_regions((x for s in parts for x in _stores(s)), own, _spans(body, axes)),
         body=body,
         init=init,
         notes=notes,
@@ -172,18 +174,34 @@ def _stores(s: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
             yield part.buffer, part.index
 
 
+def _spans(body: Stmt, axes: Sequence[Axis]) -> Spans:
+    ranges = {a.var: (0, max(a.extent - 1, 0)) for a in axes}
+    return Spans(loop_ranges(body, ranges), ranges)
+
+
 def _regions(
-    accesses: Iterator[tuple[Buffer, tuple[Expr, ...]]], own: set[Var]
+    accesses: Iterator[tuple[Buffer, tuple[Expr, ...]]], own: set[Var], spans: Spans | None = None
 ) -> tuple[Region, ...]:
-    """One box per distinct access, in order of appearance."""
+    """One box per distinct access, in order of appearance; ``spans`` are those of inner loops."""
     found: dict[Region, None] = {}
     for buffer, at in accesses:
         ranges = tuple(
-            Range(e, const(1)) if _over(e, own) else Range(const(0), const(extent))
-            for e, extent in zip(at, buffer.shape, strict=True)
+            _range(e, extent, own, spans) for e, extent in zip(at, buffer.shape, strict=True)
         )
         found[Region(buffer, ranges)] = None
     return tuple(found)
+
+
+def _range(e: Expr, extent: int, own: set[Var], spans: Spans | None) -> Range:
+    """The range of an index: where it moves with the block's axes, what inner loops make of it."""
+    if _over(e, own):
+        return Range(e, const(1))
+    swept = None if spans is None else spans.span(e)
+    if swept is not None and swept.start.terms and swept.width + 1 < extent:
+        start = to_expr(swept.start)
+        if _over(start, own):
+            return Range(start, const(swept.width + 1))
+    return Range(const(0), const(extent))
 
 
 def _over(e: Expr, own: set[Var]) -> bool:

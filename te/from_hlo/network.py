@@ -192,8 +192,8 @@ class _Network:
     def turns(self, step: Callable[[Expr, Expr], Stmt], order: _Order, count: int) -> Stmt:
         """Do a step for each lane and the first places, some places of all lanes at a time."""
         whole, rest = divmod(count, TURN)
-        behind = self._turn(step, order, 1, rest, whole * TURN)
-        return seq(self._turn(step, order, whole, TURN, 0), behind)
+        parts = ((whole, TURN, 0), (1, rest, whole * TURN))
+        return seq(*(self._turn(step, order, *part) for part in parts if part[0] and part[1]))
 
     def _turn(
         self, step: Callable[[Expr, Expr], Stmt], order: _Order, turns: int, length: int, first: int
@@ -216,12 +216,13 @@ class _Network:
 
     def padding(self) -> Stmt:
         """The greatest key at places that are not in use."""
-        p, last = (
-            self.loop(self.places - self.n),
-            const((1 << self.keys.dtype.bits) - 1, self.keys.dtype),
-        )
+        unused = self.places - self.n
+        if not unused:
+            return seq()
+        p = self.loop(unused)
+        last = const((1 << self.keys.dtype.bits) - 1, self.keys.dtype)
         put = self.lanes(lambda lane: Store(self.keys, (add(p, self.n), lane), last))
-        return For(p, const(self.places - self.n), put)
+        return For(p, const(unused), put)
 
     def sort(self) -> Stmt:
         """Sort all places: blocks, and then ever longer runs."""

@@ -324,6 +324,28 @@ def test_opaque_blocks_take_notes() -> None:
         sch.unannotate("S", "opaque")
 
 
+STRIPS = """\
+@func(outputs=1)
+def strips(A: f32[32], S: f32[32]):
+    for i in range(4):
+        with block("S", opaque=1):
+            vi = spatial(4, i)
+            reads(A[vi * 8 : vi * 8 + 8])
+            writes(S[vi * 8 : vi * 8 + 8])
+            for j in range(8):
+                S[vi * 8 + j] = A[vi * 8 + j]
+"""
+
+
+def test_threads_write_strips_that_do_not_overlap() -> None:
+    apart = Schedule(parse(STRIPS))
+    apart.parallel(apart.get_loops("S")[0])
+    near = STRIPS.replace("vi * 8", "vi * 7")
+    overlapping = Schedule(parse(near))
+    with pytest.raises(ScheduleError, match="may access the same element of `S`"):
+        overlapping.parallel(overlapping.get_loops("S")[0])
+
+
 FILES = sorted((Path(__file__).parents[2] / "schedule").rglob("*.py"))
 
 

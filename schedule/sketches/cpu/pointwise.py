@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ....ir.loop.nodes import For, Kind
+from ....ir.loop.visit import walk
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -13,6 +15,7 @@ from ...space.analyze import BlockInfo
 HEAVY = 1 << 15  # FLOPs and moved elements from which a reduction has a sketch of its own
 SLOW = 2.0  # times the FMAs of a transcendental function that it takes: they depend on each other
 OPAQUE_CYCLES = 4.0  # for each element of the buffers of an opaque block, whose loops are not seen
+LANE_CYCLES = 0.5  # the same where the block has vector loops of its own
 LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less work than that
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 LEAST_BYTES = 2  # of an element that is
@@ -66,7 +69,7 @@ def may_share_flops(flops: float, target: Target) -> bool:
 
 def sharing_pays(blocks: Sequence[BlockInfo], target: Target) -> bool:
     """True if a pass of each block is expected to take less time on all threads than on one."""
-    if target.threads == 1:
+    if target.threads == 1 or all(b.points == 1 for b in blocks):
         return False
     return pass_seconds(blocks, target.threads, target) < pass_seconds(blocks, 1, target)
 
@@ -92,7 +95,9 @@ def _cycles(b: BlockInfo, target: Target) -> float:
     core = target.core
     if b.opaque:
         buffers = {a.buffer for a in (*b.loads, *b.stores)}
-        return OPAQUE_CYCLES * sum(math.prod(x.shape) for x in buffers)
+        lanes = any(isinstance(s, For) and s.kind is Kind.VECTOR for s in walk(b.block.body))
+        each = LANE_CYCLES if lanes else OPAQUE_CYCLES
+        return each * sum(math.prod(x.shape) for x in buffers)
     at_once = core.fmas / core.turns(target.vector_bits) * (target.vector_bits // 32)
     flops = b.flops * (SLOW if b.transcendental else 1.0) / at_once
     inner = [axes[-1].var for axes in (b.spatial, b.reduce) if axes]
