@@ -1,8 +1,9 @@
 """Running reductions: cumulative sums, products, maxima, along one dimension.
 
 Along rows several chains are carried side by side, in registers: an element of each in turn, so
-that the latency of one addition is hidden behind the others. Chains are neighboring rows; where
-there are few rows, segments of them, which start from the reduction of all segments before. Across
+that the latency of one addition is hidden behind the others. Chains are neighboring rows (each
+thread of a GPU has one of its own: others hide its latency); where there are few rows, segments of
+them, which start from the reduction of all segments before. Across
 rows (along another dimension than the last) the neighbors in memory are independent, and code
 generation makes lanes of them.
 """
@@ -75,14 +76,15 @@ def scan_rows(d: Draft, s: Running) -> None:
     wide = [n for n in free if s.extents[n] >= CHAINS]
     axis = wide[-1] if wide else max(free, key=lambda n: s.extents[n])
     outer = [n for n in free if n != axis]
-    whole, rest = divmod(s.extents[axis], CHAINS)
-    for groups, chains in ((whole, CHAINS), (1, rest)):
+    most = CHAINS if d.vectors else 1
+    whole, rest = divmod(s.extents[axis], most)
+    for groups, chains in ((whole, most), (1, rest)):
         if groups == 0 or chains == 0:
             continue
-        begin = 0 if chains == CHAINS else whole * CHAINS
+        begin = 0 if chains == most else whole * most
 
         def place(at: Place, c: int, t: Expr, begin: int = begin) -> Place:
-            row = add(mul(at[-1], CHAINS), begin + c)
+            row = add(mul(at[-1], most), begin + c)
             return _place(s, [*outer, axis], (*at[:-1], row), t)
 
         extents = (*(s.extents[n] for n in outer), groups)

@@ -153,7 +153,7 @@ def module_text(case: str) -> str:
 @cache
 def groups(name: str) -> tuple[Func, ...]:
     module = optimize(parse(module_text(CASES[name])))
-    return tuple(lower_group(g.computation, g.name) for g in fuse(module.entry).groups)
+    return tuple(lower_group(g.computation, g.name, False) for g in fuse(module.entry).groups)
 
 
 @cache
