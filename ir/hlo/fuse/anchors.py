@@ -63,7 +63,7 @@ def fuse_transposed(state: State) -> None:
     neighbors in memory.
     """
     anchors = {g.anchor: None for g in state.group_of.values()}
-    for i in (a for a in anchors if a.opcode == "dot" and is_canonical(a)):
+    for i in (a for a in anchors if is_canonical(a)):
         left, right = i.operands
         if min(*dims(i)[-2:], dims(left)[-1]) < LEAST_SIDE:
             continue

@@ -42,6 +42,7 @@ NAMES_OPCODES = {
     "ir/hlo/patterns/": "what rewrite patterns match and build",
     "ir/hlo/fuse/attention.py": "the pattern of attention",
     "ir/hlo/fuse/excess_precision.py": "rewrites groups around conversions",
+    "ir/hlo/fuse/masks.py": "rewrites the masks of groups",
     "ir/hlo/fuse/softmax.py": "the pattern of a softmax",
     "ir/hlo/analysis/asynchronous.py": "rewrites halves of an operation to the whole",
     "ir/frontends/": "tables of other languages' names",

@@ -64,7 +64,9 @@ def _canonical(computation: Computation) -> Computation:
 
 
 def is_canonical(i: Instruction) -> bool:
-    """True if a dot has the form that ``canonical_dot`` gives it."""
+    """True for a dot in the form that ``canonical_dot`` gives it."""
+    if i.opcode != "dot":
+        return False
     p = _places(i)
     lhs, rhs, rank = i.operands[0].array, i.operands[1].array, len(p.batch[0])
     if rank > 1 or lhs.rank != rank + 2 or rhs.rank != rank + 2:
