@@ -65,7 +65,7 @@ def test_stablehlo_text_is_read(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\0", UnsupportedError, "a gzip archive.*\n.*unpack it"),
         (b"\x7fELF", UnsupportedError, "an object file"),
         (b"\x80\x04\x95", UnsupportedError, "a Python pickle"),
-        (b"\x08\x07\x12\x04onnx", UnsupportedError, "an ONNX model"),
+        (b"\x08\x07\x12\x04onnx", ParseError, "not an ONNX model: it has no graph"),
         (b"\x1c\0\0\0TFL3", UnsupportedError, "a TensorFlow Lite model"),
         (b'\x0a\0\0\0\0\0\0\0{"a": 1}  ', UnsupportedError, "a safetensors file"),
         (b"\x0a\x05names", ParseError, "model.x:byte 0: not an HLO proto"),

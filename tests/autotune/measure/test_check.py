@@ -159,9 +159,11 @@ def test_overwritten_inputs_are_found() -> None:
 
     assert verdict(SIGN, spoil) == "it overwrites input 0 (whole numbers)"
 
+    other: dict[str, int] = {}
+
     def late(outputs, inputs, n) -> None:
         if n > 3:
-            inputs[0][-1] ^= 1
+            inputs[0][-1] = other.setdefault("byte", int(inputs[0][-1]) ^ 1)
 
     assert "it overwrites input 0 (ordinary values, after it was timed)" in verdict(SIGN, late)
 

@@ -120,7 +120,7 @@ def test_endings_and_hints_follow(tmp_path: Path) -> None:
     with pytest.raises(ParseError, match="expected `toy OPCODE SIZE`"):
         nw.build(path)
     assert "an HLO proto, a toy program or a scaling program" in registry.readable_files()
-    with pytest.raises(ArgumentError, match="an HloModule, an object with an opcode, a torch"):
+    with pytest.raises(ArgumentError, match="an HloModule, an object with an opcode, a Keras"):
         nw.build(3)
 
 
