@@ -8,11 +8,11 @@
     python benchmarks/doors.py --onnx folder/*.onnx                 # measure them
 
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
-``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned. All of a
-model run in one process in turn, with two untimed calls before each timed one, so that the threads
-of the way before are asleep; each result is compared with the first way's. A row has the seconds of
-the first call, which compiles, and of a call, the median. ``--realtime`` gives the process
-real-time priority while it times (root).
+``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned,
+on the arrays of the ``.npz`` beside the file. All of a model run in one process in turn, with two
+untimed calls before each timed one, so that the threads of the way before are asleep; each result
+is compared with the first way's. A row has the seconds of the first call, which compiles, and of a
+call, the median. ``--realtime`` gives the process real-time priority while it times (root).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     python benchmarks/onnx_models.py folder            # all of them
     python benchmarks/onnx_models.py folder bert yolo  # some
 
-Each becomes ``folder/NAME.onnx`` beside ``folder/NAME.npz``, which has its inputs. Needs torch, timm,
-transformers and onnxscript; the quantized one needs onnxruntime too.
+Each becomes ``folder/NAME.onnx`` beside ``folder/NAME.npz``, which has its inputs. Needs torch,
+timm, transformers and onnxscript; the quantized one needs onnxruntime too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _quantized(path: Path) -> Inputs:
     import timm
     from onnxruntime import quantization
 
-    model, image = timm.create_model("mobilenetv2_100", pretrained=False), torch.randn(1, 3, 224, 224)
+    model = timm.create_model("mobilenetv2_100", pretrained=False)
+    image = torch.randn(1, 3, 224, 224)
     plain = path.with_suffix(".float.onnx")
     inputs = exported(Workload(model, (image,)), plain, external_data=False)
     quantization.quant_pre_process(str(plain), str(plain), skip_symbolic_shape=True)
@@ -141,7 +142,8 @@ class Detector(nn.Module):
         self.up = _Block(24 * width, 8 * width)
         widths = (4 * width, 8 * width, 16 * width)
         self.heads = nn.ModuleList(
-            nn.Sequential(_Block(w, 4 * width, 3), nn.Conv2d(4 * width, 4 + classes, 1)) for w in widths
+            nn.Sequential(_Block(w, 4 * width, 3), nn.Conv2d(4 * width, 4 + classes, 1))
+            for w in widths
         )
 
     def forward(self, x: Any) -> Any:
