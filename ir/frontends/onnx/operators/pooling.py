@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,127 +9,67 @@ import numpy as np
 from ....dtypes import f32, s64
 from ...lax import reductions
 from ...lax.indexing import scatter_nd
-from ...lax.shaping import expand_dims, full, iota, pad, reshape, slice_, stack
+from ...lax.shaping import expand_dims, full, pad, reshape
 from ...lax.term import Term
+from ...lax.windows import (
+    Windows,
+    divided,
+    elements_of_windows,
+    number_of_windows,
+    places_of_largest,
+    pool,
+)
 from ..nodes.node import Node
 from ..nodes.table import operator
-from .windows import Window, window
+from .windows import window
 
 MAX_PLACES = 4096  # of a window whose largest element's place is asked for
 
 
-def pool_window(node: Node, x: Term) -> Window:
-    """Return a pool's window, padded further where ``ceil_mode`` adds places."""
+def _windows(node: Node, x: Term) -> Windows:
+    """A pool's windows, one more of them where ``ceil_mode`` adds one."""
     if x.rank < 3:
         node.malformed(f"its input {list(x.dims)} has no spatial dimensions")
-    shape = window(node, x.dims[2:])
-    if not node.int_("ceil_mode", 0):
-        return shape
-    pads = []
-    for size, span, stride, (low, high) in zip(
-        x.dims[2:], shape.spans, shape.strides, shape.pads, strict=True
-    ):
-        count = -(-(size + low + high - span) // stride) + 1
-        if (count - 1) * stride >= size + low:  # it would start in the padding behind
-            count -= 1
-        pads.append((low, max((count - 1) * stride + span - size - low, high)))
-    return replace(shape, pads=tuple(pads))
-
-
-def _reduced(x: Term, opcode: str, shape: Window) -> Term:
-    ones = (1, 1)
-    return reductions.reduce_window(
-        x,
-        opcode,
-        (*ones, *shape.kernel),
-        (*ones, *shape.strides),
-        ((0, 0), (0, 0), *shape.pads),
-        (*ones, *shape.dilations),
-    )
+    shape, ceil = window(node, x.dims[2:]), bool(node.int_("ceil_mode", 0))
+    given = zip(x.dims[2:], shape.spans, shape.strides, shape.pads, strict=True)
+    counts = tuple(number_of_windows(*numbers, ceil) for numbers in given)
+    return Windows(x.dims[2:], counts, shape.kernel, shape.strides, shape.dilations, shape.pads)
 
 
 @operator("MaxPool")
 def _max_pool(node: Node) -> tuple[Term, ...]:
     x = node.input(0)
-    shape = pool_window(node, x)
-    found = _reduced(x, "maximum", shape)
-    return (found, _places(node, x, shape)) if node.wants(1) else (found,)
+    windows = _windows(node, x)
+    found = pool(x, "maximum", windows)
+    return (found, _places(node, x, windows)) if node.wants(1) else (found,)
 
 
-def _places(node: Node, x: Term, shape: Window) -> Term:
+def _places(node: Node, x: Term, windows: Windows) -> Term:
     """The place of each window's largest element in the array, counted through all of it."""
-    if prod(shape.kernel) > MAX_PLACES:
-        node.unsupported(f"places in windows of {prod(shape.kernel)}", f"up to {MAX_PLACES} do")
-    spatial = x.dims[2:]
-    strides = [prod(spatial[k + 1 :]) for k in range(len(spatial))]
-    if node.int_("storage_order", 0):
-        strides = [prod(spatial[:k]) for k in range(len(spatial))]
-    grid = np.indices(spatial).reshape(len(spatial), *spatial)
-    numbers = sum(g * s for g, s in zip(grid, strides, strict=True))
-    planes = np.arange(prod(x.dims[:2]), dtype=np.int64).reshape(*x.dims[:2], *([1] * len(spatial)))
-    own = node.constant(np.asarray(numbers, np.int64)).like(replace(x.shape, dtype=s64))
-    values = _patches(x, reductions.lowest(x.dtype), shape)
-    places = _patches(own, -1, shape)
-    best = reductions.argmax(values, 0, s64)
-    hit = best.equals(_numbers(node, places))
-    found = reductions.max_(hit.select(places, -1), [0])
-    return found + node.constant(planes * prod(spatial))
-
-
-def _numbers(node: Node, like: Term) -> Term:
-
-    return iota(node.graph, s64, like.dims, 0)
-
-
-def _patches(x: Term, filler: float | complex, shape: Window) -> Term:
-    """The elements of every window, along a new first dimension."""
-    low = [0, 0, *(a for a, _ in shape.pads)]
-    high = [0, 0, *(b for _, b in shape.pads)]
-    wide = pad(x, filler, low, high)
-    counts = [
-        (d - span) // s + 1
-        for d, span, s in zip(wide.dims[2:], shape.spans, shape.strides, strict=True)
-    ]
-    parts = []
-    for offsets in product(*map(range, shape.kernel)):
-        starts = [o * d for o, d in zip(offsets, shape.dilations, strict=True)]
-        limits = [
-            a + (n - 1) * s + 1 for a, n, s in zip(starts, counts, shape.strides, strict=True)
-        ]
-        steps = [1, 1, *shape.strides]
-        parts.append(slice_(wide, [0, 0, *starts], [*wide.dims[:2], *limits], steps))
-    return stack(parts)
+    if prod(windows.sizes) > MAX_PLACES:
+        node.unsupported(f"places in windows of {prod(windows.sizes)}", f"up to {MAX_PLACES} do")
+    numbers = np.arange(prod(windows.dims), dtype=np.int64)
+    columns_first = bool(node.int_("storage_order", 0))
+    plane = numbers.reshape(windows.dims[::-1]).T if columns_first else numbers
+    planes = np.arange(prod(x.dims[:2]), dtype=np.int64) * prod(windows.dims)
+    ones = [1] * len(windows.dims)
+    found = places_of_largest(x, windows, plane)
+    return found + node.constant(planes.reshape(*x.dims[:2], *ones))
 
 
 @operator("AveragePool")
 def _average_pool(node: Node) -> Term:
     x = node.input(0)
-    shape = pool_window(node, x)
+    windows = _windows(node, x)
     wide = x if x.dtype.bits >= 32 else x.to(f32)
-    total = _reduced(wide, "add", shape)
-    counts = node.constant(_counts(node, x, shape).astype(np.float64), wide.dtype)
-    return (total / counts).to(x.dtype)
-
-
-def _counts(node: Node, x: Term, shape: Window) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """How many elements every window has: those of the array, or of its padding too."""
-    given = window(node, x.dims[2:]).pads
-    total = np.ones((), np.int64)
-    for k, size in enumerate(x.dims[2:]):
-        low, high = given[k]
-        first, last = (-low, size + high) if node.int_("count_include_pad", 0) else (0, size)
-        count = (size + sum(shape.pads[k]) - shape.spans[k]) // shape.strides[k] + 1
-        starts = np.arange(count)[:, None] * shape.strides[k] - shape.pads[k][0]
-        places = starts + np.arange(shape.kernel[k]) * shape.dilations[k]
-        inside = ((places >= first) & (places < last)).sum(1)
-        total = total[..., None] * np.maximum(inside, 1)
-    return total
+    counts = elements_of_windows(windows, bool(node.int_("count_include_pad", 0)))
+    return divided(pool(wide, "add", windows), counts).to(x.dtype)
 
 
 @operator("LpPool")
 def _lp_pool(node: Node) -> Term:
     x, p = node.input(0), node.int_("p", 2)
-    return _norm(_reduced(_powers(x, p), "add", pool_window(node, x)), p)
+    return _norm(pool(_powers(x, p), "add", _windows(node, x)), p)
 
 
 @operator("GlobalLpPool")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +11,10 @@ import numpy as np
 from ....dtypes import s64
 from ....hlo.nodes import Shape
 from ...lax.indexing import put_along_axis, take, take_along_axis
-from ...lax.reductions import argmax, identity, max_, mean, reduce_window
-from ...lax.shaping import concatenate, full, pad, reshape, slice_, slice_in_dim, transpose
+from ...lax.reductions import argmax, max_, mean
+from ...lax.shaping import concatenate, full, pad, reshape, slice_in_dim, transpose
 from ...lax.term import Term
+from ...lax.windows import Windows, divided, elements_of_windows, places_of_largest, pool
 from .call import AtenCall, Operator, Rows, wide
 
 Ints = Sequence[int]
@@ -24,108 +24,30 @@ MANY = 64
 """Windows of more elements are gathered, those of fewer are written out."""
 
 
-class _Window:
-    """A window over the last dimensions: sizes, strides, padding and dilation of each."""
-
-    def __init__(
-        self, dims: Ints, out: Ints, size: Ints, stride: Ints, padding: Ints, dilation: Ints
-    ) -> None:
-        n = len(size)
-        self.dims, self.out = tuple(dims[len(dims) - n :]), tuple(out[len(out) - n :])
-        self.size, self.dilation = list(size), _spread(dilation, n)
-        self.stride = _spread(stride, n) if stride else list(size)
-        self.low = _spread(padding, n)
-        last = [
-            (o - 1) * s + d * (k - 1) + 1
-            for o, s, d, k in zip(self.out, self.stride, self.dilation, self.size, strict=True)
-        ]
-        self.high = [e - d - p for e, d, p in zip(last, self.dims, self.low, strict=True)]
-
-    def offsets(self) -> list[tuple[int, ...]]:
-        """Return the places in a window, in row-major order."""
-        return list(itertools.product(*(range(k) for k in self.size)))
-
-    def places(self, offset: Ints) -> Array:
-        """Return the flat place of each window's element, of those in bounds; else -1."""
-        flat, valid = np.zeros((), np.int64), np.ones((), bool)
-        for o, s, d, p, n, k in zip(
-            self.out, self.stride, self.dilation, self.low, self.dims, offset, strict=True
-        ):
-            line = np.arange(o, dtype=np.int64) * s - p + k * d
-            flat = flat[..., None] * n + line
-            valid = valid[..., None] & (line >= 0) & (line < n)
-        return np.where(valid, flat, -1)
-
-    def around(self, x: Term, value: Any) -> Term:
-        """``x`` with its padding, as far as windows reach."""
-        lead = [0] * (x.rank - len(self.size))
-        return pad(x, value, lead + self.low, lead + self.high)
-
-    def part(self, padded: Term, offset: Ints) -> Term:
-        """The element at one place of every window."""
-        lead = padded.rank - len(self.size)
-        starts = [0] * lead + [k * d for k, d in zip(offset, self.dilation, strict=True)]
-        spans = [(o - 1) * s + 1 for o, s in zip(self.out, self.stride, strict=True)]
-        limits = [*padded.dims[:lead], *(a + n for a, n in zip(starts[lead:], spans, strict=True))]
-        return slice_(padded, starts, limits, [1] * lead + self.stride)
-
-    def spread(self, grad: Term, offset: Ints) -> Term:
-        """A number of each window, at the window's place ``offset`` of the operand."""
-        lead = [0] * (grad.rank - len(self.size))
-        low = [k * d - p for k, d, p in zip(offset, self.dilation, self.low, strict=True)]
-        spans = [(o - 1) * s + 1 for o, s in zip(self.out, self.stride, strict=True)]
-        high = [n - a - span for n, a, span in zip(self.dims, low, spans, strict=True)]
-        zero = full(grad.site, 0, grad.dtype)
-        return pad(grad, zero, lead + low, lead + high, lead + [s - 1 for s in self.stride])
+def _spread(values: Ints, count: int) -> tuple[int, ...]:
+    return tuple(values) * count if len(values) == 1 else tuple(values)
 
 
-def _spread(values: Ints, count: int) -> list[int]:
-    return list(values) * count if len(values) == 1 else list(values)
-
-
-def _window(
+def _windows(
     rank: int, dims: Ints, out: Ints, size: Ints, stride: Ints, padding: Ints, dilation: Ints
-) -> _Window:
-    return _Window(dims, out, _spread(size, rank), stride, padding, dilation)
-
-
-def _whole(x: Term, value: Any, window: _Window, opcode: str) -> Term:
-    lead = [1] * (x.rank - len(window.size))
-    none = [(0, 0)] * len(lead)
-    edges = list(zip(window.low, window.high, strict=True))
-    return reduce_window(
-        x,
-        opcode,
-        lead + window.size,
-        lead + window.stride,
-        none + edges,
-        lead + window.dilation,
-        value,
+) -> Windows:
+    """The windows of a pool whose results have the sizes ``out``."""
+    sizes = _spread(size, rank)
+    return Windows(
+        tuple(dims[len(dims) - rank :]),
+        tuple(out[len(out) - rank :]),
+        sizes,
+        _spread(stride, rank) if stride else sizes,
+        _spread(dilation, rank),
+        tuple((p, p) for p in _spread(padding, rank)),
     )
 
 
-def _divisors(window: _Window, include_pad: bool, override: int | None) -> Array | int:
-    """The numbers that the sums of windows are divided by."""
+def _means(x: Term, windows: Windows, include_pad: bool, override: int | None) -> Term:
+    """Sums of windows over the numbers of their elements, or over another number."""
     if override is not None:
-        return override
-    found = np.ones((), np.int64)
-    for o, s, k, p, n in zip(
-        window.out, window.stride, window.size, window.low, window.dims, strict=True
-    ):
-        start = np.arange(o) * s - p
-        end = np.minimum(start + k, n + p)
-        line = end - start
-        if not include_pad:
-            line = np.minimum(end, n) - np.maximum(start, 0)
-        found = found[..., None] * line
-    low = found.min() if found.size else 1
-    return int(low) if found.size == 0 or (found == low).all() else found
-
-
-def _divided(x: Term, divisors: Array | int) -> Term:
-    if isinstance(divisors, int):
-        return x / divisors
-    return x / Term(x.site, x.site.constant(divisors)).to(x.dtype)
+        return x / override
+    return divided(x, elements_of_windows(windows, include_pad))
 
 
 def _avg_pool(rank: int) -> Operator:
@@ -139,9 +61,9 @@ def _avg_pool(rank: int) -> Operator:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Term:
-        window = _window(rank, x.dims, c.dims, kernel_size, stride, padding, (1,))
-        total = _whole(wide(x), 0, window, "add")
-        return _divided(total, _divisors(window, count_include_pad, divisor_override))
+        windows = _windows(rank, x.dims, c.dims, kernel_size, stride, padding, (1,))
+        total = pool(wide(x), "add", windows)
+        return _means(total, windows, count_include_pad, divisor_override)
 
     return write
 
@@ -158,9 +80,9 @@ def _avg_pool_backward(rank: int) -> Operator:
         count_include_pad: bool,
         divisor_override: int | None,
     ) -> Term:
-        window = _window(rank, x.dims, grad.dims, kernel_size, stride, padding, (1,))
-        part = _divided(wide(grad), _divisors(window, count_include_pad, divisor_override))
-        return _sum([window.spread(part, offset) for offset in window.offsets()])
+        windows = _windows(rank, x.dims, grad.dims, kernel_size, stride, padding, (1,))
+        part = _means(wide(grad), windows, count_include_pad, divisor_override)
+        return _sum([windows.spread(part, offset) for offset in windows.offsets()])
 
     return write
 
@@ -184,38 +106,10 @@ def _max_pool(rank: int) -> Operator:
         dilation: Ints = (1,),
         ceil_mode: bool = False,
     ) -> list[Term]:
-        if not c.shape.size:
-            return [full(c.graph, 0, s.dtype, s.dims) for s in c.results if s is not None]
-        window = _window(rank, x.dims, c.dims, kernel_size, stride, padding, dilation)
-        return [_whole(x, None, window, "maximum"), _largest(x, window)]
+        windows = _windows(rank, x.dims, c.dims, kernel_size, stride, padding, dilation)
+        return [pool(x, "maximum", windows), places_of_largest(x, windows)]
 
     return write
-
-
-def _largest(x: Term, window: _Window) -> Term:
-    """The flat place of the largest element of every window: the first one, or the last NaN."""
-    lowest = identity("maximum", x.dtype)
-    padded = window.around(x, lowest)
-    shape = Shape(s64, (*x.dims[: x.rank - len(window.size)], *window.out))
-    every = [window.places(offset) for offset in window.offsets()]
-    first = np.full(window.out, -1, np.int64)
-    for places in reversed(every):
-        first = np.where(places >= 0, places, first)
-    best, where = _number(x, lowest, shape.dims), _places(x, first).like(shape)
-    for offset, places in zip(window.offsets(), every, strict=True):
-        value = window.part(padded, offset)
-        wins = value > best
-        if x.dtype.is_float:
-            wins = wins | value.differs(value)
-        inside = _places(x, places)
-        if (places < 0).any():
-            wins = wins & (inside >= 0)
-        best, where = wins.select(value, best), wins.do("select", inside.like(shape), where)
-    return where
-
-
-def _number(x: Term, value: Any, dims: Ints) -> Term:
-    return full(x.site, value, x.dtype, dims)
 
 
 def _places(x: Term, places: Array) -> Term:
@@ -234,14 +128,14 @@ def _max_pool_backward(rank: int) -> Operator:
         ceil_mode: bool,
         indices: Term,
     ) -> Term:
-        window = _window(rank, x.dims, grad.dims, kernel_size, stride, padding, dilation)
-        if math.prod(window.size) > MANY:
+        windows = _windows(rank, x.dims, grad.dims, kernel_size, stride, padding, dilation)
+        if math.prod(windows.sizes) > MANY:
             return _unpooled(c, grad, indices, rank)
         y = wide(grad)
         parts = []
-        for offset in window.offsets():
-            chosen = indices.equals(_places(x, window.places(offset)))
-            parts.append(window.spread(chosen.select(y, 0), offset))
+        for offset in windows.offsets():
+            chosen = indices.equals(_places(x, windows.places(offset)))
+            parts.append(windows.spread(chosen.select(y, 0), offset))
         return _sum(parts)
 
     return write

@@ -1,0 +1,182 @@
+"""Pools: windows over the last dimensions of an array, their elements, sums and extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...dtypes import s64
+from ...hlo.nodes import Shape
+from .reductions import identity, reduce_window
+from .shaping import full, pad, slice_
+from .term import Number, Term
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Pads: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """``counts`` windows over dimensions of sizes ``dims``; one number of each for a dimension.
+
+    ``padding`` is (low, high); windows may reach beyond it where their number is rounded up.
+    """
+
+    dims: tuple[int, ...]
+    counts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: Pads
+
+    @property
+    def reached(self) -> Pads:
+        """Return the padding that the windows read."""
+        ends = [int(self.line(k, size - 1)[-1:].sum()) for k, size in enumerate(self.sizes)]
+        return tuple(
+            (low, max(end + 1 - d, min(high, 0)))
+            for end, d, (low, high) in zip(ends, self.dims, self.padding, strict=True)
+        )
+
+    def offsets(self) -> list[tuple[int, ...]]:
+        """Return the places in a window, in row-major order."""
+        return list(product(*map(range, self.sizes)))
+
+    def line(self, axis: int, k: int) -> Array:
+        """Return where the ``k``-th element of every window is along a dimension."""
+        start = np.arange(self.counts[axis], dtype=np.int64) * self.strides[axis]
+        return start - self.padding[axis][0] + k * self.dilations[axis]
+
+    def places(self, offset: Sequence[int]) -> Array:
+        """Return the flat place of each window's element among ``dims``; -1 in the padding."""
+        flat, valid = np.zeros((), np.int64), np.ones((), bool)
+        for axis, (n, k) in enumerate(zip(self.dims, offset, strict=True)):
+            line = self.line(axis, k)
+            flat = flat[..., None] * n + line
+            valid = valid[..., None] & (line >= 0) & (line < n)
+        return np.where(valid, flat, -1)
+
+    def around(self, x: Term, value: Number) -> Term:
+        """``x`` with its padding, as far as windows reach."""
+        lead = [0] * (x.rank - len(self.sizes))
+        low, high = ([edge[side] for edge in self.reached] for side in (0, 1))
+        return pad(x, value, lead + low, lead + high)
+
+    def part(self, padded: Term, offset: Sequence[int]) -> Term:
+        """The element at one place of every window of an array from ``around``."""
+        lead = padded.rank - len(self.sizes)
+        starts = [k * d for k, d in zip(offset, self.dilations, strict=True)]
+        limits = [
+            a + (count - 1) * stride + 1
+            for a, count, stride in zip(starts, self.counts, self.strides, strict=True)
+        ]
+        return slice_(
+            padded,
+            [0] * lead + starts,
+            [*padded.dims[:lead], *limits],
+            [1] * lead + list(self.strides),
+        )
+
+    def spread(self, x: Term, offset: Sequence[int]) -> Term:
+        """A number of each window, at one place of that window among ``dims``; zeros elsewhere."""
+        lead = [0] * (x.rank - len(self.sizes))
+        low = [
+            k * apart - edge
+            for k, apart, (edge, _) in zip(offset, self.dilations, self.padding, strict=True)
+        ]
+        high = [
+            d - a - ((count - 1) * stride + 1)
+            for d, a, count, stride in zip(self.dims, low, self.counts, self.strides, strict=True)
+        ]
+        between = [stride - 1 for stride in self.strides]
+        return pad(x, 0, lead + low, lead + high, lead + between)
+
+
+def number_of_windows(
+    size: int, span: int, stride: int, padding: tuple[int, int], ceil: bool = False
+) -> int:
+    """Return how many windows of ``span`` elements a dimension with its padding holds.
+
+    ``ceil`` counts one that reaches beyond too, unless it starts in the padding behind.
+    """
+    low, high = padding
+    rest = size + low + high - span
+    if not ceil:
+        return max(rest // stride + 1, 0)
+    count = -(-rest // stride) + 1
+    return max(count - 1 if (count - 1) * stride >= size + low else count, 0)
+
+
+def pool(x: Term, opcode: str, windows: Windows, start: Number | None = None) -> Term:
+    """Combine the elements of every window; padding counts as the operation's identity."""
+    lead = x.rank - len(windows.sizes)
+    ones = [1] * lead
+    return reduce_window(
+        x,
+        opcode,
+        [*ones, *windows.sizes],
+        [*ones, *windows.strides],
+        [*[(0, 0)] * lead, *windows.reached],
+        [*ones, *windows.dilations],
+        start,
+    )
+
+
+def elements_of_windows(windows: Windows, include_pad: bool) -> Array:
+    """Return how many elements each window has: those of the array, or of its padding too.
+
+    At least 1, of shape ``counts``.
+    """
+    total = np.ones((), np.int64)
+    for axis, (d, (low, high)) in enumerate(zip(windows.dims, windows.padding, strict=True)):
+        first, end = (-low, d + high) if include_pad else (0, d)
+        lines = [windows.line(axis, k) for k in range(windows.sizes[axis])]
+        within = sum(((line >= first) & (line < end)).astype(np.int64) for line in lines)
+        total = total[..., None] * np.maximum(within, 1)
+    return total
+
+
+def divided(x: Term, counts: Array) -> Term:
+    """Sums of windows over the numbers of their elements."""
+    if not counts.size or (counts == counts.flat[0]).all():
+        return x / (int(counts.flat[0]) if counts.size else 1)
+    return x / Term(x.site, x.site.constant(counts)).to(x.dtype)
+
+
+def places_of_largest(x: Term, windows: Windows, numbers: Array | None = None) -> Term:
+    """The place of every window's largest element, s64: the first of several, or the last NaN.
+
+    ``numbers`` of shape ``dims`` name the places, by default in row-major order.
+    """
+    shape = Shape(s64, (*x.dims[: x.rank - len(windows.sizes)], *windows.counts))
+    if not shape.size:
+        return full(x.site, 0, s64, shape.dims)
+    lowest = identity("maximum", x.dtype)
+    padded = windows.around(x, lowest)
+    every = [_named(windows.places(offset), numbers) for offset in windows.offsets()]
+    first = np.full(windows.counts, -1, np.int64)
+    for places in reversed(every):
+        first = np.where(places >= 0, places, first)
+    best, where = full(x.site, lowest, x.dtype, shape.dims), _constant(x, first).like(shape)
+    for offset, places in zip(windows.offsets(), every, strict=True):
+        value = windows.part(padded, offset)
+        wins = value > best
+        if x.dtype.is_float:
+            wins = wins | value.differs(value)
+        inside = _constant(x, places)
+        if (places < 0).any():
+            wins = wins & (inside >= 0)
+        best, where = wins.select(value, best), wins.do("select", inside.like(shape), where)
+    return where
+
+
+def _named(places: Array, numbers: Array | None) -> Array:
+    return places if numbers is None else np.where(places < 0, -1, numbers.reshape(-1)[places])
+
+
+def _constant(x: Term, value: Array) -> Term:
+    return Term(x.site, x.site.constant(value))
