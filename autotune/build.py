@@ -115,7 +115,8 @@ def build(
     The weights that a model carries are frozen as ``constants`` are; with ``freeze`` false they are
     arguments of the executable, after the model's inputs. ``shapes`` are the sizes of inputs that
     a file leaves open, by name or place. It is ``lower(model, *example, ...).compile(log, timings,
-    cache)``. A size may be a ``range``, or None for any: ``{"input": (range(1, 65), 3)}``. Then a
+    cache).flat``: ``lower``'s own executable takes and gives the model's trees. A size may be a
+    ``range``, or None for any: ``{"input": (range(1, 65), 3)}``. Then a
     ``SizedModel`` is returned, which compiles for the sizes that it is called with: by the rule
     "exact" each of them, by "buckets" the next power of two, by a number its multiples, by a list
     the sizes in it. Smaller inputs are padded, and the padding is masked; a model in which it
@@ -154,7 +155,7 @@ def build(
 
             return SizedModel(model, shapes, rule, partial(lower, **options), log)
         lowered = lower(model, *as_arguments(example), shapes=fixed(shapes), **options)
-        return lowered.compile(log, timings, cache)
+        return lowered.compile(log, timings, cache).flat
     machine = with_accuracy(target, accuracy)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)

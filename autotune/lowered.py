@@ -15,7 +15,7 @@ from ..codegen import driver
 from ..codegen.driver.stages import check_stage, stage_text
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
-from ..ir.frontends.load import as_model
+from ..ir.frontends.load import as_model, is_one_file
 from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
 from ..ir.target import Target, with_accuracy
@@ -40,7 +40,12 @@ class Lowered(BuildRecipe):
         timings: dict[str, float] | None = None,
         cache: bool = True,
     ) -> Executable:
-        """Compile the model with the best schedules of a log; arguments as for ``build``."""
+        """Compile the model with the best schedules of a log; arguments as for ``build``.
+
+        The executable takes the arguments of the model's own call, or their leaves, and gives its
+        own tree: see ``Executable.__call__``. Where parameters are frozen by ``constants``, or
+        weights are arguments, it takes the leaves that are left.
+        """
         from .best import warn_of_use  # a graph is shown without
         from .compiled import built, warn_of_weights
 
@@ -48,7 +53,7 @@ class Lowered(BuildRecipe):
         exe = built(self, self._schedules(log), spent, cache)
         warn_of_weights(exe)
         warn_of_use(exe, log, self.target)
-        return exe
+        return self._as_called(exe)
 
     def tune(
         self,
@@ -125,6 +130,19 @@ class Lowered(BuildRecipe):
     def memory_analysis(self) -> dict[str, int]:
         """Return the bytes of arguments, results, arena and code, with default schedules."""
         return self._plain.memory_analysis()
+
+    def _as_called(self, exe: Executable) -> Executable:
+        """Return the executable for calls with the model's own trees, if it has such."""
+        if not isinstance(self.model, Imported) and is_one_file(self.model):
+            return exe  # of flat parameters and results, and need not be read
+        model = self.imported
+        if model.flatten is None and model.rebuild is None:
+            return exe
+        from ..codegen.runtime.call_tree import CallTree
+
+        whole = not self.constants and (self.freeze or not model.weights)
+        flatten = model.flatten if whole else None
+        return exe.called_as(CallTree(flatten, model.rebuild, model.leaves_first))
 
     @cached_property
     def _plain(self) -> Executable:

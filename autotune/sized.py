@@ -131,7 +131,7 @@ class SizedModel:
 
     def _compile(self, model: Imported, key: Key) -> Executable:
         began = time.monotonic()
-        exe = self._lowered(model).compile(self._log)
+        exe = self._lowered(model).compile(self._log).flat
         count(shapes=1)
         self._compilations.append(Compilation(_signature(key), time.monotonic() - began))
         return exe

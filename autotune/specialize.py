@@ -138,7 +138,7 @@ class Specialized:
         began = time.monotonic()
         with told_if_long(f"compiling {self.name} for {key}"):
             model = self._import(args, named)
-            exe = self._lowered(model).compile(self._log)
+            exe = self._lowered(model).compile(self._log).flat
         count(shapes=1)
         call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
         rebuild = model.rebuild if isinstance(model, Imported) else None

@@ -138,6 +138,6 @@ def _written(
     words = [w for w in target.spec.split() if not w.startswith("-threads=")]
     machine = Target.parse(" ".join([*words, f"-threads={threads}"]))
     log = given.pop("log", None)
-    exe = lower(model, target=machine, constants=constants, **given).compile(log, cache=False)
+    exe = lower(model, target=machine, constants=constants, **given).compile(log, cache=False).flat
     write(exe.bundle, place, durable=False)
     return place

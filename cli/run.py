@@ -120,7 +120,7 @@ def _prepare(
         weights=weights,
         accuracy=accuracy,
     )
-    return lowered.compile(log), lambda: freeze(lowered.imported.module, lowered.frozen)
+    return lowered.compile(log).flat, lambda: freeze(lowered.imported.module, lowered.frozen)
 
 
 def _arguments(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -26,6 +27,7 @@ from .arguments import in_order, rebuild
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
+    from .call_tree import CallTree
 
 
 class Executable:
@@ -49,6 +51,7 @@ class Executable:
         self._loading = Lock()
         self._loaded: Loaded | None = None
         self._call: Callable[..., Any] = self._first_call
+        self._tree: CallTree | None = None
         if loads_eagerly(bundle.target) and bundle.target.is_host:
             self.loaded()
 
@@ -62,11 +65,19 @@ class Executable:
         ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, if the results
         cannot be allocated. A signal whose handler raises, such as Ctrl-C, ends the call with that
         exception; the contents of ``out`` are then undefined.
+
+        An executable that ``Lowered.compile`` made of a function or module also takes the model's
+        own arguments, trees and keywords, and gives its own tree with arrays as leaves; ``flat`` is
+        the same code without that.
         """
         try:
             return self._named(args, named) if named else self._call(*args)
         except OutOfMemoryError:
             raise
+        except ArgumentError:
+            if self._tree is None or not self._tree.after_leaves:
+                raise
+            return self._tree.call(self._flat_call, args, named)
         except MemoryError as error:
             raise OutOfMemoryError(
                 "there is no memory for this call", str(error) or self._needs(), self.name
@@ -75,16 +86,43 @@ class Executable:
     def _first_call(self, *args: object) -> Any:
         return self.loaded().call(*args)
 
-    def _named(self, args: tuple[object, ...], named: dict[str, object]) -> Any:
+    def _tree_call(self, *args: object, **named: object) -> Any:
+        assert self._tree is not None
+        return self._tree.call(self._flat_call, args, named)
+
+    def _flat_call(self, *args: object, **named: object) -> Any:
         out = named.pop("out", None)
         if named:
             args = in_order(args, named, self.input_names, self.name)
-        return self._call(*args) if out is None else self.loaded().run(args, out)
+        loaded = self._loaded or self.loaded()
+        return loaded.call(*args) if out is None else loaded.run(args, out)
+
+    def _named(self, args: tuple[object, ...], named: dict[str, object]) -> Any:
+        tree = self._tree is not None and not self._tree.after_leaves
+        return self._tree_call(*args, **named) if tree else self._flat_call(*args, **named)
+
+    def _by_place(self) -> Callable[..., Any]:
+        """Return what takes arguments by place."""
+        if self._tree is not None and not self._tree.after_leaves:
+            return self._tree_call
+        return self._first_call if self._loaded is None else self._loaded.call
 
     def _needs(self) -> str:
         needs = self.memory_analysis()
         results, arena = needs["output_size_in_bytes"], needs["temp_size_in_bytes"]
         return f"the results take {results} bytes, intermediate values {arena}"
+
+    @property
+    def flat(self) -> Executable:
+        """This executable with flat calls: it takes leaves and gives one array or a tuple."""
+        return self if self._tree is None else self.called_as(None)
+
+    def called_as(self, tree: CallTree | None) -> Executable:
+        """Return this executable for calls with another tree; code that is loaded is shared."""
+        other = copy(self)
+        other._tree = tree
+        other._call = other._by_place()
+        return other
 
     @property
     def name(self) -> str:
@@ -230,7 +268,7 @@ class Executable:
         with self._loading:
             if self._loaded is None:
                 self._loaded = load(self.bundle)
-                self._call = self._loaded.call
+                self._call = self._by_place()
             return self._loaded
 
     def __repr__(self) -> str:

@@ -14,6 +14,13 @@ from ..hlo.shape_text import show_shape
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+Flatten: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any] | None]
+"""From the arguments of a model's own call, by place and by name, to its flat inputs; None for
+arguments of another structure."""
+
+Rebuild: TypeAlias = Callable[[tuple[Array, ...]], Any]
+"""From flat results to what the model's own call returns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Imported:
@@ -23,14 +30,20 @@ class Imported:
     carries; ``weights`` are their arrays by parameter number. ``inputs`` and ``outputs`` are the
     model's own names, one for each input and each result; empty where the module's names serve.
     ``rebuild`` makes what the model's own call returns of the flat results; None where that is the
-    array or tuple of the module's root.
+    array or tuple of the module's root. ``flatten`` makes the flat inputs of the arguments of the
+    model's own call, those by place and those by name, or returns None if they have another
+    structure than the model was read for; it is None where its own call takes the inputs as they
+    are. ``leaves_first`` is true where that is so for arrays of the right types, and ``flatten``
+    only converts others.
     """
 
     module: HloModule
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     weights: Mapping[int, Array] = field(default_factory=dict)
-    rebuild: Callable[[tuple[Array, ...]], Any] | None = None
+    rebuild: Rebuild | None = None
+    flatten: Flatten | None = None
+    leaves_first: bool = False
 
     def number(self, which: int | str) -> int | str:
         """Return the number of the parameter with this name or number; else what was given."""

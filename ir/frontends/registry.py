@@ -244,7 +244,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
     ObjectFrontend(
         name="what JAX traced, lowered or exported",
         recognizes=is_staged,
-        read=".jax.lower:staged_module",
+        read=".jax.lower:staged_model",
         hint="jax.jit(f).lower(x)",
     ),
     ObjectFrontend(

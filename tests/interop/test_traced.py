@@ -104,8 +104,7 @@ def test_arrays_of_jax_are_taken_where_they_are(dtype: str) -> None:
 def test_jitted_functions_are_lowered_and_tuned(tmp_path: Any) -> None:
     lowered = JITTED.lower(PARAMS, X, scale=3.0)
     assert lowered.imported.inputs == ("params['w']", "x")
-    y, n = sorted(lowered.compile()(PARAMS["w"], x=X), key=np.ndim, reverse=True)
-    close({"y": y, "n": n}, layer(PARAMS, X, scale=3.0))
+    close(lowered.compile()(PARAMS["w"], x=X), layer(PARAMS, X, scale=3.0))
     log = tmp_path / "log.jsonl"
     result = nw.tune(nw.jit(layer), PARAMS, X, trials=2, simulate_cost=True, log=log)
     assert result.trials == 2
@@ -125,3 +124,43 @@ def test_why_it_compiled_again() -> None:
     assert first.startswith("1. first call")
     assert "argument 1: float32[3,4] -> float32[2,4]" in rows
     assert "scale" in scale and "2.0" in scale
+
+
+def test_compiled_as_in_jax() -> None:
+    """``jit(f).lower(*args).compile()`` takes and gives the function's own trees."""
+    wanted = layer(PARAMS, X)
+    for model in (layer, jax.jit(layer), nw.jit(layer)):
+        close(nw.lower(model, PARAMS, X).compile()(PARAMS, X), wanted)
+    for model in (jax.jit(layer).lower(PARAMS, X), jax.jit(layer).trace(PARAMS, X)):
+        close(nw.lower(model).compile()(PARAMS, X), wanted)
+    exported = jax.export.export(jax.jit(layer))(PARAMS, X)
+    close(nw.lower(exported).compile()(PARAMS, X), wanted)
+    named = nw.jit(layer).lower(PARAMS, x=X, scale=2.0).compile()
+    close(named(PARAMS, x=X, scale=np.float32(3)), layer(PARAMS, X, scale=3.0))
+
+
+def test_static_arguments_of_what_was_compiled() -> None:
+    exe = JITTED.lower(PARAMS, X, scale=3.0).compile()
+    for named in ({}, {"scale": 3.0}):
+        close(exe(PARAMS, X, **named), layer(PARAMS, X, scale=3.0))
+    with pytest.raises(nw.ir.errors.ArgumentError, match="unknown keyword 'scale'"):
+        exe(PARAMS, X, scale=4.0)
+
+
+def test_numbers_are_taken_as_jax_takes_them() -> None:
+    exe = nw.lower(lambda x, n: (x * n,), X.astype(np.float64), 3.0).compile()
+    close(exe(X.astype(np.float64), 2.0), (X * 2,))
+    with pytest.raises(nw.ir.errors.ArgumentError, match=r"expected f32\[3,4\], got s32"):
+        exe(X.astype(np.int64), 2.0)
+
+
+def test_arguments_that_jax_dropped() -> None:
+    def first(d: Any) -> Any:
+        return [d["a"] + 1]
+
+    given = {"a": X, "unused": W}
+    close(nw.lower(first, given).compile()(given), [X + 1])
+    close(nw.lower(jax.jit(first), given).compile()(given), [X + 1])
+    exported = jax.export.export(jax.jit(first))(given)
+    close(nw.lower(exported).compile()(given), [X + 1])
+    close(nw.lower(jax.jit(first).lower(given)).compile()(X), [X + 1])

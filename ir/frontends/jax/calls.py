@@ -13,9 +13,10 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ...hlo.analysis.verify import verify
-from ...hlo.nodes import Shape
 from ..imported import Imported
-from .lower import function_module, import_jax, jax_errors, keeping_all, lowered_module
+from .lower import function_model as lowered_as_it_is
+from .lower import import_jax, jax_errors, keeping_all, lowered_module
+from .trees import with_trees
 
 
 class JaxFunction:
@@ -52,10 +53,7 @@ class JaxFunction:
         """
         jax = import_jax(self.name)
         dynamic, rest = self._dynamic(args, named)
-        fixed: list[tuple[int | str, Any]] = [
-            (n, args[n]) for n in sorted(self.numbers) if n < len(args)
-        ]
-        fixed += [(k, named[k]) for k in sorted(self.names) if k in named]
+        fixed = self._static(args, named)
         try:
             leaves, tree = jax.tree.flatten((dynamic, rest))
             key = tree, tuple((place, type(value), value) for place, value in fixed)
@@ -92,15 +90,15 @@ class JaxFunction:
         module = lowered_module(lowered)
         verify(module)
         inputs = self._input_names(args, named)
-        root = module.entry.root.shape
-        same = 0 if isinstance(root, Shape) else (0,) * len(getattr(root, "elements", ()))
-        if tree == jax.tree.structure(same):
-            return Imported(module=module, inputs=inputs)
+        wanted = jax.tree.structure(self._dynamic(args, named))
+        fixed = self._static(args, named)
 
-        def rebuilt(results: tuple[Any, ...]) -> Any:
-            return jax.tree.unflatten(tree, results)
+        def dynamic(again: Sequence[Any], names: Mapping[str, Any]) -> Any:
+            return self._dynamic(again, names) if self._static(again, names) == fixed else None
 
-        return Imported(module=module, inputs=inputs, rebuild=rebuilt)
+        return with_trees(
+            module, wanted, tree, range(len(inputs)), inputs, dynamic if fixed else None
+        )
 
     def replaced(
         self, leaves: Sequence[Any], args: Sequence[Any], named: Mapping[str, Any]
@@ -122,6 +120,11 @@ class JaxFunction:
         dynamic = tuple(a for n, a in enumerate(args) if n not in self.numbers)
         return dynamic, {k: v for k, v in named.items() if k not in self.names}
 
+    def _static(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[int | str, Any]]:
+        """Return the static arguments of a call, by place and by name."""
+        by_place = [(n, args[n]) for n in sorted(self.numbers) if n < len(args)]
+        return by_place + [(k, named[k]) for k in sorted(self.names) if k in named]
+
     def _input_names(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, ...]:
         """Return a name for each leaf: of the argument, and the path of keys in it."""
         jax = import_jax(self.name)
@@ -135,9 +138,9 @@ class JaxFunction:
 
 
 def function_model(function: Callable[..., Any], example: tuple[Any, ...] | None) -> Imported:
-    """Return a function as JAX lowers it for example arguments; errors as ``function_module``."""
+    """Return a function as JAX lowers it for example arguments; errors as for ``lower``'s."""
     if example is None or hasattr(function, "lower"):  # under jax.jit already, with its options
-        return Imported(module=function_module(function, example))
+        return lowered_as_it_is(function, example)
     return JaxFunction(function).imported(tuple(example), {})
 
 

@@ -9,7 +9,7 @@ object's function does not use; a function that is lowered here keeps them all.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -20,18 +20,28 @@ from ..hlo_proto import reader as protos
 from ..imported import Imported
 from ..stablehlo import reader as stablehlo
 from ..staged import Exported, Importer, LoweredByJax, Traced
+from .trees import with_trees
 
 
-def staged_module(model: Traced | LoweredByJax | Exported, example: None = None) -> HloModule:
-    """Return the module of what JAX traced, lowered or exported."""
+def staged_model(model: Traced | LoweredByJax | Exported, example: None = None) -> Imported:
+    """Return what JAX traced, lowered or exported, with its trees."""
     staged = model.lower() if isinstance(model, Traced) else model
     if isinstance(staged, LoweredByJax):
-        return lowered_module(staged)
-    return stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>")
+        return _with_its_trees(staged, lowered_module(staged))
+    module = stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>")
+    return _with_its_trees(staged, module, getattr(staged, "module_kept_var_idx", None))
 
 
-def function_module(function: Callable[..., Any], example: Any) -> HloModule:
-    """Return the module of a function: a parameter for every leaf of the arguments, used or not.
+def _with_its_trees(staged: Any, module: HloModule, kept: Sequence[int] | None = None) -> Imported:
+    """Return a module with the trees of what JAX made it of; without, where that has none."""
+    if not hasattr(staged, "in_tree") or not hasattr(staged, "out_tree"):
+        return Imported(module=module)
+    whole = range(staged.in_tree.num_leaves)
+    return with_trees(module, staged.in_tree, staged.out_tree, whole if kept is None else kept)
+
+
+def function_model(function: Callable[..., Any], example: Any) -> Imported:
+    """Return a function as a model: a parameter for every leaf of the arguments, used or not.
 
     ``ArgumentError`` without example arguments and where JAX cannot lower the function with them;
     ``UnsupportedError`` where JAX is not installed.
@@ -72,17 +82,19 @@ def lowered_module(lowered: LoweredByJax) -> HloModule:
     return protos.parse(bytes(computation.as_serialized_hlo_module_proto()), f"<{_kind(lowered)}>")
 
 
-def _from_function(function: Callable[..., Any], example: tuple[Any, ...], name: str) -> HloModule:
+def _from_function(function: Callable[..., Any], example: tuple[Any, ...], name: str) -> Imported:
     jax = import_jax(name)
     keeping = keeping_all(function)
     with jax_errors(name):
         if not hasattr(function, "lower"):
-            return lowered_module(keeping.lower(*example))
+            lowered = keeping.lower(*example)
+            return _with_its_trees(lowered, lowered_module(lowered))
         lowered = function.lower(*example)
         module = lowered_module(lowered)
         if len(module.entry.parameters) < len(jax.tree.leaves(lowered.in_avals)):
-            module = lowered_module(keeping.lower(*example))
-        return module
+            lowered = keeping.lower(*example)
+            module = lowered_module(lowered)
+        return _with_its_trees(lowered, module)
 
 
 def import_jax(name: str) -> Any:
@@ -93,7 +105,7 @@ def import_jax(name: str) -> Any:
         raise UnsupportedError(
             f"cannot build the Python function {name}",
             "JAX has to lower it, and is not installed",
-            hint="pip install jax; or give the HLO that another machine made",
+            hint='pip install "nestwright[jax]"; or give the HLO that another machine made',
         ) from None
     return jax
 

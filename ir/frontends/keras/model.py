@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,22 @@ def convert(
     outputs = tuple(getattr(model, "output_names", ()))
     if len(names) != len(found.module.entry.parameters) - len(found.weights):
         return found
-    return replace(found, inputs=names, outputs=outputs)
+    flatten = partial(_flatten, names) if len(names) > 1 else None
+    return replace(found, inputs=names, outputs=outputs, flatten=flatten)
+
+
+def _flatten(
+    names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]
+) -> list[Any] | None:
+    """Return the inputs of a call with a list or a dict of them, as Keras takes several."""
+    if named or len(args) != 1:
+        return None
+    match args[0]:
+        case dict() as given if given.keys() == set(names):
+            return [given[name] for name in names]
+        case list() | tuple() as given if len(given) == len(names):
+            return list(given)
+    return None
 
 
 def _declared(model: Any, shapes: Shapes) -> tuple[Array, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
-from ..imported import Imported
+from ..imported import Flatten, Imported, Rebuild
 from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import export_decompositions
@@ -111,7 +111,8 @@ class _TakenApart:
             inputs=tuple(self.given[n] for n in inputs),
             outputs=names,
             weights={len(inputs) + k: array for k, array in enumerate(held)},
-            rebuild=self._rebuild(len(order)),
+            rebuild=self._rebuild(),
+            flatten=self._flatten(),
         )
 
     def _results(self) -> tuple[list[int], tuple[str, ...]]:
@@ -136,7 +137,7 @@ class _TakenApart:
         known: Mapping[str, Any] = {**self.program.constants, **self.program.state_dict}
         return as_array(known[target])
 
-    def _rebuild(self, count: int) -> Callable[[tuple[Array, ...]], Any]:
+    def _rebuild(self) -> Rebuild:
         """Make what the module's own call returns; with changed values, a pair: it, and those."""
         from torch.utils._pytree import tree_unflatten
 
@@ -147,14 +148,42 @@ class _TakenApart:
 
         def rebuild(flat: tuple[Array, ...]) -> Any:
             arrays = iter(flat)
-            leaves = [
-                next(arrays) if type(a).__name__ == "TensorArgument" else getattr(a, "value", None)
-                for a in user
-            ]
+            leaves = [next(arrays) if _is_tensor(a) else getattr(a, "value", None) for a in user]
             made = leaves if spec is None else tree_unflatten(leaves, spec)
             return (made, dict(zip(changed, arrays, strict=True))) if changed else made
 
         return rebuild
+
+    def _flatten(self) -> Flatten | None:
+        """Make the flat inputs of the arguments of the module's own call.
+
+        None where the values of buffers are inputs, too, and where they are the arguments. What is
+        no tensor has to be as it was.
+        """
+        from torch.utils._pytree import tree_flatten, tree_structure
+
+        spec = self.program.call_spec.in_spec
+        user = [
+            s.arg for s in self.program.graph_signature.input_specs if s.kind.name == "USER_INPUT"
+        ]
+        as_they_are = spec == tree_structure(((0,) * len(user), {})) and all(map(_is_tensor, user))
+        if spec is None or len(self.given) > len(user) or as_they_are:
+            return None
+        order = _keywords(spec)
+
+        def flatten(args: Sequence[Any], named: Mapping[str, Any]) -> list[Any] | None:
+            if len(named) != len(order) or any(k not in named for k in order):
+                return None
+            leaves, tree = tree_flatten((tuple(args), {k: named[k] for k in order}))
+            if tree != spec:
+                return None
+            pairs = list(zip(user, leaves, strict=True))
+            fixed = [(a, leaf) for a, leaf in pairs if not _is_tensor(a)]
+            if any(type(leaf) is not type(a.value) or leaf != a.value for a, leaf in fixed):
+                return None
+            return [leaf for a, leaf in pairs if _is_tensor(a)]
+
+        return flatten
 
 
 def _example(argument: Any) -> Any:
@@ -174,6 +203,17 @@ def _example(argument: Any) -> Any:
             return as_tensor(np.zeros(tuple(argument.shape), argument.dtype))
         case _:
             return argument
+
+
+def _keywords(spec: Any) -> list[str]:
+    """The names of the arguments by keyword in the tree of a call, in its order."""
+    found = getattr(spec, "children", None)  # a method since torch 2.10
+    return list((found() if callable(found) else spec.children_specs)[1].context)
+
+
+def _is_tensor(argument: Any) -> bool:
+    """True for an argument or result of a program's signature that is a tensor."""
+    return type(argument).__name__ == "TensorArgument"
 
 
 @contextmanager

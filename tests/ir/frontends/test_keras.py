@@ -132,10 +132,17 @@ def test_several_inputs_and_recurrence(keras: Any) -> None:
     model = keras.Model([tokens, bias], {"sum": layers.Add()([x, bias]), "state": x})
     ids, b = np.arange(12, dtype=np.int32).reshape(2, 6) % 11, np.ones((2, 4), np.float32)
     lowered = nw.lower(model, ids, b)
-    found = lowered.compile()(tokens=ids, bias=b)
-    whole = model([ids, b])
-    if lowered.imported.rebuild is not None:
-        found = lowered.imported.rebuild(found)
+    exe, whole = lowered.compile(), model([ids, b])
+    for args, named in (
+        ([], {"tokens": ids, "bias": b}),
+        ([ids, b], {}),
+        ([[ids, b]], {}),
+        ([{"bias": b, "tokens": ids}], {}),
+    ):
+        found = exe(*args, **named)
+        if lowered.imported.rebuild is None:
+            assert len(found) == 2
+            continue
         assert sorted(found) == ["state", "sum"]
         for name, value in whole.items():
             expected = keras.ops.convert_to_numpy(value)

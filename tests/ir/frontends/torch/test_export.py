@@ -55,6 +55,40 @@ def test_a_module_gives_its_tree_and_its_changed_buffers(net: Any) -> None:
     np.testing.assert_array_equal(changed["calls"], np.full(3, 5, np.float32))
 
 
+class Nested(torch.nn.Module):  # type: ignore[misc]
+    """A call with containers, keywords and numbers in it and in what it gives."""
+
+    def forward(self, xs: Any, *, mask: Any = None, times: int = 2) -> Any:
+        y = xs[0] * times + xs[1]["b"]
+        return {"y": y if mask is None else y * mask, "rest": [y + 1, (None, times)]}
+
+
+def test_an_executable_is_called_as_the_module() -> None:
+    x, b, mask = torch.randn(2, 3), torch.randn(3), torch.rand(2, 3)
+    exe = nw.lower(Nested(), (x, {"b": b}), {"mask": mask, "times": 3}).compile()
+    own = exe((x, {"b": b}), times=3, mask=mask)
+    want = Nested()((x, {"b": b}), mask=mask, times=3)
+    for found in (own, exe(x, b, mask), exe(x.numpy(), b.numpy(), mask=mask.numpy())):
+        np.testing.assert_allclose(found["y"], want["y"], rtol=1e-6)
+        np.testing.assert_allclose(found["rest"][0], want["rest"][0], rtol=1e-6)
+        assert found["rest"][1] == (None, 3)
+    assert len(exe.flat(x, b, mask)) == 2
+    for given in ((x, {"c": b}), [x, {"b": b}], (x,)):
+        with pytest.raises(ArgumentError, match="those it was lowered for"):
+            exe(given, times=3, mask=mask)
+    with pytest.raises(ArgumentError, match="unknown keyword 'times'"):
+        exe((x, {"b": b}), times=4, mask=mask)
+
+
+def test_changed_buffers_are_inputs_of_the_executable(net: Any) -> None:
+    x = torch.randn(2, 4)
+    exe = nw.lower(net, x).compile()
+    made, changed = exe(x, np.full(3, 4, np.float32))
+    assert made["pair"][2] == 3
+    np.testing.assert_array_equal(changed["calls"], np.full(3, 5, np.float32))
+    np.testing.assert_array_equal(exe(x=x, calls=changed["calls"])[1]["calls"], np.full(3, 6))
+
+
 def test_weights_are_views_of_the_module() -> None:
     linear = torch.nn.Linear(4, 3)
     model = imported(linear, (np.zeros((2, 4), np.float32),))
