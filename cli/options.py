@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..ir.errors import ArgumentError
 
+if TYPE_CHECKING:  # `--help` needs no tuner
+    from ..autotune.rules import OpenShapes, OpenSize, SizeRule
+
 SHAPE_HINT = "--shape input=1x3x224x224, or --shape 0=8x? for the first input"
+RANGE_HINT = "--shape input=1..64x3x224x224 --rule buckets"
+ONE_HINT = "--shape input=64x3x224x224; `nestwright run` and nw.build(shapes=...) take ranges"
+RULE_HINT = "--rule exact, buckets (powers of two), 16 (multiples of 16), or 8,32,64"
 MOST_DIGITS = 18  # of a size, which has to fit 64 bits
 
 
@@ -24,31 +30,93 @@ class ModelCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-def shape_option() -> Callable[[Any], Any]:
-    """``--shape input=1x3x224x224``, as often as there are inputs; ``read_shapes`` reads them."""
+def shape_option(ranges: bool = False) -> Callable[[Any], Any]:
+    """``--shape input=1x3x224x224``, as often as there are inputs.
+
+    ``read_shapes`` reads them, and ``read_open_shapes`` those that may be ``ranges``.
+    """
+    told = "Sizes of an input that the model leaves open, as input=1x3x224x224"
     return click.option(
         "--shape",
         "shapes",
         multiple=True,
         metavar="NAME=SIZES",
-        help="Sizes of an input that the model leaves open, as input=1x3x224x224; repeatable.",
+        help=told + (", or 1..64x3x224x224 with --rule" if ranges else "") + "; repeatable.",
     )
+
+
+def rule_option() -> Callable[[Any], Any]:
+    """``--rule exact|buckets|N|N,N,...``; ``read_rule`` reads it."""
+    return click.option(
+        "--rule",
+        metavar="RULE",
+        help="Sizes that are compiled for a range in --shape: `exact` (default), `buckets` (powers "
+        "of two), 16 (its multiples) or 8,32,64; smaller inputs are padded.",
+    )
+
+
+def read_rule(text: str | None, shapes: OpenShapes | None) -> SizeRule:
+    """Return the rule of ``--rule`` for sizes of ``--shape``; ``ArgumentError`` for no rule."""
+    from ..autotune import rules
+
+    if text is None:
+        return "exact"
+    if shapes is None or not has_ranges(shapes):
+        raise ArgumentError(f"--rule {text}", "no size in --shape is a range", hint=RANGE_HINT)
+    parts = text.split(",")
+    numbers = [int(p) for p in parts if _is_size(p)]
+    rule = text if len(numbers) < len(parts) else numbers[0] if len(parts) == 1 else numbers
+    try:
+        rules.read_rule(rule)
+    except ArgumentError:
+        raise ArgumentError(f"--rule {text}", "no such rule for sizes", hint=RULE_HINT) from None
+    return rule
 
 
 def read_shapes(given: Sequence[str]) -> dict[str | int, tuple[int | None, ...]] | None:
     """Return the sizes of inputs by name or place; ``?`` is a size that the model knows.
 
-    ``ArgumentError`` for what is not ``NAME=SIZES`` and for a size below zero.
+    ``ArgumentError`` for what is not ``NAME=SIZES``, for a size below zero, and for a range.
     """
     found: dict[str | int, tuple[int | None, ...]] = {}
-    for text in given:
-        name, equals, sizes = text.rpartition("=")
-        parts = sizes.split("x") if sizes else []
-        if not equals or not name or not all(p == "?" or _is_size(p) for p in parts):
-            raise ArgumentError(f"--shape {text}", "it is not NAME=SIZES", hint=SHAPE_HINT)
-        which = int(name) if _is_size(name) else name
-        found[which] = tuple(None if p == "?" else int(p) for p in parts)
+    for text, (which, sizes) in zip(given, map(_read_shape, given), strict=True):
+        if any(isinstance(n, range) for n in sizes):
+            raise ArgumentError(f"--shape {text}", "this command takes one size", hint=ONE_HINT)
+        found[which] = tuple(n if isinstance(n, int) else None for n in sizes)
     return found or None
+
+
+def read_open_shapes(given: Sequence[str]) -> dict[str | int, tuple[OpenSize, ...]] | None:
+    """Return the sizes of inputs as ``read_shapes`` does; ``1..64`` is a range."""
+    return dict(map(_read_shape, given)) or None
+
+
+def has_ranges(shapes: OpenShapes) -> bool:
+    """True if any size is a range."""
+    return any(isinstance(n, range) for sizes in shapes.values() for n in sizes)
+
+
+def _read_shape(text: str) -> tuple[str | int, tuple[OpenSize, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    parts = sizes.split("x") if sizes else []
+    if not equals or not name or not all(map(_is_open_size, parts)):
+        raise ArgumentError(f"--shape {text}", "it is not NAME=SIZES", hint=SHAPE_HINT)
+    found = tuple(map(_size, parts))
+    if any(isinstance(n, range) and not n for n in found):
+        raise ArgumentError(f"--shape {text}", "no size is in the range", hint=RANGE_HINT)
+    return int(name) if _is_size(name) else name, found
+
+
+def _size(text: str) -> OpenSize:
+    first, dots, last = text.partition("..")
+    if dots:
+        return range(int(first), int(last) + 1)
+    return None if text == "?" else int(text)
+
+
+def _is_open_size(text: str) -> bool:
+    first, dots, last = text.partition("..")
+    return text == "?" or (_is_size(first) and (not dots or _is_size(last)))
 
 
 def _is_size(text: str) -> bool:

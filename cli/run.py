@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,11 @@ from .options import (
     ModelCommand,
     accuracy_option,
     excess_precision_option,
+    has_ranges,
+    read_open_shapes,
+    read_rule,
     read_shapes,
+    rule_option,
     shape_option,
     weights_option,
 )
@@ -36,7 +40,8 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
 @click.option("--target", help="Target to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
-@shape_option()
+@shape_option(ranges=True)
+@rule_option()
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option(default=None)
@@ -51,6 +56,7 @@ def run(
     target: str | None,
     log: str | None,
     shapes: tuple[str, ...],
+    rule: str | None,
     constants: str | None,
     weights: str | None,
     excess_precision: bool | None,
@@ -61,9 +67,17 @@ def run(
 
     A built model with frozen parameters does not contain its HLO and cannot be checked.
     """
-    exe, module = _prepare(
-        model, target, log, shapes, constants, weights, excess_precision, accuracy
-    )
+    given = {
+        "--target": target,
+        "--log": log,
+        "--shape": shapes or None,
+        "--rule": rule,
+        "--constants": constants,
+        "--weights": weights,
+        "--excess-precision": excess_precision,
+        "--accuracy": accuracy,
+    }
+    exe, module = _prepare(model, inputs, given)
     args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
@@ -78,29 +92,16 @@ def run(
 
 
 def _prepare(
-    model: str,
-    target: str | None,
-    log: str | None,
-    shapes: Sequence[str],
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool | None,
-    accuracy: float | None,
+    model: str, inputs: str | None, given: Mapping[str, Any]
 ) -> tuple[Executable, Callable[[], HloModule]]:
-    """Return the executable, and a function that returns the graph it was built from."""
+    """Return the executable, and a function that returns the graph it was built from.
+
+    ``given`` are the options of the build, None for those that are not given.
+    """
     from ..autotune.lowered import lower
     from ..codegen.driver.artifact import is_artifact, load
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
 
-    given = {
-        "--target": target,
-        "--log": log,
-        "--shape": shapes or None,
-        "--constants": constants,
-        "--weights": weights,
-        "--excess-precision": excess_precision,
-        "--accuracy": accuracy,
-    }
     if is_artifact(model):
         for option, value in given.items():
             if value is not None:
@@ -111,16 +112,23 @@ def _prepare(
                 )
         loaded = load(model)
         return loaded, lambda: loaded.module
-    lowered = lower(
-        model,
-        target=target or "cpu",
-        shapes=read_shapes(shapes),
-        constants=read_constants(constants),
-        excess_precision=excess_precision is not False,
-        weights=weights,
-        accuracy=accuracy,
+    options: dict[str, Any] = {
+        "target": given["--target"] or "cpu",
+        "constants": read_constants(given["--constants"]),
+        "excess_precision": given["--excess-precision"] is not False,
+        "weights": given["--weights"],
+        "accuracy": given["--accuracy"],
+    }
+    shapes = read_open_shapes(given["--shape"] or ())
+    rule = read_rule(given["--rule"], shapes)
+    if shapes and has_ranges(shapes):
+        from .open_sizes import prepare_open
+
+        return prepare_open(model, inputs, shapes, rule, given["--log"], options)
+    lowered = lower(model, shapes=read_shapes(given["--shape"] or ()), **options)
+    return lowered.compile(given["--log"]).flat, lambda: freeze(
+        lowered.imported.module, lowered.frozen
     )
-    return lowered.compile(log).flat, lambda: freeze(lowered.imported.module, lowered.frozen)
 
 
 def _arguments(

@@ -147,3 +147,49 @@ def test_without_the_package_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(UnsupportedError, match=r'pip install "nestwright\[onnx\]"'):
         nw.build(path)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--shape", "x=1..5x4"],
+        ["--shape", "x=1..5x4", "--rule", "buckets"],
+        ["--shape", "0=1..64x?", "--rule", "8"],
+        ["--shape", "x=3..3x4", "--rule", "3,9"],
+    ],
+)
+def test_the_command_takes_ranges(
+    path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs, out = path.with_suffix(".npz"), path.with_suffix(".out.npz")
+    np.savez(inputs, x=X)
+    files = ["--inputs", str(inputs), "--outputs", str(out), "--check"]
+    assert main(["run", str(path), *flags, *files]) == 0
+    np.testing.assert_allclose(np.load(out)["out0"], np.maximum(X @ W, 0), rtol=1e-6)
+    assert main(["run", str(path), *flags, "--random", "0", "--check"]) == 0
+    assert "all outputs match" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "told"),
+    [
+        ("run", ["--shape", "x=4..64x4"], "for shapes= has [4..64, 4]"),
+        ("run", ["--shape", "x=9..2x4"], "no size is in the range"),
+        ("run", ["--shape", "x=1..x4"], "it is not NAME=SIZES"),
+        ("run", ["--shape", "x=1..9x4", "--rule", "0"], "no such rule"),
+        ("run", ["--shape", "x=1..9x4", "--rule", "powers"], "no such rule"),
+        ("run", ["--shape", "x=1..9x4", "--rule", "1,2"], "over the largest bucket, 2"),
+        ("run", ["--shape", "x=3x4", "--rule", "exact"], "no size in --shape is a range"),
+        ("run", ["--rule", "exact"], "no size in --shape is a range"),
+        ("run", ["--shape", "x=1..9"], "the model has rank 2"),
+        ("run", ["--shape", "y=1..9x4"], "there is no input 'y'"),
+        ("build", ["--shape", "x=1..9x4"], "this command takes one size"),
+    ],
+)
+def test_ranges_and_rules_that_do_not_fit(
+    path: Path, command: str, flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(path.with_suffix(".npz"), x=X)
+    files = ["--inputs", str(path.with_suffix(".npz"))] if command == "run" else []
+    assert main([command, str(path), *flags, *files]) == 2
+    assert told in capsys.readouterr().err
