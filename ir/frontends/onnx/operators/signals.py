@@ -64,8 +64,13 @@ def dft(node: Node) -> Term:
 
 @operator("STFT", since=17)
 def stft(node: Node) -> Term:
-    """Transforms of overlapping frames, ``[b, frames, frequencies, 2]``."""
+    """Transforms of overlapping frames, ``[b, frames, frequencies, 2]``.
+
+    Real signals ``[b, length]`` are taken too, as exporters write them, for ``[b, length, 1]``.
+    """
     x, step = node.input(0), int(node.known(1).reshape(()))
+    if x.rank == 2:
+        x = shaping.expand_dims(x, [-1])
     window = node.optional(2)
     size = int(node.known(3).reshape(())) if node.has(3) else (window or x).dims[0]
     if step < 1 or size < 1 or size > x.dims[1]:

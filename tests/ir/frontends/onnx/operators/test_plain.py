@@ -223,3 +223,17 @@ def test_random_numbers_without_a_seed_are_refused(onnx) -> None:
     node = onnx.helper.make_node("RandomUniform", [], ["y"], shape=[3])
     with pytest.raises(UnsupportedError, match=r"RandomUniform(.|\n)*seed"):
         backend.run_node(node, [])
+
+
+def test_spectra_of_plain_signals(onnx) -> None:
+    """Exporters leave the last dimension of real signals out."""
+    import nestwright.interop.onnx as backend
+
+    x = floats(2, 40)
+    node = onnx.helper.make_node("STFT", ["x", "step", "w"], ["y"])
+    window = np.hanning(16).astype(np.float32)
+    (found,) = backend.run_node(node, [x, np.array(7), window])
+    frames = np.stack([x[:, k : k + 16] * window for k in range(0, 25, 7)], 1)
+    expected = np.fft.rfft(frames)
+    assert found.shape == (2, 4, 9, 2)
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], expected, rtol=1e-5, atol=1e-5)
