@@ -188,9 +188,9 @@ def lower(
             hint="constants={1: weights}",
         )
     machine = with_accuracy(target, accuracy)
-    known = as_model(model, example or None, shapes)
-    if shapes and not isinstance(known, Imported):
-        known = imported_model(known, None, shapes)
+    known = as_model(model, example or None, shapes, constants)
+    if not isinstance(known, Imported) and (shapes or (constants and not is_one_file(known))):
+        known = imported_model(known, None, shapes, constants)
     return Lowered(known, machine, constants or {}, freeze, excess_precision, weights, fallback)
 
 

@@ -15,17 +15,28 @@ from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
 from ..hlo.nodes import HloModule
 from . import registry
 from .imported import Imported, check_shapes
-from .registry import FileFrontend, ObjectFrontend, Shapes, alternatives, readable_files, reader
+from .registry import (
+    FileFrontend,
+    ObjectFrontend,
+    Shapes,
+    Values,
+    alternatives,
+    readable_files,
+    reader,
+)
 from .signatures import HEAD, text_start
 
 NEWLINE = b"\n"
 MAX_BYTES = 1 << 31  # weights belong into parameters, not into text
 
 
-def load(path: str | os.PathLike[str], shapes: Shapes | None = None) -> Imported:
+def load(
+    path: str | os.PathLike[str], shapes: Shapes | None = None, values: Values | None = None
+) -> Imported:
     """Return the model in a file, or folder, of any format that ``registry.FILES`` reads.
 
-    ``shapes`` are the sizes of inputs whose sizes the model leaves open. Raises ``ParseError`` for
+    ``shapes`` are the sizes of inputs whose sizes the model leaves open, and ``values`` those of
+    inputs which will be constants, since its shapes may depend on them. Raises ``ParseError`` for
     a file that is missing, unreadable, too large or malformed (with line and column, or the byte),
     ``VerifyError`` for HLO that is not well formed, ``UnsupportedError`` for a model in another
     format, ``ArgumentError`` for shapes that the model does not take.
@@ -33,7 +44,7 @@ def load(path: str | os.PathLike[str], shapes: Shapes | None = None) -> Imported
     place = Path(path)
     row = recognized(place)
     if row.opens:
-        return _checked(reader(row, shapes)(place), str(place), shapes)
+        return _checked(reader(row, shapes, values)(place), str(place), shapes)
     return read(_bytes(place), str(place), shapes)
 
 
@@ -108,13 +119,13 @@ def _readable(row: FileFrontend, source: str) -> FileFrontend:
 
 
 def as_model(
-    model: Any, example: Any = None, shapes: Shapes | None = None
+    model: Any, example: Any = None, shapes: Shapes | None = None, values: Values | None = None
 ) -> str | os.PathLike[str] | Imported:
     """Return a path as it is, anything else that is a model as an ``Imported``.
 
     ``example`` are the arguments to lower a function with: a tuple of arrays, of anything with
-    ``shape`` and ``dtype``, or of pytrees of them. ``shapes`` is as for ``load``. ``ArgumentError``
-    for what is not a model, ``UnsupportedError`` for a model of a framework that is not read.
+    ``shape`` and ``dtype``, or of pytrees of them. ``shapes`` and ``values`` are as for ``load``.
+    ``ArgumentError`` for what is not a model, ``UnsupportedError`` for one that is not read.
     """
     if isinstance(model, str | os.PathLike):
         _check_example(model, example, takes_example=False)
@@ -133,13 +144,15 @@ def as_model(
     _check_example(model, example, row is not None and row.takes_example)
     if row is None:
         raise ArgumentError("not a model", f"a {_kind(model)}", hint=hint)
-    return _checked(reader(row, shapes)(model, example), "", shapes)
+    return _checked(reader(row, shapes, values)(model, example), "", shapes)
 
 
-def imported(model: Any, example: Any = None, shapes: Shapes | None = None) -> Imported:
+def imported(
+    model: Any, example: Any = None, shapes: Shapes | None = None, values: Values | None = None
+) -> Imported:
     """Return any model as an ``Imported``: a path, a module, or an object of another framework."""
-    known = as_model(model, example, shapes)
-    return known if isinstance(known, Imported) else load(known, shapes)
+    known = as_model(model, example, shapes, values)
+    return known if isinstance(known, Imported) else load(known, shapes, values)
 
 
 def imported_for(model: Any, shapes: Shapes, example: tuple[Any, ...]) -> Imported:

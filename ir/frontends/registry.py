@@ -31,6 +31,9 @@ from .staged import is_function, is_jitted, is_staged
 Shapes: TypeAlias = Mapping[str | int, Sequence[int | None]]
 """Sizes of inputs, by name or place; None leaves a size as the model has it."""
 
+Values: TypeAlias = Mapping[str | int, Any]
+"""Values of inputs, by name or place, that will be constants."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFrontend:
@@ -42,7 +45,8 @@ class FileFrontend:
     weights or names of its own; the content is a string if ``text`` is set, else bytes. With
     ``opens`` it is ``read(path)``: the model may lie in several files, which the reader opens. With
     ``sized`` the reader has a keyword ``shapes`` (``Shapes``), since models of this format leave
-    sizes open. ``hint`` says how such a file is made, or, where the format is refused, what to do
+    sizes open; with ``valued`` it has a keyword ``values`` (``Values``), since shapes may depend on
+    inputs. ``hint`` says how such a file is made, or, where the format is refused, what to do
     instead.
     """
 
@@ -55,6 +59,7 @@ class FileFrontend:
     opens: bool = False
     folder: str = ""
     sized: bool = False
+    valued: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,8 @@ class ObjectFrontend:
     """A kind of Python object.
 
     ``read(model, example)`` returns an ``HloModule`` or an ``Imported``; ``example`` is None unless
-    ``takes_example`` is set: then it is a tuple of arguments, or None. ``sized`` is as for files.
+    ``takes_example`` is set: then it is a tuple of arguments, or None. ``sized`` and
+    ``valued`` are as for files.
     ``hint`` is what a user writes to give such a model, or, where it is refused, what to do
     instead.
     """
@@ -73,6 +79,7 @@ class ObjectFrontend:
     hint: str = ""
     takes_example: bool = False
     sized: bool = False
+    valued: bool = False
 
 
 def instance_of(package: str, *names: str) -> Callable[[object], bool]:
@@ -165,6 +172,7 @@ FILES: tuple[FileFrontend, ...] = (
         endings=(".onnx",),
         opens=True,
         sized=True,
+        valued=True,
     ),
     FileFrontend(
         name="a safetensors file",
@@ -218,6 +226,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         hint="onnx.load(path)",
         takes_example=True,
         sized=True,
+        valued=True,
     ),
     ObjectFrontend(
         name="a concrete function of TensorFlow",
@@ -257,13 +266,17 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
 )
 
 
-def reader(row: FileFrontend | ObjectFrontend, shapes: Shapes | None = None) -> Callable[..., Any]:
+def reader(
+    row: FileFrontend | ObjectFrontend, shapes: Shapes | None = None, values: Values | None = None
+) -> Callable[..., Any]:
     """Return the function that reads what a row recognizes; import its module if need be.
 
-    With ``shapes``, which a row that is ``sized`` takes, the function is bound to them.
+    It is bound to ``shapes`` if the row is ``sized``, and to ``values`` if it is ``valued``.
     """
     found: Callable[..., Any] = resolve(row.read, __package__)
-    return partial(found, shapes=shapes) if row.sized and shapes else found
+    if row.sized and shapes:
+        found = partial(found, shapes=shapes)
+    return partial(found, values=values) if row.valued and values else found
 
 
 def alternatives(parts: Iterable[str]) -> str:

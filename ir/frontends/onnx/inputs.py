@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...dtypes import from_numpy
+from ...dtypes import from_numpy, to_numpy
 from ...errors import ArgumentError, UnsupportedError
 from ...hlo.limits import require_bytes
 from ...hlo.nodes import Instruction, Shape
@@ -43,6 +43,16 @@ class Inputs:
         for info in infos:
             self._learn(info)
         return {info.name: self._value(info) for info in infos}
+
+    def constant(self, name: str, array: Array) -> Term:
+        """The value of an input, of its parameter's shape and type."""
+        shape = next(p.array for p, own in self.parameters.items() if own == name)
+        dtype = to_numpy(shape.dtype)
+        if array.shape != shape.dims or not np.can_cast(array.dtype, dtype, "same_kind"):
+            where = f"{self._source}: input `{name}`"
+            why = f"the model has {shape.dtype}{list(shape.dims)} there"
+            raise ArgumentError(f"cannot be {array.dtype}{list(array.shape)}", why, where)
+        return Term(self._graph, self._graph.constant(array.astype(dtype)))
 
     def weight(self, name: str, array: Array, known: bool) -> Term:
         """A weight: a constant where it has to be ``known``, else a parameter.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from ...errors import ArgumentError, ParseError
 from ...hlo.limits import exhaustion_as_limit
@@ -13,6 +16,7 @@ from ...hlo.nodes import Instruction
 from ..imported import Array, Imported
 from ..lax.graph import Graph
 from ..lax.term import Term
+from ..registry import Shapes, Values
 from . import operators as operators  # fills the table
 from .inputs import Binding, Inputs
 from .nodes.frames import names_used, needed
@@ -30,28 +34,34 @@ from .nodes.walk import Walk, initial_frame
 FEW = 16
 """Elements of a weight that becomes a constant as soon as some shape depends on a weight."""
 
-Shapes: TypeAlias = Mapping[str | int, tuple[int | None, ...]]
 
-
-def read(path: Path, *, shapes: Shapes | None = None) -> Imported:
+def read(path: Path, *, shapes: Shapes | None = None, values: Values | None = None) -> Imported:
     """Read an ``.onnx`` file; data beside it is looked for in its folder only.
 
-    ``shapes`` settle sizes that the model leaves open. ``ParseError`` for a damaged model,
+    ``shapes`` settle sizes that the model leaves open, ``values`` what a shape or the choice of a
+    branch depends on; their inputs stay parameters. ``ParseError`` for a damaged model,
     ``ArgumentError`` for sizes that stay open or do not fit, ``UnsupportedError`` for operators
     that are not computed, ``LimitError`` for a file or graph that is too large; each names the node
     or input.
     """
-    return parse(file_bytes(path), str(path), shapes)
+    return parse(file_bytes(path), str(path), shapes, values)
 
 
-def parse(content: bytes, source: str = "<bytes>", shapes: Shapes | None = None) -> Imported:
+def parse(
+    content: bytes,
+    source: str = "<bytes>",
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+) -> Imported:
     """Read the bytes of the file ``source``; errors as for ``read``."""
     with exhaustion_as_limit(source):
         model = model_of_bytes(content, source)
-        return imported(model, by_name(model, shapes or {}))
+        return imported(model, by_name(model, shapes or {}), _values(model, values or {}))
 
 
-def convert(model: Any, example: Any = None, *, shapes: Shapes | None = None) -> Imported:
+def convert(
+    model: Any, example: Any = None, *, shapes: Shapes | None = None, values: Values | None = None
+) -> Imported:
     """Read an ``onnx.ModelProto``, whose data is all in it; errors as for files.
 
     ``example`` may hold the inputs in order: their shapes count.
@@ -63,12 +73,13 @@ def convert(model: Any, example: Any = None, *, shapes: Shapes | None = None) ->
     }
     with exhaustion_as_limit(source):
         found = model_of_proto(model, source)
-        return imported(found, by_name(found, settled | dict(shapes or {})))
+        bindings = by_name(found, settled | dict(shapes or {}))
+        return imported(found, bindings, _values(found, values or {}))
 
 
 def by_name(model: CheckedModel, shapes: Shapes) -> dict[str, Binding]:
     """Return shapes that are given by name or by the place of an input, by name."""
-    names = [i.name for i in model.graph.input if i.name not in model.weights]
+    names = _names_of_inputs(model)
     found: dict[str, Binding] = {}
     for which, dims in shapes.items():
         inside = isinstance(which, int) and 0 <= which < len(names)
@@ -82,24 +93,50 @@ def by_name(model: CheckedModel, shapes: Shapes) -> dict[str, Binding]:
     return found
 
 
-def imported(model: CheckedModel, bindings: Mapping[str, Binding]) -> Imported:
+def _names_of_inputs(model: CheckedModel) -> list[str]:
+    return [i.name for i in model.graph.input if i.name not in model.weights]
+
+
+def _values(model: CheckedModel, values: Values) -> dict[str, Array]:
+    """Return those values that are of inputs, by name."""
+    found = {}
+    for place, name in enumerate(_names_of_inputs(model)):
+        for which in (place, str(place), name):
+            if which in values:
+                found[name] = np.asarray(values[which])
+    return found
+
+
+def imported(
+    model: CheckedModel,
+    bindings: Mapping[str, Binding],
+    values: Mapping[str, Array] = MappingProxyType({}),
+) -> Imported:
     """Return a checked model with its inputs settled by ``bindings``.
 
-    Weights that a shape turns out to depend on become constants, and the model is read again.
+    Weights that a shape turns out to depend on become constants, and the model is read again; so
+    do ``values`` of inputs, whose parameters are left without a use.
     """
+    arrays = {**model.weights, **values}
     known: set[str] = set()
     while True:
         try:
             with damage_as_parse_error(model.source):
-                return _read(model, bindings, known)
+                used = {name: values[name] for name in known if name in values}
+                return _read(model, bindings, known, used)
         except NeedsValueError as e:
-            asked = {name for name in e.inputs if name in model.weights} - known
+            asked = {name for name in e.inputs if name in arrays} - known
             if not asked:
                 raise
-            known |= asked | {n for n, array in model.weights.items() if array.size <= FEW}
+            known |= asked | {n for n, array in arrays.items() if array.size <= FEW}
 
 
-def _read(model: CheckedModel, bindings: Mapping[str, Binding], known: set[str]) -> Imported:
+def _read(
+    model: CheckedModel,
+    bindings: Mapping[str, Binding],
+    known: set[str],
+    constants: Mapping[str, Array],
+) -> Imported:
     graph = Graph(model.graph.name or Path(model.source).stem or "main")
     results = [o.name for o in model.graph.output]
     if not results:
@@ -107,6 +144,7 @@ def _read(model: CheckedModel, bindings: Mapping[str, Binding], known: set[str])
     inputs = Inputs(graph, bindings, model.source)
     own = [i for i in model.graph.input if i.name not in model.weights or i.name in bindings]
     values: dict[str, Value] = dict(inputs.bind(own))
+    values |= {name: inputs.constant(name, array) for name, array in constants.items()}
     for name in _used(model, results):
         if name not in values:
             values[name] = inputs.weight(name, model.weights[name], name in known)

@@ -106,7 +106,7 @@ class Node:
                 self.place,
                 "export the model with this value as a constant"
                 if not inputs
-                else f"give the value of {named} as a constant",
+                else f"freeze {named}: constants={{name: value}}, or --constants values.npz",
                 inputs=inputs,
             )
         return found
