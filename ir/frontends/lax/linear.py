@@ -167,7 +167,41 @@ def conv(
     return Term(site, site.add("convolution", result, [x.value, kernel.value], **attrs))
 
 
-def transposed_kernel(kernel: Term, groups: int) -> Term:
+def conv_transpose(
+    x: Term,
+    kernel: Term,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    low: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    groups: int = 1,
+    dtype: DType | None = None,
+) -> Term:
+    """The adjoint of a convolution of ``[n, o, *sizes]``, padded by ``low`` in front.
+
+    ``x[n, i, ..]`` is that convolution's result, ``kernel[i, o / groups, ..]`` its kernel.
+    """
+    edges = []
+    numbers = zip(x.dims[2:], kernel.dims[2:], sizes, strides, low, dilations, strict=True)
+    for d, k, size, stride, before, apart in numbers:
+        reach = (k - 1) * apart
+        spread = (d - 1) * stride + 1
+        edges.append((reach - before, size + before - spread))
+    return conv(
+        x,
+        _transposed(kernel, groups),
+        [1] * len(edges),
+        edges,
+        lhs_dilation=strides,
+        rhs_dilation=dilations,
+        groups=groups,
+        reversal=True,
+        dtype=dtype,
+    )
+
+
+def _transposed(kernel: Term, groups: int) -> Term:
     """The kernel ``[i, o / groups, ..]`` of a transposed convolution as ``[o, i / groups, ..]``."""
     inputs, outputs, *spatial = kernel.dims
     apart = reshape(kernel, (groups, inputs // groups, outputs, *spatial))

@@ -64,6 +64,11 @@ def expand_dims(x: Term, axes: Sequence[int]) -> Term:
     return reshape(x, [1 if k in new else next(old) for k in range(rank)])
 
 
+def per_channel(x: Term, rank: int) -> Term:
+    """``x[c]`` so that it broadcasts against ``[n, c, ..]`` of this rank."""
+    return reshape(x, (x.shape.size, *[1] * (rank - 2)))
+
+
 def squeeze(x: Term, axes: Sequence[int] | None = None) -> Term:
     """``x`` without these dimensions, each of one element; by default without any such."""
     if axes is None:

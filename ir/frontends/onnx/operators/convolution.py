@@ -8,8 +8,8 @@ import numpy as np
 
 from ....dtypes import s64
 from ...lax.indexing import scatter_nd
-from ...lax.linear import conv, transposed_kernel
-from ...lax.shaping import full, reshape, slice_in_dim, transpose
+from ...lax.linear import conv, conv_transpose
+from ...lax.shaping import full, per_channel, reshape, slice_in_dim, transpose
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
@@ -36,7 +36,7 @@ def convolved(node: Node, x: Term, kernel: Term) -> Term:
 
 def with_bias(x: Term, bias: Term | None) -> Term:
     """Return ``x[n, c, ..]`` with ``bias[c]`` added."""
-    return x if bias is None else x + reshape(bias, (bias.dims[0], *([1] * (x.rank - 2))))
+    return x if bias is None else x + per_channel(bias, x.rank)
 
 
 @operator("ConvTranspose")
@@ -47,20 +47,14 @@ def _conv_transpose(node: Node) -> Term:
     shape = window(node, x.dims[2:], kernel.dims[2:])
     more = node.ints("output_padding") or [0] * (x.rank - 2)
     pads = _transposed_pads(node, x.dims[2:], more)
-    edges = [
-        (k - 1 - low, k - 1 - high + extra)
-        for k, (low, high), extra in zip(shape.spans, pads, more, strict=True)
+    sizes = [
+        (d - 1) * stride + span + extra - sum(edge)
+        for d, stride, span, extra, edge in zip(
+            x.dims[2:], shape.strides, shape.spans, more, pads, strict=True
+        )
     ]
-    found = conv(
-        x,
-        transposed_kernel(kernel, groups),
-        [1] * (x.rank - 2),
-        edges,
-        lhs_dilation=shape.strides,
-        rhs_dilation=shape.dilations,
-        groups=groups,
-        reversal=True,
-    )
+    low = [edge[0] for edge in pads]
+    found = conv_transpose(x, kernel, sizes, shape.strides, low, shape.dilations, groups=groups)
     return with_bias(found, node.optional(2))
 
 

@@ -6,16 +6,11 @@ from math import prod
 
 from ....dtypes import f32, pred, s64
 from ...lax import functions, reductions
-from ...lax.shaping import full, iota, reshape
+from ...lax.shaping import full, iota, per_channel, reshape
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
 from .constants import uniform
-
-
-def per_channel(x: Term, rank: int) -> Term:
-    """Return ``x[c]`` so that it broadcasts against ``[n, c, ..]``."""
-    return reshape(x, (x.shape.size, *([1] * (rank - 2))))
 
 
 @operator("BatchNormalization")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....dtypes import DType, f32
 from ....hlo.nodes import ConvLabels
-from ...lax.linear import conv, transposed_kernel
+from ...lax.functions import wide
+from ...lax.linear import conv, conv_transpose
 from ...lax.reductions import sum_
-from ...lax.shaping import full, reshape
+from ...lax.shaping import full, per_channel
 from ...lax.term import Term
 from .call import AtenCall, Rows
 
@@ -18,10 +18,6 @@ Ints = Sequence[int]
 def _spread(values: Ints, count: int) -> list[int]:
     """A number for each dimension; one given counts for all."""
     return list(values) * count if len(values) == 1 else list(values)
-
-
-def _sums(x: Term) -> DType:
-    return f32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
 
 
 def _convolution(
@@ -44,7 +40,7 @@ def _convolution(
         found = _plain(x, weight, stride, padding, dilation, groups)
     if bias is None:
         return found
-    return found + reshape(bias.to(found.dtype), (-1, *[1] * (x.rank - 2)))
+    return found + per_channel(bias.to(found.dtype), x.rank)
 
 
 def _plain(x: Term, weight: Term, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Term:
@@ -52,7 +48,7 @@ def _plain(x: Term, weight: Term, stride: Ints, padding: Ints, dilation: Ints, g
     pads = [(p, p) for p in _spread(padding, n)]
     apart = _spread(dilation, n)
     return conv(
-        x, weight, _spread(stride, n), pads, rhs_dilation=apart, groups=groups, dtype=_sums(x)
+        x, weight, _spread(stride, n), pads, rhs_dilation=apart, groups=groups, dtype=wide(x.dtype)
     ).to(x.dtype)
 
 
@@ -66,24 +62,9 @@ def _transposed(
     groups: int,
 ) -> Term:
     """The adjoint of a convolution whose operand has this ``size``."""
-    n = x.rank - 2
-    steps, apart = _spread(stride, n), _spread(dilation, n)
-    pads = []
-    for k, p in enumerate(_spread(padding, n)):
-        reach = apart[k] * (weight.dims[2 + k] - 1)
-        low = reach - p
-        pads.append((low, size[k] - low + reach - ((x.dims[2 + k] - 1) * steps[k] + 1)))
-    return conv(
-        x,
-        transposed_kernel(weight, groups),
-        [1] * n,
-        pads,
-        lhs_dilation=steps,
-        rhs_dilation=apart,
-        groups=groups,
-        reversal=True,
-        dtype=_sums(x),
-    ).to(x.dtype)
+    low, steps, apart = (_spread(v, x.rank - 2) for v in (padding, stride, dilation))
+    found = conv_transpose(x, weight, size, steps, low, apart, groups=groups, dtype=wide(x.dtype))
+    return found.to(x.dtype)
 
 
 def _kernel_gradient(
@@ -106,7 +87,7 @@ def _kernel_gradient(
         rhs_dilation=steps,
         batch_groups=groups,
         labels=labels,
-        dtype=_sums(x),
+        dtype=wide(x.dtype),
     )
 
 
@@ -136,11 +117,11 @@ def _backward(
     elif output_mask[0]:
         found[0] = _transposed(grad, weight, stride, padding, dilation, spatial, groups)
     if output_mask[1]:
-        wide, slim = (grad, x) if transposed else (x, grad)
-        found[1] = _kernel_gradient(wide, slim, size, stride, padding, dilation, groups)
+        large, small = (grad, x) if transposed else (x, grad)
+        found[1] = _kernel_gradient(large, small, size, stride, padding, dilation, groups)
     if output_mask[2]:
         axes = [0, *range(2, grad.rank)]
-        found[2] = sum_(grad.to(_sums(grad)), axes)
+        found[2] = sum_(grad.to(wide(grad.dtype)), axes)
     return found
 
 
