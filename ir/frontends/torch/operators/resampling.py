@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ....hlo.nodes import Shape
-from ...lax.indexing import take
 from ...lax.linear import dot_general
-from ...lax.shaping import expand_dims, move_axis, reshape
+from ...lax.resize import Samples, resample
+from ...lax.shaping import move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 
@@ -31,25 +30,11 @@ def _nearest_places(n: int, out: int, scale: float | None, exact: bool) -> Array
 def _nearest(rank: int, exact: bool) -> Operator:
     def write(c: AtenCall, x: Term, size: Any, *scales: Any) -> Term:
         for axis, scale in zip(range(2, x.rank), _scales(rank, scales), strict=True):
-            n, out = x.dims[axis], c.dims[axis]
-            places = _nearest_places(n, out, scale, exact)
-            if out % n == 0 and (places == np.arange(out) // (out // n)).all():
-                x = _repeated(x, axis, out // n)
-            else:
-                x = take(x, Term(c.graph, c.graph.constant(places)), axis)
+            places = _nearest_places(x.dims[axis], c.dims[axis], scale, exact)
+            x = resample(x, axis, Samples(places[:, None], np.ones((len(places), 1))))
         return x
 
     return write
-
-
-def _repeated(x: Term, axis: int, times: int) -> Term:
-    """Each element of a dimension so many times."""
-    if times == 1:
-        return x
-    apart = expand_dims(x, [axis + 1])
-    dims = (*apart.dims[: axis + 1], times, *apart.dims[axis + 2 :])
-    wide_dims = (*x.dims[:axis], x.dims[axis] * times, *x.dims[axis + 1 :])
-    return reshape(apart.like(Shape(x.dtype, dims)), wide_dims)
 
 
 def _scales(rank: int, given: Sequence[Any]) -> list[float | None]:
@@ -77,7 +62,7 @@ def _linear_places(n: int, out: int, align: bool, scale: float | None) -> tuple[
     else:
         place = np.maximum((at + np.float32(0.5)) * _ratio(n, out, scale) - np.float32(0.5), 0)
     low = np.minimum(np.floor(place).astype(np.int64), n - 1)
-    return low, np.clip(place - low, 0, 1).astype(np.float32)
+    return low, np.clip(place - low, 0, 1).astype(np.float32).astype(np.float64)
 
 
 def _interpolated(x: Term, axis: int, out: int, align: bool, scale: float | None) -> Term:
@@ -85,12 +70,8 @@ def _interpolated(x: Term, axis: int, out: int, align: bool, scale: float | None
     low, weight = _linear_places(n, out, align, scale)
     if not weight.any() and out == n:
         return x
-    left, right = (
-        take(x, Term(x.site, x.site.constant(k)), axis) for k in (low, np.minimum(low + 1, n - 1))
-    )
-    sizes = [out if k == axis else 1 for k in range(x.rank)]
-    part = Term(x.site, x.site.constant(weight.reshape(sizes))).to(x.dtype)
-    return left * (1 - part) + right * part
+    places = np.stack([low, np.minimum(low + 1, n - 1)], 1)
+    return resample(x, axis, Samples(places, np.stack([1 - weight, weight], 1)))
 
 
 def _nearest_backward(rank: int, exact: bool) -> Operator:
