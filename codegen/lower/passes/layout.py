@@ -1,10 +1,14 @@
-"""The offset of an element in its buffer: row-major, then alignment and swizzle."""
+"""The offset of an element in its buffer: row-major, then alignment, swizzle and whole vectors."""
 
 from __future__ import annotations
 
 from ....ir.loop.affine import Linear, linear, to_expr
 from ....ir.loop.build import add, as_int, floordiv, floormod, mul, op
-from ....ir.loop.nodes import CHUNK, Buffer, Const, Expr
+from ....ir.loop.nodes import CHUNK, Buffer, Const, Expr, Scope
+
+WHOLE = 16
+"""Elements of a vector, of which the rows of a register tile are multiples (short ones are powers
+of two): a register holds lanes of one row only, whether or not all of them are on."""
 
 
 def strides(b: Buffer) -> tuple[int, ...]:
@@ -16,6 +20,8 @@ def strides(b: Buffer) -> tuple[int, ...]:
         if b.align is not None and b.align[0] == d:
             _, factor, offset = b.align
             stride += (offset - stride) % factor
+        elif b.scope is Scope.REGISTER and d == len(b.shape) - 2:
+            stride += -stride % min(WHOLE, 1 << (stride - 1).bit_length())
         found.append(stride)
         dense = stride * b.shape[d]
     return tuple(reversed(found))

@@ -132,3 +132,13 @@ def test_default_products_do_not_spill(machine: str, epilogue: str) -> None:
         assert loop is not None
         assert loop.fmas >= 12
         assert loop.stack <= FEW, (m, n, k, loop)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_columns_that_end_inside_a_vector_do_not_spill(machine: str) -> None:
+    weights = np.random.default_rng(0).random((48, 28), np.float32)
+    constants = {1: weights, 2: weights[0]}
+    model = parse(product(2240, 28, 48, "bias"))
+    loop = hottest_loop(stage_text(model, machine, "asm", constants=constants))
+    assert loop is not None
+    assert loop.stack <= FEW, loop
