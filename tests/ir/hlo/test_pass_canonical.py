@@ -130,6 +130,8 @@ def test_outer_product_is_a_multiplication(becomes):
     becomes(expand_dots, entry(before), entry(after))
 
 
+TURNED, PLANES = " rhs_reversal=1x1", "bf01_oi01->bf01"
+
 CONVOLUTIONS = [
     ("f32[2,3,8,9]", "f32[4,3,3,2]", "size=3x2 stride=2x1 pad=1_1x0_1", "bf01_oi01->bf01", ""),
     ("f32[8,9,3,2]", "f32[4,3,3,2]", "size=3x2 rhs_dilate=2x1", "01fb_oi01->01bf", ""),
@@ -147,6 +149,8 @@ CONVOLUTIONS = [
     ("f32[2,8,9,3]", "f32[3,2,3,4]", "size=3x2 pad=-1_0x0_1", "b01f_01io->b01f", ""),
     ("f32[2,8,9,3]", "f32[1,1,3,4]", "size=1x1", "b01f_01io->b01f", ""),
     ("f32[2,3,2,3]", "f32[3,2,3,4]", "size=3x2", "b01f_01io->b01f", ""),
+    ("f32[2,3,5,6]", "f32[4,3,2,1]", f"size=2x1 pad=1_1x0_0 lhs_dilate=2x1{TURNED}", PLANES, ""),
+    ("f32[2,5,1,3]", "f32[2,3,3,4]", "size=2x3 pad=1_1x2_2 lhs_dilate=2x3", "b01f_01io->b01f", ""),
 ]
 
 
@@ -174,7 +178,7 @@ def test_convolution(lhs, rhs, window, dim_labels, more, same_meaning):
             assert not any(w.reversal for w in window)
     opcodes = {i.opcode for i in new.entry.instructions}
     whole = lhs == "f32[2,3,2,3]" or "size=1x1" in tail
-    assert ("dot" in opcodes) == whole
+    assert ("dot" in opcodes) == (whole or "lhs_dilate=2x" in tail)
     same_meaning(old, new)
 
 

@@ -43,7 +43,7 @@ def _rewrite(i: Instruction) -> Instruction | None:
         return _rewrite(plain) or plain
     if (unpadded := without_pad(i)) is not None:
         return _rewrite(unpadded) or unpadded
-    return _as_dot(i, window)
+    return _as_dot(i, window) or _apart(i, window)
 
 
 def _relabelled(i: Instruction, window: Window) -> Instruction:
@@ -134,3 +134,36 @@ def _as_dot(i: Instruction, window: Window) -> Instruction | None:
         rhs_contracting_dims=(0,),
     )
     return build.reshape(dot, i.array.dims)
+
+
+def _apart(i: Instruction, window: Window) -> Instruction | None:
+    """A window that sees one pixel between the zeros of dilation  ->  dot
+
+    So each pixel of the input makes a block of the result, as in a transposed convolution whose
+    strides are its window's sizes.
+    """
+    x, w = i.operands
+    if i.attrs.get("feature_group_count", 1) != 1 or 0 in (*x.array.dims, *i.array.dims):
+        return None
+    if any(d != WindowDim(d.size, 1, d.size - 1, d.size - 1, d.size) for d in window):
+        return None
+    n, *spatial, features = x.array.dims
+    sizes, outputs = [d.size for d in window], w.array.dims[-1]
+    rank = len(sizes)
+    flipped = make("reverse", w.shape, (w,), dimensions=tuple(range(rank)))
+    weights = build.transpose(flipped, (rank, *range(rank), rank + 1))
+    dot = make(
+        "dot",
+        Shape(i.array.dtype, (x.array.size // features, math.prod(sizes) * outputs)),
+        (
+            build.reshape(x, (x.array.size // features, features)),
+            build.reshape(weights, (features, math.prod(sizes) * outputs)),
+        ),
+        name=i.name,
+        metadata=i.metadata,
+        lhs_contracting_dims=(1,),
+        rhs_contracting_dims=(0,),
+    )
+    blocks = build.reshape(dot, (n, *spatial, *sizes, outputs))
+    pairs = [d for k in range(rank) for d in (1 + k, 1 + rank + k)]
+    return build.reshape(build.transpose(blocks, (0, *pairs, 2 * rank + 1)), i.array.dims)
