@@ -18,6 +18,9 @@ from .shaping import broadcast_to, expand_dims, full, iota, reverse, slice_in_di
 from .term import Term
 
 Function: TypeAlias = Callable[[Term], Term]
+Weight: TypeAlias = Term | Function
+"""A weight, or a function that multiplies by it."""
+
 Step: TypeAlias = Callable[[Term, Sequence[Term]], list[Term]]
 """Takes the input's part of all gates ``[b, gates * hidden]`` and the state; returns the next."""
 
@@ -27,19 +30,25 @@ def tanh(x: Term) -> Term:
     return x.do("tanh")
 
 
-def affine(x: Term, weight: Term, bias: Term | None) -> Term:
+def affine(x: Term, weight: Weight, bias: Term | None) -> Term:
     """``x weightᵀ + bias``, by the last dimension of ``x``."""
-    found = dot_general(x, weight, ([x.rank - 1], [1]))
+    found = _times(x, weight)
     return found if bias is None else found + bias
 
 
-def rnn_step(weight: Term, bias: Term | None, function: Function = tanh) -> Step:
+def _times(x: Term, weight: Weight) -> Term:
+    if isinstance(weight, Term):
+        return dot_general(x, weight, ([x.rank - 1], [1]))
+    return weight(x)
+
+
+def rnn_step(weight: Weight, bias: Term | None, function: Function = tanh) -> Step:
     """Return the step of a plain cell: a function of both parts' sum."""
     return lambda given, state: [function(given + affine(state[0], weight, bias))]
 
 
 def lstm_step(
-    weight: Term,
+    weight: Weight,
     bias: Term | None,
     order: str,
     functions: Sequence[Function] = (sigmoid, tanh, tanh),
@@ -123,7 +132,7 @@ def reversed_steps(x: Term, lengths: Term | None) -> Term:
 def run(
     step: Step,
     x: Term,
-    weight: Term,
+    weight: Weight,
     bias: Term | None,
     start: Sequence[Term],
     *,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....dtypes import s32
 from ...lax import shaping
 from ...lax.functions import clamp, softplus
-from ...lax.recurrent import Function, Step, gru_step, lstm_step, rnn_step, run
+from ...lax.recurrent import Function, Step, Weight, gru_step, lstm_step, rnn_step, run
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
@@ -72,28 +72,29 @@ class Recurrence:
     gates: int
     states: int
     activations: tuple[str, ...]
-    step: Callable[[Node, Term, Term | None, Sequence[Function], Term | None], Step]
+    step: Callable[[Node, Weight, Term | None, Sequence[Function], Term | None], Step]
 
 
 def _rnn(
-    node: Node, r: Term, bias: Term | None, given: Sequence[Function], peepholes: Term | None
+    node: Node, r: Weight, bias: Term | None, given: Sequence[Function], peepholes: Term | None
 ) -> Step:
     return rnn_step(r, bias, given[0])
 
 
 def _gru(
-    node: Node, r: Term, bias: Term | None, given: Sequence[Function], peepholes: Term | None
+    node: Node, r: Weight, bias: Term | None, given: Sequence[Function], peepholes: Term | None
 ) -> Step:
+    assert isinstance(r, Term)
     return gru_step(r, bias, "zr", given, bool(node.int_("linear_before_reset", 0)))
 
 
 def _lstm(
-    node: Node, r: Term, bias: Term | None, given: Sequence[Function], peepholes: Term | None
+    node: Node, r: Weight, bias: Term | None, given: Sequence[Function], peepholes: Term | None
 ) -> Step:
     """Peepholes come in the order of input, output and forget gate."""
     peeps = None
     if peepholes is not None:
-        of_input, of_output, of_forget = shaping.split(peepholes, [r.dims[-1]] * 3, 0)
+        of_input, of_output, of_forget = shaping.split(peepholes, [peepholes.dims[0] // 3] * 3, 0)
         peeps = (of_input, of_forget, of_output)
     return lstm_step(r, bias, "iofg", given, peeps, bool(node.int_("input_forget", 0)))
 
@@ -114,23 +115,36 @@ def _clipped(node: Node, functions: Sequence[Function]) -> list[Function]:
     return [*clipping, *functions[2:]]
 
 
-def _at(x: Term, k: int) -> Term:
+def at(x: Term, k: int) -> Term:
     """The part of number ``k`` of the first dimension."""
     return shaping.squeeze(shaping.slice_in_dim(x, k, k + 1, 0), [0])
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a layer in each direction, by input (1 or 2) and number, and their sizes."""
+
+    directions: int
+    hidden: int
+    of: Callable[[int, int], Weight]
+
+
 def _direction(
-    node: Node, x: Term, k: int, functions: Sequence[Function], lengths: Term | None
+    node: Node,
+    kind: Recurrence,
+    weights: Weights,
+    x: Term,
+    k: int,
+    functions: Sequence[Function],
+    lengths: Term | None,
 ) -> list[Term]:
     """The states of all steps of ``x[t, b, n]`` in direction ``k``, and the last states."""
-    kind = KINDS[node.op]
-    w, r, bias, peepholes = node.input(1), node.input(2), node.optional(3), node.optional(7)
-    hidden = r.dims[-1]
+    bias, peepholes, hidden = node.optional(3), node.optional(7), weights.hidden
     own, old = (
-        (None, None) if bias is None else shaping.split(_at(bias, k), [kind.gates * hidden] * 2, 0)
+        (None, None) if bias is None else shaping.split(at(bias, k), [kind.gates * hidden] * 2, 0)
     )
     step = kind.step(
-        node, _at(r, k), old, functions, None if peepholes is None else _at(peepholes, k)
+        node, weights.of(2, k), old, functions, None if peepholes is None else at(peepholes, k)
     )
     batch_first = bool(node.int_("layout", 0))
     start = []
@@ -139,25 +153,31 @@ def _direction(
         if given is None:
             start.append(shaping.full(x.site, 0, x.dtype, (x.dims[1], hidden)))
         else:
-            start.append(_at(shaping.swap_axes(given, 0, 1) if batch_first else given, k))
+            start.append(at(shaping.swap_axes(given, 0, 1) if batch_first else given, k))
     backwards = k == 1 or node.string("direction", "forward") == "reverse"
-    return run(step, x, _at(w, k), own, start, backwards=backwards, lengths=lengths)
+    return run(step, x, weights.of(1, k), own, start, backwards=backwards, lengths=lengths)
 
 
 @operator("RNN", "GRU", "LSTM")
 def recurrent(node: Node) -> tuple[Term, ...]:
     """``Y[t, direction, b, hidden]``, ``Y_h`` and, for LSTM, ``Y_c`` ``[direction, b, hidden]``."""
-    kind, directions = KINDS[node.op], node.input(2).dims[0]
+    directions, _, hidden = node.input(2).dims
+    weights = Weights(directions, hidden, lambda n, k: at(node.input(n), k))
+    return layer(node, KINDS[node.op], weights)
+
+
+def layer(node: Node, kind: Recurrence, weights: Weights) -> tuple[Term, ...]:
+    """The results of a recurrent layer, all of whose inputs but the weights are those of LSTM."""
     batch_first = bool(node.int_("layout", 0))
     x = shaping.swap_axes(node.input(0), 0, 1) if batch_first else node.input(0)
     lengths = node.optional(4)
     lengths = None if lengths is None else lengths.to(s32)
-    functions = _activations(node, kind.activations, directions)
+    functions = _activations(node, kind.activations, weights.directions)
     count = len(kind.activations)
     every, lasts = [], []
-    for k in range(directions):
+    for k in range(weights.directions):
         own = _clipped(node, functions[k * count : (k + 1) * count])
-        states, *last = _direction(node, x, k, own, lengths)
+        states, *last = _direction(node, kind, weights, x, k, own, lengths)
         every.append(states)
         lasts.append(last)
     y = shaping.stack(every, 1)

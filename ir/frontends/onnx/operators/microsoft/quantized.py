@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from .....dtypes import f32, s32, u8
 from ....lax import functions, linear, reductions, shaping
+from ....lax.recurrent import Weight
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
 from ..quantized.integers import matmul_integer
 from ..quantized.linear import dynamic_range, quantized
+from ..recurrent import KINDS, Weights, at, layer
 from .domain import DOMAIN
 
 
@@ -102,16 +104,36 @@ def matmul_integer_to_float(node: Node) -> Term:
     return found if bias is None else found + bias
 
 
+def _dynamic_product(a: Term, b: Term, b_scale: Term, b_zero: Term | None) -> Term:
+    """``a b`` of an f32 matrix, quantized by its own range, and a quantized one."""
+    scale, zero = dynamic_range(a)
+    codes = quantized(a / scale.equals(0).select(1, scale), zero, u8)
+    total = matmul_integer(codes, b, zero, b_zero)
+    return total.to(f32) * (scale * _columns(b_scale))
+
+
 @operator("DynamicQuantizeMatMul", domain=DOMAIN)
 def dynamic_quantize_matmul(node: Node) -> Term:
     """The product of a matrix quantized by its own range and a quantized one, and a bias."""
-    a, b, b_scale = node.input(0), node.input(1), node.input(2)
-    scale, zero = dynamic_range(a)
-    codes = quantized(a / scale.equals(0).select(1, scale), zero, u8)
-    total = matmul_integer(codes, b, zero, node.optional(3))
-    found = total.to(f32) * (scale * _columns(b_scale))
+    found = _dynamic_product(node.input(0), node.input(1), node.input(2), node.optional(3))
     bias = node.optional(4)
     return found if bias is None else found + bias
+
+
+@operator("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_quantize_lstm(node: Node) -> tuple[Term, ...]:
+    """LSTM of quantized weights ``[direction, n, 4 hidden]``.
+
+    The inputs of all steps are quantized by their range, and so is the state in each step.
+    """
+    directions, hidden, _ = node.input(2).dims
+
+    def weight(n: int, k: int) -> Weight:
+        given = (node.input(n), node.input(6 + 2 * n), node.input(7 + 2 * n))
+        codes, scale, zero = (at(part, k) for part in given)
+        return lambda x: _dynamic_product(x, codes, scale, zero)
+
+    return layer(node, KINDS["LSTM"], Weights(directions, hidden, weight))
 
 
 @operator("QGemm", domain=DOMAIN)

@@ -198,3 +198,44 @@ def test_as_onnx_runtime(check, op):
     wanted = session.run(None, dict(zip(names, arrays, strict=True)))
     apart = 1 if wanted[0].dtype.kind in "iu" else 1e-4
     check(op, arrays, wanted=wanted, domain_=DOMAIN, rtol_=1e-4, atol_=apart, **attributes)
+
+
+def dynamic_product(x, weight, scale, zero):
+    """``x`` in 256 steps from its least to its greatest element, times a quantized matrix."""
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    step = np.float32((high - low) / 255) or np.float32(1)
+    shift = np.clip(np.rint(-low / step), 0, 255)
+    whole = np.clip(np.rint(x / step) + shift, 0, 255) - shift
+    return ((whole @ (weight.astype(np.int32) - zero)) * (step * scale)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("columns", [False, True])
+def test_lstm_of_quantized_weights(check, dtype, columns):
+    steps, b, n, hidden = 5, 2, 7, 3
+    x, bias = floats(steps, b, n), floats(2, 8 * hidden)
+    w, r = codes(dtype, 2, n, 4 * hidden), codes(dtype, 2, hidden, 4 * hidden)
+    sizes = (2, 4 * hidden) if columns else (2,)
+    scales = [(0.01 + 0.01 * RNG.random(sizes)).astype(np.float32) for _ in range(2)]
+    zeros = [np.full(2, 128 if dtype == np.uint8 else 0, dtype) for _ in range(2)]
+    ys, hs, cs = [], [], []
+    for k in range(2):
+        x_weight, h_weight = (
+            (part[k], scale[k], int(zero[k]))
+            for part, scale, zero in zip((w, r), scales, zeros, strict=True)
+        )
+        own = dynamic_product(x, *x_weight) + bias[k, : 4 * hidden] + bias[k, 4 * hidden :]
+        h, c, y = np.zeros((b, hidden), np.float32), np.zeros((b, hidden), np.float32), {}
+        for t in range(steps)[:: -1 if k else 1]:
+            i, o, f, g = np.split(own[t] + dynamic_product(h, *h_weight), 4, -1)
+            i, o, f = (1 / (1 + np.exp(-gate)) for gate in (i, o, f))
+            c = f * c + i * np.tanh(g)
+            y[t] = h = o * np.tanh(c)
+        ys.append(np.stack([y[t] for t in range(steps)]))
+        hs.append(h)
+        cs.append(c)
+    inputs = [x, w, r, bias, None, None, None, None]
+    inputs += [scales[0], zeros[0], scales[1], zeros[1]]
+    wanted = [np.stack(ys, 1), np.stack(hs), np.stack(cs)]
+    given = {"hidden_size": hidden, "direction": "bidirectional"}
+    check("DynamicQuantizeLSTM", inputs, 3, wanted=wanted, domain_=DOMAIN, atol_=2e-3, **given)
