@@ -1,110 +1,24 @@
-"""Attention and RotaryEmbedding, in the forms that FuseOps makes one kernel of."""
+"""Attention, FlexAttention and RotaryEmbedding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, sqrt
 
-from ....dtypes import DType, pred, s32
-from ...lax import functions, indexing, linear, reductions, shaping
+from ....dtypes import pred, s32
+from ...lax import functions, linear, shaping
+from ...lax.attention import (
+    Masks,
+    angles,
+    attend,
+    band,
+    join_heads,
+    repeat_heads,
+    rotated,
+    split_heads,
+)
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
-
-
-@dataclass(frozen=True, slots=True)
-class Masks:
-    """The keys that a query does not see: ``seen`` is false there, or ``bias`` minus infinity; both
-    broadcast to ``[b, heads, queries, keys]``."""
-
-    seen: Term | None = None
-    bias: Term | None = None
-
-    def only(self, more: Term) -> Masks:
-        """Masks that leave out what ``more`` does not hold for as well."""
-        return Masks(more if self.seen is None else self.seen & more, self.bias)
-
-    def blind(self) -> Term | None:
-        """True where a query sees no key, ``[.., queries, 1]``; None if nothing is masked."""
-        live = self.seen
-        if self.bias is not None:
-            finite = self.bias > -inf
-            live = finite if live is None else live & finite
-        return None if live is None else ~reductions.any_(live, [live.rank - 1], keep=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Attended:
-    """The result ``[b, heads, queries, d]``, and the scores: scaled, with ``softcap``, with masks,
-    and as weights."""
-
-    values: Term
-    scores: tuple[Term, Term, Term, Term]
-
-
-def split_heads(x: Term, heads: int) -> Term:
-    """``[b, s, heads * d]``  ->  ``[b, heads, s, d]``"""
-    b, s, hidden = x.dims
-    return shaping.transpose(shaping.reshape(x, (b, s, heads, hidden // heads)), (0, 2, 1, 3))
-
-
-def join_heads(x: Term) -> Term:
-    """``[b, heads, s, d]``  ->  ``[b, s, heads * d]``"""
-    b, heads, s, d = x.dims
-    return shaping.reshape(shaping.transpose(x, (0, 2, 1, 3)), (b, s, heads * d))
-
-
-def repeat_heads(x: Term, heads: int) -> Term:
-    """Keys or values of fewer heads, each for as many query heads in a row."""
-    b, own, s, d = x.dims
-    if own == heads:
-        return x
-    apart = shaping.expand_dims(x, [2])
-    wide = shaping.broadcast_to(apart, (b, own, heads // own, s, d))
-    return shaping.reshape(wide, (b, heads, s, d))
-
-
-def attend(
-    q: Term,
-    k: Term,
-    v: Term,
-    masks: Masks,
-    scale: float,
-    softcap: float = 0.0,
-    precision: DType | None = None,
-    blind: Term | None = None,
-) -> Attended:
-    """Softmax of ``scale q kᵀ`` under masks, times ``v``; ``softcap tanh(scores / softcap)`` where
-    that is not 0. Where ``blind`` holds, the weights are 0."""
-    keys, values = (repeat_heads(t, q.dims[1]) for t in (k, v))
-    root = sqrt(scale)  # on both sides, as ONNX defines it: narrow floats overflow later
-    raw = linear.dot_general(q * root, keys * root, ([3], [3]), ([0, 1], [0, 1]))
-    capped = (raw / softcap).do("tanh") * softcap if softcap else raw
-    masked = capped if masks.bias is None else capped + masks.bias
-    if masks.seen is not None:
-        masked = masks.seen.select(masked, -inf)
-    weights = functions.softmax(masked.to(precision or q.dtype), [3])
-    if blind is not None:
-        weights = blind.select(0, weights)
-    found = linear.dot_general(weights.to(q.dtype), values, ([3], [2]), ([0, 1], [0, 1]))
-    return Attended(found, (raw, capped, masked, weights))
-
-
-def window(like: Term, queries: int, keys: int, offset: Term | int, left: int, right: int) -> Term:
-    """True where key ``j`` lies from ``left`` before to ``right`` after query ``offset + i``.
-
-    A negative number is no bound; ``[.., queries, keys]``."""
-    i = shaping.iota(like.site, s32, (queries, 1), 0)
-    j = shaping.iota(like.site, s32, (1, keys), 1)
-    at = i + offset
-    found = shaping.full(like.site, 1, pred, (queries, keys))
-    if right >= 0:
-        found = j <= at + right if right else j <= at
-    if left >= 0:
-        near = at - left <= j
-        found = found & near if right >= 0 else near
-    return found
 
 
 def _masks(node: Node, q: Term, keys: int, offset: Term | int) -> Masks:
@@ -118,9 +32,9 @@ def _masks(node: Node, q: Term, keys: int, offset: Term | int) -> Masks:
     queries = q.dims[2]
     left, right = (node.int_(f"{side}_window_size", -1) for side in ("left", "right"))
     if node.int_("is_causal"):
-        held = held.only(window(q, queries, keys, offset, -1, 0))
+        held = held.only(band(q, queries, keys, offset, -1, 0))
     if left >= 0 or right >= 0:
-        held = held.only(window(q, queries, keys, offset, left, right))
+        held = held.only(band(q, queries, keys, offset, left, right))
     lengths = node.optional(6)
     if lengths is not None:
         j = shaping.iota(q.site, s32, (keys,))
@@ -166,30 +80,6 @@ def attention(node: Node) -> tuple[Term, ...]:
     scores = found.scores[node.int_("qk_matmul_output_mode", 0)].to(q.dtype)
     y = join_heads(found.values) if flat else found.values
     return y, k, v, scores
-
-
-def rotated(x: Term, cos: Term, sin: Term, interleaved: bool) -> Term:
-    """Pairs of the last dimension turned by angles, of which ``cos`` and ``sin`` have half as many:
-    neighbours if ``interleaved``, else elements half the dimension apart."""
-    half = cos.dims[-1]
-    turning, rest = shaping.split(x, [2 * half, x.dims[-1] - 2 * half], -1)
-    if interleaved:
-        pairs = shaping.reshape(turning, (*turning.dims[:-1], half, 2))
-        a, b = shaping.unstack(pairs, pairs.rank - 1)
-    else:
-        a, b = shaping.split(turning, [half, half], -1)
-    parts = [a * cos - b * sin, a * sin + b * cos]
-    if interleaved:
-        made = shaping.reshape(shaping.stack(parts, x.rank), turning.dims)
-    else:
-        made = shaping.concatenate(parts, -1)
-    return shaping.concatenate([made, rest], -1) if rest.dims[-1] else made
-
-
-def angles(caches: Sequence[Term], positions: Term | None, heads_first: bool) -> list[Term]:
-    """Cosines and sines ``[b, s, d]`` at positions, to be broadcast over heads."""
-    taken = [c if positions is None else indexing.take(c, positions.to(s32), 0) for c in caches]
-    return [shaping.expand_dims(t, [1 if heads_first else 2]) for t in taken]
 
 
 @operator("RotaryEmbedding", since=23)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from ....dtypes import f32, s64
-from ...lax.functions import logsumexp, softmax
+from ...lax.attention import band, repeat_heads
+from ...lax.functions import logsumexp, softmax, wide
 from ...lax.linear import matmul
 from ...lax.reductions import max_, sum_
-from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
+from ...lax.shaping import expand_dims, full, swap_axes
 from ...lax.term import Term
 from .call import AtenCall, Rows
 
@@ -17,30 +16,14 @@ from .call import AtenCall, Rows
 def scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:
     """q kT scale, with what is masked at minus infinity; in f32 of narrow floats."""
     factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
-    found = matmul(q, swap_axes(k, -1, -2), _sums(q)) * factor
+    found = matmul(q, swap_axes(k, -1, -2), wide(q.dtype)) * factor
     if causal:
-        rows = iota(q.site, s64, found.dims[-2:], 0)
-        allowed = rows >= iota(q.site, s64, found.dims[-2:], 1)
-        found = allowed.select(found, -math.inf)
+        found = band(q, found.dims[-2], found.dims[-1], 0, -1, 0).select(found, -math.inf)
     if mask is None:
         return found
     if mask.dtype.kind == "pred":
         return mask.select(found, -math.inf)
     return found + mask.to(found.dtype)
-
-
-def _sums(x: Term) -> Any:
-    return f32 if x.dtype.bits < 32 else x.dtype
-
-
-def _heads(x: Term, count: int) -> Term:
-    """Heads of keys or values, each for the group of queries' heads that shares it."""
-    own = x.dims[-3]
-    if own == count:
-        return x
-    apart = expand_dims(x, [-3])
-    dims = (*x.dims[:-3], own, count // own, *x.dims[-2:])
-    return reshape(broadcast_to(apart, dims), (*x.dims[:-3], count, *x.dims[-2:]))
 
 
 def _refuse_dropout(c: AtenCall, dropout: float) -> None:
@@ -56,7 +39,7 @@ def safe_softmax(x: Term, axis: int) -> Term:
 
 def weighted(weights: Term, v: Term) -> Term:
     """The sums of values by these weights, in f32 of narrow floats."""
-    return matmul(weights.to(v.dtype), v, _sums(v))
+    return matmul(weights.to(v.dtype), v, wide(v.dtype))
 
 
 def _weights(scores: Term, mask: Term | None) -> Term:
@@ -80,7 +63,7 @@ def _attention(
     if not c.shape.size or not k.dims[-2]:
         return full(c.graph, 0, c.dtype, c.dims)
     if enable_gqa:
-        k, v = (_heads(t, q.dims[-3]) for t in (k, v))
+        k, v = (repeat_heads(t, q.dims[-3]) for t in (k, v))
     found = scores(q, k, attn_mask, is_causal, scale)
     return weighted(_weights(found, attn_mask), v)
 
@@ -124,12 +107,12 @@ def _flash_backward(
     found = scores(q, k, attn_mask, is_causal, scale)
     weights = (found - expand_dims(sums.to(found.dtype), [-1])).do("exponential")
     low = weights.to(v.dtype)
-    dv = matmul(swap_axes(low, -1, -2), grad, _sums(v))
-    dweights = matmul(grad, swap_axes(v, -1, -2), _sums(v))
+    dv = matmul(swap_axes(low, -1, -2), grad, wide(v.dtype))
+    dweights = matmul(grad, swap_axes(v, -1, -2), wide(v.dtype))
     rows = sum_(grad.to(found.dtype) * out.to(found.dtype), [-1], keep=True)
     dscores = (weights * (dweights - rows) * factor).to(q.dtype)
-    dq = matmul(dscores, k, _sums(q))
-    dk = matmul(swap_axes(dscores, -1, -2), q, _sums(q))
+    dq = matmul(dscores, k, wide(q.dtype))
+    dk = matmul(swap_axes(dscores, -1, -2), q, wide(q.dtype))
     return [dq, dk, dv]
 
 

@@ -6,11 +6,11 @@ from math import sqrt
 
 from .....dtypes import s32
 from ....lax import indexing, linear, shaping
+from ....lax.attention import Masks, attend, band, join_heads, rotated, split_heads
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
 from ...nodes.values import Value
-from ..attention import Masks, attend, join_heads, rotated, split_heads, window
 from .domain import DOMAIN
 
 
@@ -57,7 +57,7 @@ def _attended(node: Node, q: Term, k: Term, v: Term, mask: Term | None, bias: Te
     padding = None if mask is None else padding_bias(node, mask, queries, keys, q)
     masks = Masks(bias=_plus(padding, bias))
     if node.int_("unidirectional", 0):
-        masks = masks.only(window(q, queries, keys, keys - queries, -1, 0))
+        masks = masks.only(band(q, queries, keys, keys - queries, -1, 0))
     return join_heads(attend(q, k, v, masks, _scale(node, q)).values)
 
 
