@@ -54,9 +54,39 @@ def clamp(x: Term, low: Number | Term, high: Number | Term) -> Term:
     return x.do("maximum", low).do("minimum", high)
 
 
-def silu(x: Term) -> Term:
-    """x sigmoid(x)."""
-    return x * sigmoid(x)
+def silu(x: Term, beta: float = 1.0) -> Term:
+    """x sigmoid(beta x)."""
+    return x * sigmoid(x if beta == 1 else x * beta)
+
+
+def mish(x: Term) -> Term:
+    """x tanh(softplus(x)) (Misra, 2019)."""
+    return x * softplus(x).do("tanh")
+
+
+def leaky_relu(x: Term, slope: Number | Term = 0.01) -> Term:
+    """x, below 0 times a slope, which may be an array's."""
+    return (x < 0).select(x * slope, x)
+
+
+def elu(x: Term, alpha: float = 1.0) -> Term:
+    """x, below 0 alpha (exp(x) - 1)."""
+    return (x < 0).select(x.do("minimum", 0).do("exponential-minus-one") * alpha, x)
+
+
+def hard_sigmoid(x: Term, slope: float, offset: float) -> Term:
+    """slope x + offset, within 0 and 1."""
+    return clamp(x * slope + offset, 0, 1)
+
+
+def soft_sign(x: Term) -> Term:
+    """x / (1 + |x|)."""
+    return x / (x.do("abs") + 1)
+
+
+def thresholded_relu(x: Term, threshold: float = 1.0) -> Term:
+    """x above a threshold, else 0."""
+    return (x > threshold).select(x, 0)
 
 
 def softplus(x: Term) -> Term:

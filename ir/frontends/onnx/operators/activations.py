@@ -15,27 +15,22 @@ def _relu(node: Node) -> Term:
 
 @operator("LeakyRelu")
 def _leaky_relu(node: Node) -> Term:
-    x = node.input(0)
-    return (x < 0).select(x * node.float_("alpha", 0.01), x)
+    return functions.leaky_relu(node.input(0), node.float_("alpha", 0.01))
 
 
 @operator("PRelu")
 def _prelu(node: Node) -> Term:
-    x = node.input(0)
-    return (x < 0).select(x * node.input(1), x)
+    return functions.leaky_relu(node.input(0), node.input(1))
 
 
 @operator("ThresholdedRelu")
 def _thresholded_relu(node: Node) -> Term:
-    x = node.input(0)
-    return (x > node.float_("alpha", 1.0)).select(x, 0)
+    return functions.thresholded_relu(node.input(0), node.float_("alpha", 1.0))
 
 
 @operator("Elu")
 def _elu(node: Node) -> Term:
-    x = node.input(0)
-    low = x.do("minimum", 0).do("exponential-minus-one")
-    return (x < 0).select(low * node.float_("alpha", 1.0), x)
+    return functions.elu(node.input(0), node.float_("alpha", 1.0))
 
 
 @operator("Celu")
@@ -56,26 +51,24 @@ def _selu(node: Node) -> Term:
 
 @operator("HardSigmoid")
 def _hard_sigmoid(node: Node) -> Term:
-    line = node.input(0) * node.float_("alpha", 0.2) + node.float_("beta", 0.5)
-    return functions.clamp(line, 0, 1)
+    slope, offset = node.float_("alpha", 0.2), node.float_("beta", 0.5)
+    return functions.hard_sigmoid(node.input(0), slope, offset)
 
 
 @operator("HardSwish")
 def _hard_swish(node: Node) -> Term:
     x = node.input(0)
-    return x * functions.clamp(x * (1 / 6) + 0.5, 0, 1)
+    return x * functions.hard_sigmoid(x, 1 / 6, 0.5)
 
 
 @operator("Swish")
 def _swish(node: Node) -> Term:
-    x = node.input(0)
-    return x * functions.sigmoid(x * node.float_("alpha", 1.0))
+    return functions.silu(node.input(0), node.float_("alpha", 1.0))
 
 
 @operator("Mish")
 def _mish(node: Node) -> Term:
-    x = node.input(0)
-    return x * functions.softplus(x).do("tanh")
+    return functions.mish(node.input(0))
 
 
 @operator("Softplus")
@@ -85,8 +78,7 @@ def _softplus(node: Node) -> Term:
 
 @operator("Softsign")
 def _softsign(node: Node) -> Term:
-    x = node.input(0)
-    return x / (x.do("abs") + 1)
+    return functions.soft_sign(node.input(0))
 
 
 @operator("Gelu")

@@ -7,32 +7,33 @@ from dataclasses import dataclass
 
 from ....dtypes import s32
 from ...lax import shaping
-from ...lax.functions import clamp, softplus
+from ...lax.functions import (
+    clamp,
+    elu,
+    hard_sigmoid,
+    leaky_relu,
+    relu,
+    sigmoid,
+    soft_sign,
+    softplus,
+    thresholded_relu,
+)
 from ...lax.recurrent import Function, Step, Weight, gru_step, lstm_step, rnn_step, run
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
 
-
-def _hard_sigmoid(x: Term, alpha: float, beta: float) -> Term:
-    return (x * alpha + beta).do("maximum", 0).do("minimum", 1)
-
-
-def _thresholded(x: Term, alpha: float, beta: float) -> Term:
-    return (x > alpha).select(x, 0)
-
-
 ACTIVATIONS: dict[str, tuple[float, float, Callable[[Term, float, float], Term]]] = {
-    "relu": (0, 0, lambda x, a, b: x.do("maximum", 0)),
+    "relu": (0, 0, lambda x, a, b: relu(x)),
     "tanh": (0, 0, lambda x, a, b: x.do("tanh")),
-    "sigmoid": (0, 0, lambda x, a, b: x.do("logistic")),
+    "sigmoid": (0, 0, lambda x, a, b: sigmoid(x)),
     "affine": (1, 0, lambda x, a, b: x * a + b),
-    "leakyrelu": (0.01, 0, lambda x, a, b: (x >= 0).select(x, x * a)),
-    "thresholdedrelu": (1, 0, _thresholded),
+    "leakyrelu": (0.01, 0, lambda x, a, b: leaky_relu(x, a)),
+    "thresholdedrelu": (1, 0, lambda x, a, b: thresholded_relu(x, a)),
     "scaledtanh": (1, 1, lambda x, a, b: (x * b).do("tanh") * a),
-    "hardsigmoid": (0.2, 0.5, _hard_sigmoid),
-    "elu": (1, 0, lambda x, a, b: (x >= 0).select(x, x.do("exponential-minus-one") * a)),
-    "softsign": (0, 0, lambda x, a, b: x / (x.do("abs") + 1)),
+    "hardsigmoid": (0.2, 0.5, hard_sigmoid),
+    "elu": (1, 0, lambda x, a, b: elu(x, a)),
+    "softsign": (0, 0, lambda x, a, b: soft_sign(x)),
     "softplus": (0, 0, lambda x, a, b: softplus(x)),
 }
 """By lower-case name: the defaults of alpha and beta, and the function."""
@@ -111,8 +112,11 @@ def _clipped(node: Node, functions: Sequence[Function]) -> list[Function]:
     if not node.gives("clip"):
         return list(functions)
     clip = node.float_("clip")
-    clipping: list[Function] = [lambda x, f=f: f(clamp(x, -clip, clip)) for f in functions[:2]]  # type: ignore[misc]
-    return [*clipping, *functions[2:]]
+
+    def clipping(function: Function) -> Function:
+        return lambda x: function(clamp(x, -clip, clip))
+
+    return [*map(clipping, functions[:2]), *functions[2:]]
 
 
 def at(x: Term, k: int) -> Term:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...lax.functions import gelu, gelu_tanh, log_softmax, relu, silu, softmax, softplus
+from ...lax.functions import (
+    gelu,
+    gelu_tanh,
+    leaky_relu,
+    log_softmax,
+    mish,
+    relu,
+    silu,
+    softmax,
+    softplus,
+)
 from ...lax.term import Term
 from .attention import safe_softmax
 from .call import AtenCall, Operator, Rows, wide
@@ -31,7 +41,7 @@ def _hardtanh(c: AtenCall, x: Term, low: Operand = -1, high: Operand = 1) -> Ter
 
 
 def _leaky_relu(c: AtenCall, x: Term, slope: float = 0.01) -> Term:
-    return (x > 0).select(x, x * slope)
+    return leaky_relu(x, slope)
 
 
 def _silu(c: AtenCall, x: Term) -> Term:
@@ -45,8 +55,7 @@ def _softplus(c: AtenCall, x: Term, beta: float = 1, threshold: float = 20) -> T
 
 
 def _mish(c: AtenCall, x: Term) -> Term:
-    y = wide(x)
-    return y * softplus(y).do("tanh")
+    return mish(wide(x))
 
 
 def _hardsigmoid(c: AtenCall, x: Term) -> Term:

@@ -32,8 +32,7 @@ def fast_gelu(node: Node) -> Term:
 @operator("QuickGelu", domain=DOMAIN)
 def quick_gelu(node: Node) -> Term:
     """``x sigmoid(alpha x)``."""
-    x = node.input(0)
-    return x * (x * node.float_("alpha", 1.702)).do("logistic")
+    return functions.silu(node.input(0), node.float_("alpha", 1.702))
 
 
 @operator("BiasAdd", domain=DOMAIN)
@@ -77,7 +76,7 @@ def _parameters(node: Node, count: int) -> list[float]:
 
 def _leaky(node: Node, x: Term) -> Term:
     (alpha,) = _parameters(node, 1)
-    return (x >= 0).select(x, x * alpha)
+    return functions.leaky_relu(x, alpha)
 
 
 def _clip(node: Node, x: Term) -> Term:
@@ -87,7 +86,7 @@ def _clip(node: Node, x: Term) -> Term:
 
 def _hard_sigmoid(node: Node, x: Term) -> Term:
     alpha, beta = _parameters(node, 2)
-    return functions.clamp(x * alpha + beta, 0, 1)
+    return functions.hard_sigmoid(x, alpha, beta)
 
 
 ACTIVATIONS: dict[str, Callable[[Node, Term], Term]] = {

@@ -44,10 +44,6 @@ def qlinear_mul(node: Node) -> Term:
     return coded(node, plain(node, 0) * plain(node, 3), 6, node.input(0))
 
 
-def _leaky(node: Node, x: Term) -> Term:
-    return (x >= 0).select(x, x * node.float_("alpha", 0.01))
-
-
 def _softmax(node: Node, x: Term) -> Term:
     axis = node.axis("axis", x.rank, -1)
     whole = node.int_("opset", 13) < 13
@@ -62,7 +58,7 @@ def _global_mean(node: Node, x: Term) -> Term:
 
 UNARY: dict[str, Callable[[Node, Term], Term]] = {
     "QLinearSigmoid": lambda node, x: functions.sigmoid(x),
-    "QLinearLeakyRelu": _leaky,
+    "QLinearLeakyRelu": lambda node, x: functions.leaky_relu(x, node.float_("alpha", 0.01)),
     "QLinearSoftmax": _softmax,
     "QLinearGlobalAveragePool": _global_mean,
 }
