@@ -8,15 +8,18 @@ file.
 from __future__ import annotations
 
 import json
+import os
+import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...errors import ParseError, UnsupportedError
 from ..imported import Imported
 from ..registry import Shapes
-from .model import convert
+from .model import BACKENDS, convert
 
 LEAST = (3, 13)
 """The oldest release of Keras that files are given to."""
@@ -87,7 +90,25 @@ def _classes(config: Any) -> Iterator[tuple[object, object, object]]:
                 pass
 
 
+def settle_backend() -> None:
+    """Let Keras run on a library that is installed, where the one that it would take is not.
+
+    ``KERAS_BACKEND`` decides, then Keras' own configuration, which says TensorFlow from the start.
+    """
+    if "keras" in sys.modules or os.environ.get("KERAS_BACKEND"):
+        return
+    home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        wanted = json.loads((home / "keras.json").read_text())["backend"]
+    except (OSError, ValueError, LookupError, TypeError):
+        wanted = "tensorflow"
+    installed = [name for name in BACKENDS if find_spec(name) is not None]
+    if installed and wanted not in installed:
+        os.environ["KERAS_BACKEND"] = installed[0]
+
+
 def _keras(source: str) -> Any:
+    settle_backend()
     try:
         import keras
     except ImportError:
@@ -95,7 +116,7 @@ def _keras(source: str) -> Any:
             "a Keras model",
             "Keras reads it, and is not installed",
             source,
-            hint="pip install keras jax",
+            hint='pip install "nestwright[keras]"',
         ) from None
     if tuple(int(n) for n in keras.__version__.split(".")[:2]) < LEAST:
         raise UnsupportedError(

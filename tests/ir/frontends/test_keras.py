@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,32 @@ def test_several_inputs_and_recurrence(keras: Any) -> None:
         for name, value in whole.items():
             expected = keras.ops.convert_to_numpy(value)
             np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("installed", "given", "config", "taken"),
+    [
+        (["jax"], None, None, "jax"),
+        (["jax", "torch"], None, '{"backend": "tensorflow"}', "jax"),
+        (["torch"], None, "[", "torch"),
+        (["jax", "torch"], None, '{"backend": "torch"}', None),
+        (["jax", "tensorflow"], None, None, None),
+        (["jax"], "torch", None, "torch"),
+        ([], None, None, None),
+    ],
+)
+def test_keras_runs_on_what_is_installed(
+    tmp_path: Path, monkeypatch: Any, installed: Any, given: Any, config: Any, taken: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "keras", None)
+    monkeypatch.delitem(sys.modules, "keras")
+    monkeypatch.setattr(archive, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", given or "")
+    if config is not None:
+        (tmp_path / "keras.json").write_text(config)
+    archive.settle_backend()
+    assert os.environ["KERAS_BACKEND"] == (taken or "")
 
 
 def test_old_releases_are_refused(keras: Any, model: Any, tmp_path: Path, monkeypatch: Any) -> None:
