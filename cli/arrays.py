@@ -74,6 +74,15 @@ def in_order(arrays: Mapping[str, Array], params: Sequence[ArraySpec]) -> list[A
     return [_typed(a, p) for a, p in zip(ordered, params, strict=False)] + ordered[len(params) :]
 
 
+def sizes(arrays: Mapping[str, Array]) -> dict[str | int, tuple[int, ...]]:
+    """The shapes of arguments by name; of ``arg3``, and of NumPy's ``arr_3``, by place."""
+    found: dict[str | int, tuple[int, ...]] = {}
+    for name, array in arrays.items():
+        number = _number(name.replace("arr_", "arg", 1))
+        found[name if number is None else number] = array.shape
+    return found
+
+
 def _typed(array: Array, param: ArraySpec) -> Array:
     dtype = to_numpy(param.dtype)
     bare = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.subdtype is None

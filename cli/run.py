@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
-from .arrays import Array, in_order, read_constants, read_npz, write_npz
+from .arrays import Array, in_order, read_constants, read_npz, sizes, write_npz
 from .options import (
     ModelCommand,
     accuracy_option,
@@ -28,13 +29,19 @@ from .options import (
 from .weights import weight_lines
 
 if TYPE_CHECKING:
+    from ..autotune.lowered import Lowered
     from ..codegen.runtime.executable import Executable
+    from ..ir.frontends.registry import Shapes
     from ..ir.hlo.nodes import HloModule
 
 
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
-@click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...).")
+@click.option(
+    "--inputs",
+    type=click.Path(),
+    help="Arguments as .npz, by name or arg0, arg1, ...; open sizes are theirs.",
+)
 @click.option("--random", "seed", type=click.IntRange(0), help="Draw the arguments from this seed.")
 @click.option("--outputs", type=click.Path(), help="Write the results here as .npz.")
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
@@ -98,7 +105,6 @@ def _prepare(
 
     ``given`` are the options of the build, None for those that are not given.
     """
-    from ..autotune.lowered import lower
     from ..codegen.driver.artifact import is_artifact, load
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
 
@@ -125,10 +131,31 @@ def _prepare(
         from .open_sizes import prepare_open
 
         return prepare_open(model, inputs, shapes, rule, given["--log"], options)
-    lowered = lower(model, shapes=read_shapes(given["--shape"] or ()), **options)
+    lowered = _lowered(model, inputs, read_shapes(given["--shape"] or ()), options)
     return lowered.compile(given["--log"]).flat, lambda: freeze(
         lowered.imported.module, lowered.frozen
     )
+
+
+def _lowered(
+    model: str, inputs: str | None, shapes: Shapes | None, options: Mapping[str, Any]
+) -> Lowered:
+    """Return the model of these shapes; sizes that stay open are those of the inputs."""
+    from ..autotune.lowered import lower
+    from ..ir.frontends.load import recognized
+
+    lowered = lower(model, shapes=shapes, **options)
+    if inputs is None or not recognized(Path(model)).sized or _is_settled(lowered):
+        return lowered
+    return lower(model, shapes={**sizes(read_npz(inputs)), **(shapes or {})}, **options)
+
+
+def _is_settled(lowered: Lowered) -> bool:
+    """True if the model can be read: no size is open."""
+    try:
+        return lowered.imported is not None
+    except ArgumentError:
+        return False
 
 
 def _arguments(

@@ -198,3 +198,26 @@ def test_other_shapes_and_types_are_no_match() -> None:
     x = np.zeros((2, 3), np.float32)
     assert "expected float32[3, 2]" in compare(0, x, x.T).mismatch
     assert not compare(0, x, x.astype(np.float16)).ok
+
+
+@pytest.mark.parametrize("names", [("x", "y"), ("arg0", "arg1"), ("arr_0", "arr_1")])
+def test_open_sizes_are_those_of_the_inputs(nestwright, names: tuple[str, str]) -> None:
+    onnx = pytest.importorskip("onnx", reason="the onnx package reads ONNX models")
+    helper = onnx.helper
+    infos = [helper.make_tensor_value_info(n, 1, ["rows", "columns"]) for n in "xyz"]
+    node = helper.make_node("Add", ["x", "y"], ["z"])
+    graph = helper.make_graph([node], "sum", infos[:2], infos[2:])
+    onnx.save(helper.make_model(graph), "sum.onnx")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    saved(Path("in.npz"), **{names[0]: x, names[1]: x + 1})
+    done = nestwright("run", "sum.onnx", "--inputs", "in.npz", "--check", "--outputs", "out.npz")
+    assert done.status == 0, done.err
+    with np.load("out.npz") as found:
+        assert np.array_equal(found["out0"], 2 * x + 1)
+    refused = nestwright("run", "sum.onnx", "--random", 0)
+    assert refused.status == 2 and "`rows` in the model" in refused.err
+    drawn = nestwright("run", "sum.onnx", "--random", 0, "--shape", "x=4x5")
+    assert drawn.status == 0 and "float32[4, 5]" in drawn.out
+    saved(Path("odd.npz"), x=x, y=x[:1])
+    odd = nestwright("run", "sum.onnx", "--inputs", "odd.npz")
+    assert odd.status == 0, odd.err
