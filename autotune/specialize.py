@@ -132,6 +132,10 @@ class Specialized:
             self._fast[fast] = self._known[key]
         return key, flat
 
+    def _calling(self, exe: Executable, flat: Sequence[Any]) -> Callable[..., Any]:
+        """Return a function that calls an executable with arguments of these types."""
+        return exe if _fits(exe, flat) else _converting(exe)
+
     def _compile(
         self, key: CallSignature, args: tuple[Any, ...], named: dict[str, Any], flat: Sequence[Any]
     ) -> None:
@@ -140,7 +144,7 @@ class Specialized:
             model = self._import(args, named)
             exe = self._lowered(model).compile(self._log).flat
         count(shapes=1)
-        call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
+        call = self._calling(exe, flat)
         rebuild = model.rebuild if isinstance(model, Imported) else None
         self._executables[key] = exe
         self._known[key] = call if rebuild is None else _rebuilding(call, rebuild)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import update_wrapper
+from types import MethodType
 from typing import Any
 
 from ..autotune.specialize import Specialized
+from ..codegen.runtime.executable import Executable
 from ..ir.frontends.imported import Imported
-from ..ir.frontends.jax.calls import JaxFunction
+from ..ir.frontends.jax.calls import JaxFunction, has_x64
+from ..ir.frontends.jax.keys import is_key, key_data
+from ..ir.frontends.jax.lower import IS_TRACING
 from ..ir.target import Target
 from .traced import traced_call
 
@@ -28,6 +33,15 @@ class Jitted(Specialized):
         super().__init__(function.function, target, log, excess_precision, weights)
         self._function = function
         self._trees: dict[Hashable, Callable[..., Any]] = {}
+        update_wrapper(self, function.function, updated=())
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run the function for these arguments, as ``jit`` says."""
+        return self._call(args, named) if has_x64() else super().__call__(*args, **named)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the method of an instance, where this was made of a class's function."""
+        return self if instance is None else MethodType(self, instance)
 
     def imported(self, *args: Any, **named: Any) -> Imported:
         """Return the function's graph for such arguments, as front-ends do."""
@@ -43,6 +57,8 @@ class Jitted(Specialized):
         if known is not None:
             return known(*flat)
         if any(map(_is_traced, flat)):
+            if IS_TRACING.get():
+                return self._function.function(*args, **named)
             return traced_call(
                 lambda *leaves: self._with(leaves, self._function.function, args, named),
                 flat,
@@ -53,6 +69,17 @@ class Jitted(Specialized):
         if kinds is not None:
             self._trees[kinds] = self._known[key]
         return self._known[key](*leaves)
+
+    def _calling(self, exe: Executable, flat: Sequence[Any]) -> Callable[..., Any]:
+        call = super()._calling(exe, flat)
+        keys = [n for n, a in enumerate(flat) if is_key(a)]
+        if not keys:
+            return call
+
+        def with_numbers(*leaves: Any) -> Any:
+            return call(*(key_data(a) if n in keys else a for n, a in enumerate(leaves)))
+
+        return with_numbers
 
     def _with(
         self,
@@ -82,6 +109,8 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     excess_precision: bool = True,
     weights: str | None = None,
+    donate_argnums: int | Iterable[int] = (),
+    donate_argnames: str | Iterable[str] = (),
 ) -> Jitted:
     """Compile a JAX function with nestwright, once for each combination of argument shapes.
 
@@ -90,7 +119,8 @@ def jit(
     Arrays of JAX and of others that lend their memory (the buffer protocol, DLPack) are not copied.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
     arguments are compiled in. ``target``, ``log``, ``excess_precision`` and ``weights`` are as for
-    ``build``. ``jit(f).lower(*args)`` returns the model for such arguments, and
+    ``build``. ``donate_argnums`` and ``donate_argnames`` change nothing: arguments stay valid.
+    ``jit(f).lower(*args)`` returns the model for such arguments, and
     ``tune(jit(f), *args)`` tunes it.
 
     Inside ``jax.jit``, ``jax.grad`` and ``jax.vmap`` a jitted function is a call back to the host

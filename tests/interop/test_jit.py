@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import namedtuple
 from dataclasses import dataclass
@@ -129,6 +130,7 @@ def stand_in_jit(
 
 
 STAND_IN = SimpleNamespace(
+    config=SimpleNamespace(jax_enable_x64=False),
     jit=stand_in_jit,
     tree=SimpleNamespace(
         flatten=flatten,
@@ -292,3 +294,31 @@ def test_registered_dataclasses(jax: Any) -> None:
     assert type(found) is Layer
     np.testing.assert_array_equal(found.w, X * X)
     assert found.b == 2
+
+
+def test_a_jitted_method_takes_its_instance_first() -> None:
+    class Scaled:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        @functools.partial(nw.jit, static_argnums=0)
+        def times(self, x: Any) -> Any:
+            """Scale."""
+            return x * self.by
+
+    two, three = Scaled(2.0), Scaled(3.0)
+    np.testing.assert_array_equal(two.times(X), X * 2)
+    np.testing.assert_array_equal(three.times(X), X * 3)
+    assert Scaled.times.__name__ == "times" and Scaled.times.__doc__ == "Scale."
+
+
+def test_donated_arguments_stay_valid() -> None:
+    f = nw.jit(lambda x, y: x + y, donate_argnums=(0,), donate_argnames="y")
+    np.testing.assert_array_equal(f(X, X), X + X)
+    np.testing.assert_array_equal(f(X, X), X + X)
+
+
+def test_bytes_in_another_order() -> None:
+    f = nw.jit(lambda x: x + x)
+    for swapped in (X.astype(">f4"), X.astype(">f4")[::-1]):
+        np.testing.assert_array_equal(f(swapped), swapped * 2)

@@ -164,3 +164,40 @@ def test_arguments_that_jax_dropped() -> None:
     exported = jax.export.export(jax.jit(first))(given)
     close(nw.lower(exported).compile()(given), [X + 1])
     close(nw.lower(jax.jit(first).lower(given)).compile()(X), [X + 1])
+
+
+def test_jitted_functions_inside_a_jitted_function_are_part_of_it() -> None:
+    outer = nw.jit(
+        lambda p, x: JITTED(p, x, scale=2.0)["y"] + jax.grad(lambda v: twice(v).sum())(x)[0, 0]
+    )
+    twice = nw.jit(jnp.sin)
+    close(outer(PARAMS, X), layer(PARAMS, X, scale=2.0)["y"] + jnp.cos(X)[0, 0])
+    close(nw.jit(JITTED)(PARAMS, X), layer(PARAMS, X))
+    assert "custom-call" not in outer.lower(PARAMS, X).as_text("hlo")
+
+
+def test_typed_keys_go_in_and_out() -> None:
+    many = jax.random.split(jax.random.key(7), 3)
+    drawn = nw.jit(lambda k: jax.random.bits(k[1], (5,)))
+    np.testing.assert_array_equal(drawn(many), jax.random.bits(many[1], (5,)))
+    raw = nw.jit(lambda k: jax.random.bits(k, (5,)))
+    typed, plain = jax.random.key(7), jax.random.PRNGKey(7)
+    for key in (typed, plain, jax.random.key(7, impl="rbg"), typed):
+        np.testing.assert_array_equal(raw(key), jax.random.bits(key, (5,)))
+    split = nw.jit(lambda p: {"keys": jax.random.split(p["key"]), "x": p["x"]})
+    found = split({"key": typed, "x": X})
+    assert found["keys"].dtype == typed.dtype
+    expected = jax.random.key_data(jax.random.split(typed))
+    np.testing.assert_array_equal(jax.random.key_data(found["keys"]), expected)
+    assert nw.lower(lambda k: k, typed).compile()(typed) == typed
+
+
+def test_64_bits_are_a_part_of_the_key() -> None:
+    f = nw.jit(lambda x: (x + 1, jnp.arange(3)))
+    x = np.array([1 / 3, 1e300])
+    narrow = f(X)
+    with jax.enable_x64(True):
+        for a in (X, x):
+            close(f(a), jax.jit(lambda x: (x + 1, jnp.arange(3)))(a))
+            assert [r.dtype for r in f(a)] == [a.dtype, np.int64]
+    assert [r.dtype for r in f(X)] == [r.dtype for r in narrow] == [np.float32, np.int32]

@@ -8,14 +8,17 @@ part of what is compiled.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...errors import ArgumentError
 from ...hlo.analysis.verify import verify
 from ..imported import Imported
 from .lower import function_model as lowered_as_it_is
-from .lower import import_jax, jax_errors, keeping_all, lowered_module
+from .lower import import_jax, keeping_all, lowered_module, tracing
 from .trees import with_trees
 
 
@@ -64,6 +67,8 @@ class JaxFunction:
                 f"{type(e).__name__}: {_line(e)}",
                 hint="static arguments and the nodes of a tree have to be hashable",
             ) from e
+        if has_x64():
+            return leaves, (*key, "64 bits")
         return leaves, None if not fixed and tree == self._flat_tree(len(args)) else key
 
     def _flat_tree(self, count: int) -> Any:
@@ -79,14 +84,16 @@ class JaxFunction:
         its ``rebuild`` makes the call's result, and is None where that is the module's own.
         """
         jax = import_jax(self.name)
-        with jax_errors(self.name):
+        with tracing(self.name):
             keeping = keeping_all(
                 self.function,
                 static_argnums=tuple(sorted(self.numbers)),
                 static_argnames=tuple(sorted(self.names)),
             )
+            leaves = self.flatten(args, named)[0]
+            if any(isinstance(a, np.ndarray) and not a.dtype.isnative for a in leaves):
+                args, named = self.replaced([_native(a) for a in leaves], args, named)
             lowered = keeping.lower(*args, **named)
-            tree = jax.tree.structure(lowered.out_info)
         module = lowered_module(lowered)
         verify(module)
         inputs = self._input_names(args, named)
@@ -97,7 +104,12 @@ class JaxFunction:
             return self._dynamic(again, names) if self._static(again, names) == fixed else None
 
         return with_trees(
-            module, wanted, tree, range(len(inputs)), inputs, dynamic if fixed else None
+            module,
+            wanted,
+            lowered.out_info,
+            range(len(inputs)),
+            inputs,
+            dynamic if fixed else None,
         )
 
     def replaced(
@@ -142,6 +154,19 @@ def function_model(function: Callable[..., Any], example: tuple[Any, ...] | None
     if example is None or hasattr(function, "lower"):  # under jax.jit already, with its options
         return lowered_as_it_is(function, example)
     return JaxFunction(function).imported(tuple(example), {})
+
+
+def has_x64() -> bool:
+    """True where JAX has been told, here or everywhere, not to narrow numbers of 64 bits."""
+    jax = sys.modules.get("jax")
+    return jax is not None and bool(jax.config.jax_enable_x64)
+
+
+def _native(leaf: Any) -> Any:
+    """Return zeros of a type that JAX takes for an array with its bytes in another order."""
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.isnative:
+        return np.broadcast_to(np.zeros((), leaf.dtype.newbyteorder("=")), leaf.shape)
+    return leaf
 
 
 def _paths(jax: Any, tree: Any) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
@@ -21,6 +22,9 @@ from ..imported import Imported
 from ..stablehlo import reader as stablehlo
 from ..staged import Exported, Importer, LoweredByJax, Traced
 from .trees import with_trees
+
+IS_TRACING: ContextVar[bool] = ContextVar("IS_TRACING", default=False)
+"""True while JAX traces a function for nestwright: jitted functions in it become part of it."""
 
 
 def staged_model(model: Traced | LoweredByJax | Exported, example: None = None) -> Imported:
@@ -37,7 +41,10 @@ def _with_its_trees(staged: Any, module: HloModule, kept: Sequence[int] | None =
     if not hasattr(staged, "in_tree") or not hasattr(staged, "out_tree"):
         return Imported(module=module)
     whole = range(staged.in_tree.num_leaves)
-    return with_trees(module, staged.in_tree, staged.out_tree, whole if kept is None else kept)
+    out = staged.out_info if hasattr(staged, "out_info") else None
+    if out is None:
+        out = import_jax(module.name).tree.unflatten(staged.out_tree, staged.out_avals)
+    return with_trees(module, staged.in_tree, out, whole if kept is None else kept)
 
 
 def function_model(function: Callable[..., Any], example: Any) -> Imported:
@@ -85,7 +92,7 @@ def lowered_module(lowered: LoweredByJax) -> HloModule:
 def _from_function(function: Callable[..., Any], example: tuple[Any, ...], name: str) -> Imported:
     jax = import_jax(name)
     keeping = keeping_all(function)
-    with jax_errors(name):
+    with tracing(name):
         if not hasattr(function, "lower"):
             lowered = keeping.lower(*example)
             return _with_its_trees(lowered, lowered_module(lowered))
@@ -122,8 +129,12 @@ def keeping_all(function: Callable[..., Any], **static: Any) -> Any:
 
 
 @contextmanager
-def jax_errors(name: str) -> Iterator[None]:
-    """Raise what JAX, or the function while it is traced, raises as an ``ArgumentError``."""
+def tracing(name: str) -> Iterator[None]:
+    """Raise what JAX, or the function while it is traced, raises as an ``ArgumentError``.
+
+    ``IS_TRACING`` is true meanwhile.
+    """
+    before = IS_TRACING.set(True)
     try:
         yield
     except NestwrightError:
@@ -136,3 +147,5 @@ def jax_errors(name: str) -> Iterator[None]:
             hint="does it run on the example arguments? A function with static ones has to be "
             "jax.jit(f, static_argnums=.., keep_unused=True)",
         ) from e
+    finally:
+        IS_TRACING.reset(before)
