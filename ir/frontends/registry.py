@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..lazy import resolve
+from .protocols import is_function, is_jitted, is_staged
 from .signatures import (
     STABLEHLO,
     is_exported_program,
@@ -26,7 +27,6 @@ from .signatures import (
     starts_with,
     text_matches,
 )
-from .staged import is_function, is_jitted, is_staged
 
 Shapes: TypeAlias = Mapping[str | int, Sequence[int | None]]
 """Sizes of inputs, by name or place; None leaves a size as the model has it."""

@@ -19,8 +19,8 @@ from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ...hlo.nodes import HloModule
 from ..hlo_proto import reader as protos
 from ..imported import Imported
+from ..protocols import Exported, Importer, LoweredByJax, Traced
 from ..stablehlo import reader as stablehlo
-from ..staged import Exported, Importer, LoweredByJax, Traced
 from .trees import with_trees
 
 IS_TRACING: ContextVar[bool] = ContextVar("IS_TRACING", default=False)

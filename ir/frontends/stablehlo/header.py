@@ -10,7 +10,7 @@ from typing import Any
 from ...hlo.layouts import HEADER
 from ...hlo.layouts import header as layout_header
 from ...hlo.nodes import AnyShape, Computation, Raw, Shape, TupleShape
-from .syntax import Dense, MlirFunction, MlirModule
+from .mlir.syntax import Dense, MlirFunction, MlirModule
 
 DEVICES = {"mhlo.num_replicas": "replica_count", "mhlo.num_partitions": "num_partitions"}
 WHOLE = "mhlo.xla_entry_computation_"

@@ -10,13 +10,13 @@ from ...hlo.nodes import AnyShape, HloModule, Shape, TokenShape, TupleShape
 from ...hlo.rewrite import reachable
 from ..lax.graph import hlo_name
 from .header import header
-from .lexer import Tokens
-from .operations import TABLE
-from .parser import Parser
-from .pretty import pretty
-from .syntax import ForeignType, FunctionType, MlirFunction, MlirModule
-from .to_hlo import StablehloLowering, is_settled
-from .types import show_type
+from .mlir.lexer import Tokens
+from .mlir.parser import Parser
+from .mlir.pretty import pretty
+from .mlir.syntax import ForeignType, FunctionType, MlirFunction, MlirModule
+from .mlir.types import show_type
+from .operations.table import TABLE
+from .operations.to_hlo import StablehloLowering, is_settled
 
 
 def parse(text: str, source: str = "<text>") -> HloModule:

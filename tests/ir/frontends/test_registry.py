@@ -66,4 +66,4 @@ def test_no_reader_is_loaded_before_it_is_needed() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {m.partition(".frontends.")[2] for m in out.stdout.split()}
-    assert found == {"load", "imported", "registry", "signatures", "staged"}
+    assert found == {"load", "imported", "registry", "signatures", "protocols"}

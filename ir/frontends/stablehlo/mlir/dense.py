@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...dtypes import BY_NAME, DType, to_numpy
-from ...hlo.nodes import Shape
-from ...hlo.shape_text import UNKNOWN, show_shape
+from ....dtypes import BY_NAME, DType, to_numpy
+from ....hlo.nodes import Shape
+from ....hlo.shape_text import UNKNOWN, show_shape
 from .lexer import Tokens, unquoted
 from .syntax import Dense
 from .types import show_type

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...elementwise import dialect_names
-from . import chlo, ops_bits, ops_calls, ops_dynamic, ops_linear, ops_older, ops_plain, ops_regions
+from ....elementwise import dialect_names
+from . import bits, calls, chlo, dynamic, linear, older, plain, regions
 from .to_hlo import Handler, OpSite, Results
 
 _BOTH: dict[str, Handler] = {
-    **ops_plain.TABLE,
-    **ops_linear.TABLE,
-    **ops_regions.TABLE,
-    **ops_dynamic.TABLE,
-    **ops_calls.TABLE,
-    **ops_older.TABLE,
-    **ops_bits.TABLE,
+    **plain.TABLE,
+    **linear.TABLE,
+    **regions.TABLE,
+    **dynamic.TABLE,
+    **calls.TABLE,
+    **older.TABLE,
+    **bits.TABLE,
 }
 
 _MHLO_ONLY: dict[str, Handler] = {
-    **dict.fromkeys((n for n in dialect_names("chlo") if n != "mulhi"), ops_plain.elementwise),
-    "copy": ops_plain.identity,
+    **dict.fromkeys((n for n in dialect_names("chlo") if n != "mulhi"), plain.elementwise),
+    "copy": plain.identity,
     "topk": chlo.top_k,
 }
 
@@ -57,13 +57,13 @@ TABLE: Mapping[str, Handler] = {
     **{f"mhlo.async_{n}": _ASYNC for n in ("start", "update", "done")},
     "chlo.ragged_dot": _RAGGED,
     "mhlo.ragged_dot": _RAGGED,
-    "arith.constant": ops_plain.constant,
-    "tensor.cast": ops_plain.identity,
-    "func.call": ops_regions.call,
-    "call": ops_regions.call,
-    "sdy.constant": ops_plain.constant,
-    "sdy.manual_computation": ops_regions.manual_computation,
-    "sdy.named_computation": ops_regions.manual_computation,
+    "arith.constant": plain.constant,
+    "tensor.cast": plain.identity,
+    "func.call": regions.call,
+    "call": regions.call,
+    "sdy.constant": plain.constant,
+    "sdy.manual_computation": regions.manual_computation,
+    "sdy.named_computation": regions.manual_computation,
     **dict.fromkeys(
         (
             "sdy.sharding_constraint",
@@ -71,7 +71,7 @@ TABLE: Mapping[str, Handler] = {
             "sdy.data_flow_edge",
             "sdy.propagation_barrier",
         ),
-        ops_plain.identity,
+        plain.identity,
     ),
 }
 """By the operation's full name."""

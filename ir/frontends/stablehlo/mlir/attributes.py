@@ -12,8 +12,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import ParseError
-from ...hlo.nodes import ConvLabels, Shape
+from ....errors import ParseError
+from ....hlo.nodes import ConvLabels, Shape
 from .lexer import Tokens, unquoted
 from .locations import parse_location
 from .syntax import Dense, Dialect, Dictionary, Symbol, Word

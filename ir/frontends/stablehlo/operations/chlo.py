@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
-from ...dtypes import BY_NAME, f32
-from ...elementwise import dialect_names
-from ...hlo.nodes import Instruction, Shape, TupleShape
-from ...hlo.shape_text import show_shape
-from ..lax import arithmetic, special
-from ..lax.term import Term
-from .ops_plain import (
+from ....dtypes import BY_NAME, f32
+from ....elementwise import dialect_names
+from ....hlo.nodes import Instruction, Shape, TupleShape
+from ....hlo.shape_text import show_shape
+from ...lax import arithmetic, special
+from ...lax.term import Term
+from ..mlir.syntax import Dense
+from .plain import (
     array_of,
     broadcast_to,
     compare,
@@ -27,7 +28,6 @@ from .ops_plain import (
     scalar,
     select,
 )
-from .syntax import Dense
 from .to_hlo import Handler, OpSite, Results
 
 

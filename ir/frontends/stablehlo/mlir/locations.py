@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ...hlo.nodes import Metadata
+from ....hlo.nodes import Metadata
 from .lexer import MAX_DEPTH, Tokens, unquoted
 from .syntax import Location
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...hlo.analysis.custom_calls import MARKS
-from ...hlo.nodes import Raw, Shape, TupleShape
-from ...hlo.shape_text import show_shape
-from .syntax import Dictionary
+from ....hlo.analysis.custom_calls import MARKS
+from ....hlo.nodes import Raw, Shape, TupleShape
+from ....hlo.shape_text import show_shape
+from ..mlir.syntax import Dictionary
 from .to_hlo import Handler, OpSite, Results
 
 VERSIONS = {

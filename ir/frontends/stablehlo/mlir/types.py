@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from ...dtypes import BY_NAME, DType
-from ...hlo.nodes import Shape, TokenShape, TupleShape
-from ...hlo.shape_text import UNKNOWN, show_shape, too_large
+from ....dtypes import BY_NAME, DType
+from ....hlo.nodes import Shape, TokenShape, TupleShape
+from ....hlo.shape_text import UNKNOWN, show_shape, too_large
 from .lexer import Tokens
 from .syntax import ForeignType, FunctionType, Type
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ...hlo.nodes import AnyShape
+from ....hlo.nodes import AnyShape
 
 
 @dataclass(frozen=True, slots=True)

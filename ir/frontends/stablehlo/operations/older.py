@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...hlo.nodes import Instruction, Shape
-from ...hlo.shape_text import show_shape
-from .ops_plain import array_of, operands, scalar
-from .ops_regions import applied
+from ....hlo.nodes import Instruction, Shape
+from ....hlo.shape_text import show_shape
+from .plain import array_of, operands, scalar
+from .regions import applied
 from .to_hlo import Handler, OpSite, Results
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import DType, pred, u32
-from ...hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
-from ...hlo.shape_text import show_shape
-from .ops_plain import array_of, operands
-from .syntax import Dense, Dialect, MlirOp, MlirRegion
+from ....dtypes import DType, pred, u32
+from ....hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
+from ....hlo.shape_text import show_shape
+from ..mlir.syntax import Dense, Dialect, MlirOp, MlirRegion
+from ..mlir.types import show_type
+from .plain import array_of, operands
 from .to_hlo import Handler, OpSite, Results, fits_type, is_open
-from .types import show_type
 
 
 def while_(site: OpSite) -> Results:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...hlo.nodes import ConvLabels, Raw, Shape, Window, WindowDim
-from .ops_plain import array_of, operands
-from .syntax import Dialect
+from ....hlo.nodes import ConvLabels, Raw, Shape, Window, WindowDim
+from ..mlir.syntax import Dialect
+from .plain import array_of, operands
 from .to_hlo import Handler, OpSite, Results
 
 

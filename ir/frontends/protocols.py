@@ -1,4 +1,4 @@
-"""JAX's objects by their methods, so that JAX need not be imported to recognize one."""
+"""Objects by their methods: those of JAX and ``nw.jit``, recognized without importing JAX."""
 
 from __future__ import annotations
 

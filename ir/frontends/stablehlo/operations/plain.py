@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import to_numpy
-from ...elementwise import dialect_names
-from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
-from ...hlo.shape_text import show_shape
-from .syntax import Dense
+from ....dtypes import to_numpy
+from ....elementwise import dialect_names
+from ....hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
+from ....hlo.shape_text import show_shape
+from ..mlir.syntax import Dense
 from .to_hlo import Handler, OpSite, Results
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...dtypes import s32
-from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim
-from ...hlo.shape_text import UNKNOWN, too_large
-from .ops_linear import convolve, gather_of
-from .ops_plain import broadcast_to, operands
+from ....dtypes import s32
+from ....hlo.nodes import Instruction, PadDim, Shape, SliceDim
+from ....hlo.shape_text import UNKNOWN, too_large
+from .linear import convolve, gather_of
+from .plain import broadcast_to, operands
 from .to_hlo import Handler, OpSite, Results, is_settled
 
 

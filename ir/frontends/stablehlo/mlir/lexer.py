@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from ...errors import ParseError, UnsupportedError
+from ....errors import ParseError, UnsupportedError
 
 MAX_TEXT = 1 << 30
 MAX_DEPTH = 64

@@ -18,18 +18,18 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ...dtypes import from_numpy
-from ...errors import VerifyError
-from ...hlo.analysis.verify import check_instruction
-from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
-from ...hlo.ops.registry import definition, infer
-from ...hlo.shape_text import UNKNOWN, show_shape
-from ..lax.graph import Array, Graph, hlo_name, is_cheap
-from .dense import dense_value
-from .lexer import Tokens
-from .locations import Origins
-from .syntax import Dense, Dialect, MlirFunction, MlirModule, MlirOp, MlirRegion, Type
-from .types import show_type
+from ....dtypes import from_numpy
+from ....errors import VerifyError
+from ....hlo.analysis.verify import check_instruction
+from ....hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
+from ....hlo.ops.registry import definition, infer
+from ....hlo.shape_text import UNKNOWN, show_shape
+from ...lax.graph import Array, Graph, hlo_name, is_cheap
+from ..mlir.dense import dense_value
+from ..mlir.lexer import Tokens
+from ..mlir.locations import Origins
+from ..mlir.syntax import Dense, Dialect, MlirFunction, MlirModule, MlirOp, MlirRegion, Type
+from ..mlir.types import show_type
 
 Results: TypeAlias = "Instruction | Sequence[Instruction]"
 Handler: TypeAlias = "Callable[[OpSite], Results]"

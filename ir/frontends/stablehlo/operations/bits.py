@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...dtypes import BY_NAME, pred
-from ...hlo.nodes import Shape
-from ...hlo.shape_text import UNKNOWN, show_shape
-from ..lax.term import Term
-from .ops_plain import array_of, operands
-from .ops_regions import applied
+from ....dtypes import BY_NAME, pred
+from ....hlo.nodes import Shape
+from ....hlo.shape_text import UNKNOWN, show_shape
+from ...lax.term import Term
+from .plain import array_of, operands
+from .regions import applied
 from .to_hlo import Handler, OpSite, Results
 
 

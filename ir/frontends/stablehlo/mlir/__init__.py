@@ -1,0 +1,1 @@
+"""MLIR text: tokens, types, attributes, locations, and operations before meaning."""
