@@ -7,6 +7,7 @@ from math import inf, pi, sqrt
 
 from ...dtypes import DType, f32
 from .reductions import max_, mean, sum_
+from .shaping import broadcast_to, expand_dims, reshape
 from .term import Number, Term
 
 
@@ -130,6 +131,28 @@ def normalized(x: Term, axes: Sequence[int], epsilon: float) -> tuple[Term, Term
     spread = mean(apart * apart, axes, keep=True)
     scale = (spread + epsilon).do("rsqrt")
     return apart * scale, center, scale
+
+
+def group_normalized(x: Term, groups: int, epsilon: float) -> tuple[Term, Term, Term]:
+    """``x[n, c, ..]`` with mean 0 and variance 1 in each group of channels; the mean and 1 /
+    sqrt(variance + epsilon), ``[n, groups]``.
+
+    Means of channels come before those of groups, so nothing depends on the order in memory.
+    """
+    batch, channels = x.dims[:2]
+    each = (batch, groups, channels // groups)
+
+    def of_groups(t: Term) -> Term:
+        return mean(reshape(mean(t, range(2, x.rank)), each), [2])
+
+    def of_channels(t: Term) -> Term:
+        wide = broadcast_to(expand_dims(t, [2]), each)
+        return reshape(wide, (batch, channels, *[1] * (x.rank - 2)))
+
+    center = of_groups(x)
+    apart = x - of_channels(center)
+    scale = (of_groups(apart * apart) + epsilon).do("rsqrt")
+    return apart * of_channels(scale), center, scale
 
 
 def rms_normalized(x: Term, axes: Sequence[int], epsilon: float) -> Term:

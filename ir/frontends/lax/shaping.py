@@ -79,6 +79,11 @@ def squeeze(x: Term, axes: Sequence[int] | None = None) -> Term:
     return reshape(x, [d for k, d in enumerate(x.dims) if k not in gone])
 
 
+def unreshaped(x: Term) -> Term | None:
+    """Return what ``x`` is a reshaped form of, None if it is none."""
+    return Term(x.site, x.value.operands[0]) if x.value.opcode == "reshape" else None
+
+
 def transpose(x: Term, order: Sequence[int]) -> Term:
     """Dimension ``k`` of the result is dimension ``order[k]`` of ``x``."""
     to = tuple(_axis(k, x.rank) for k in order)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ....dtypes import f32, pred, s64
 from ...lax import functions, reductions
-from ...lax.shaping import full, iota, per_channel, reshape
+from ...lax.shaping import (
+    broadcast_to,
+    expand_dims,
+    full,
+    iota,
+    per_channel,
+    reshape,
+    unreshaped,
+)
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
 from .constants import uniform
+
+
+def repeated(x: Term, count: int) -> Term:
+    """Return ``x[g]`` with each element ``count`` times."""
+    wide = broadcast_to(expand_dims(x, [1]), (x.dims[0], count))
+    return reshape(wide, (x.dims[0] * count,))
 
 
 @operator("BatchNormalization")
@@ -42,21 +57,31 @@ def _batch_normalized(
 
 @operator("InstanceNormalization")
 def _instance_normalization(node: Node) -> Term:
+    """Of reshaped channels, as torch writes group norm, in the order that they have in memory."""
     x, scale, bias = node.arrays()
-    normal = functions.normalized(x, range(2, x.rank), node.float_("epsilon", 1e-5))[0]
+    epsilon, whole = node.float_("epsilon", 1e-5), unreshaped(x)
+    if whole is not None and _is_grouped(whole.dims, x.dims):
+        count = whole.dims[1] // x.dims[1]
+        scale, bias = (per_channel(repeated(t, count), whole.rank) for t in (scale, bias))
+        normal = functions.group_normalized(whole, x.dims[1], epsilon)[0]
+        return reshape(normal * scale + bias, x.dims)
+    normal = functions.normalized(x, range(2, x.rank), epsilon)[0]
     return normal * per_channel(scale, x.rank) + per_channel(bias, x.rank)
+
+
+def _is_grouped(whole: Sequence[int], dims: Sequence[int]) -> bool:
+    """True if each channel of ``dims`` is some of the channels of ``whole``, and all of those."""
+    known = 0 not in whole and len(whole) > 2 and len(dims) > 2
+    return known and whole[0] == dims[0] and whole[1] % dims[1] == 0
 
 
 @operator("GroupNormalization")
 def _group_normalization(node: Node) -> Term:
-    """Since 21 scale and bias are per channel, before per group."""
+    """Of operator set 21 on; the checker refuses those of 18 to 20, which are deprecated."""
     x, scale, bias = node.arrays()
     groups, wide = node.int_("num_groups"), functions.wide(x.dtype)
-    grouped = reshape(x.to(wide), (x.dims[0], groups, prod(x.dims[1:]) // groups))
-    normal = functions.normalized(grouped, [2], node.float_("epsilon", 1e-5))[0].to(x.dtype)
-    if scale.dims[0] == groups and node.version < 21:
-        return reshape(normal * reshape(scale, (groups, 1)) + reshape(bias, (groups, 1)), x.dims)
-    return reshape(normal, x.dims) * per_channel(scale, x.rank) + per_channel(bias, x.rank)
+    normal = functions.group_normalized(x.to(wide), groups, node.float_("epsilon", 1e-5))[0]
+    return normal.to(x.dtype) * per_channel(scale, x.rank) + per_channel(bias, x.rank)
 
 
 @operator("LayerNormalization")

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...lax.functions import normalized
-from ...lax.reductions import mean
-from ...lax.shaping import broadcast_to, expand_dims, full, reshape
+from ...lax.functions import group_normalized, normalized
+from ...lax.shaping import full, reshape
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 from .reductions import variance
@@ -54,22 +53,11 @@ def _group_norm(
 ) -> list[Term]:
     if not x.shape.size:
         return empty(c)
-    each = (batch, groups, channels // groups)
+    found, center, scale = group_normalized(wide(x), groups, eps)
     ones = [1] * (x.rank - 2)
-
-    def of_groups(t: Term) -> Term:
-        """Means of groups, of channels first: so nothing depends on the order in memory."""
-        return mean(reshape(mean(t, range(2, x.rank)), each), [2])
-
-    def of_channels(t: Term) -> Term:
-        return reshape(broadcast_to(expand_dims(t, [2]), each), (batch, channels, *ones))
-
-    center = of_groups(wide(x))
-    apart = wide(x) - of_channels(center)
-    scale = (of_groups(apart * apart) + eps).do("rsqrt")
     weight = None if weight is None else reshape(weight, (-1, *ones))
     bias = None if bias is None else reshape(bias, (-1, *ones))
-    return [_scaled(apart * of_channels(scale), weight, bias), center, scale]
+    return [_scaled(found, weight, bias), center, scale]
 
 
 def _inference(

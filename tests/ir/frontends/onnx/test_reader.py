@@ -193,3 +193,35 @@ def test_ranges_and_rules_that_do_not_fit(
     files = ["--inputs", str(path.with_suffix(".npz"))] if command == "run" else []
     assert main([command, str(path), *flags, *files]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("groups", [2, 3, 6, 9])  # nine are no channels, but parts of them
+def test_group_norm_as_exporters_write_it(onnx, make, groups: int) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    rng = np.random.default_rng(0)
+    sizes = {"apart": np.array([0, groups, -1]), "whole": np.array([2, 6, 3, 5])}
+    norms = {n: rng.standard_normal(groups).astype(np.float32) for n in ("scale", "bias")}
+    nodes = [
+        ("Reshape", "x apart", "a", {}),
+        ("InstanceNormalization", "a scale bias", "b", {}),
+        ("Reshape", "b whole", "y", {}),
+    ]
+    model = make(nodes, {"x": (np.float32, [2, 6, 3, 5])}, ["y"], sizes | norms)
+    x = rng.standard_normal((2, 6, 3, 5)).astype(np.float32)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert np.allclose(nw.build(model)(x), wanted, atol=1e-5)
+
+
+def test_group_normalization_scales_channels(make) -> None:
+    rng = np.random.default_rng(0)
+    scale, bias = (rng.standard_normal(6).astype(np.float32) for _ in range(2))
+    x = rng.standard_normal((2, 6, 3, 5)).astype(np.float32)
+    grouped = x.reshape(2, 2, -1)
+    apart = grouped - grouped.mean(2, keepdims=True)
+    normal = (apart / np.sqrt((apart**2).mean(2, keepdims=True) + 1e-5)).reshape(x.shape)
+    wanted = normal * scale.reshape(6, 1, 1) + bias.reshape(6, 1, 1)
+    nodes = [("GroupNormalization", "x scale bias", "y", {"num_groups": 2})]
+    weights = {"scale": scale, "bias": bias}
+    model = make(nodes, {"x": (np.float32, [2, 6, 3, 5])}, ["y"], weights)
+    assert np.allclose(nw.build(model)(x), wanted, atol=1e-5)
