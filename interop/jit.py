@@ -11,6 +11,7 @@ from typing import Any
 
 from ..autotune.specialize import Specialized
 from ..codegen.runtime.executable import Executable
+from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.jax.calls import JaxFunction, has_x64
 from ..ir.frontends.jax.keys import is_key, key_data
@@ -127,9 +128,12 @@ def jit(
     (``jax.pure_callback``) whose derivatives are those that JAX finds for the function itself.
 
     Requires jax; otherwise the first call raises ``UnsupportedError``. Raises ``ArgumentError`` for
-    arguments with which JAX cannot lower the function.
+    arguments with which JAX cannot lower the function, and for one that is both static and donated.
     """
     known = JaxFunction(function, static_argnums, static_argnames)
+    donated = JaxFunction(function, donate_argnums, donate_argnames)
+    if both := sorted(map(str, (known.names & donated.names) or (known.numbers & donated.numbers))):
+        raise ArgumentError(f"{known.name}: argument {both[0]}", "it is both static and donated")
     return Jitted(known, target, log, excess_precision, weights)
 
 

@@ -12,6 +12,7 @@ import nestwright as nw
 jax = pytest.importorskip("jax", reason="transformations are JAX's")
 jnp = jax.numpy
 
+KEY = jax.random.key(0).dtype
 X = np.linspace(0.1, 2, 12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
 
@@ -201,3 +202,38 @@ def test_64_bits_are_a_part_of_the_key() -> None:
             close(f(a), jax.jit(lambda x: (x + 1, jnp.arange(3)))(a))
             assert [r.dtype for r in f(a)] == [a.dtype, np.int64]
     assert [r.dtype for r in f(X)] == [r.dtype for r in narrow] == [np.float32, np.int32]
+
+
+def test_random_keys_are_arguments_and_results() -> None:
+    def drawn(key: Any, x: Any) -> Any:
+        first, rest = jax.random.split(key)
+        return {"x": x + jax.random.normal(first, x.shape), "key": rest}
+
+    for key in (jax.random.key(3), jax.random.key(3, impl="rbg")):
+        wanted = drawn(key, X)
+        exported = jax.export.export(jax.jit(drawn))
+        jitted = nw.jit(drawn)
+        for call in (
+            jitted,
+            jitted,
+            nw.lower(drawn, key, X).compile(),
+            nw.lower(jax.jit(drawn), key, X).compile(),
+            *([nw.lower(exported(key, X)).compile()] if key.dtype == KEY else []),
+        ):
+            found = call(key, X)
+            assert found["key"].dtype == key.dtype
+            bits = jax.random.key_data(found["key"]), jax.random.key_data(wanted["key"])
+            np.testing.assert_array_equal(*bits)
+            np.testing.assert_allclose(found["x"], wanted["x"], rtol=1e-5, atol=1e-6)
+    split = nw.jit(jax.random.split)(jax.random.key(0))
+    assert split.dtype == KEY and split.shape == (2,)
+
+
+def test_no_argument_is_static_and_donated() -> None:
+    for options in (
+        {"static_argnums": 1, "donate_argnums": (0, 1)},
+        {"static_argnums": 1, "donate_argnames": "x"},
+        {"static_argnames": "x", "donate_argnums": -1},
+    ):
+        with pytest.raises(nw.ir.errors.ArgumentError, match="both static and donated"):
+            nw.jit(lambda params, x: layer(params, x), **options)

@@ -144,8 +144,8 @@ def tracing(name: str) -> Iterator[None]:
         raise ArgumentError(
             f"JAX cannot lower {name}",
             f"{type(e).__name__}: {told}",
-            hint="does it run on the example arguments? A function with static ones has to be "
-            "jax.jit(f, static_argnums=.., keep_unused=True)",
+            hint="does it run on the example arguments? One with static arguments needs "
+            "nw.jit(f, static_argnums=..), or jax.jit with these and keep_unused=True",
         ) from e
     finally:
         IS_TRACING.reset(before)

@@ -11,6 +11,8 @@ from ...hlo.nodes import HloModule, Shape
 from ..imported import Imported
 from .keys import is_key, key_data, restored
 
+NUMPY = (np.ndarray, np.generic)
+
 WIDE = 8
 """Bytes of the smallest numbers that JAX may narrow."""
 
@@ -61,9 +63,9 @@ def with_trees(
 
 def _as_jax_has_it(jax: Any, leaf: Any) -> Any:
     """Return an array of 64-bit numbers as JAX takes it, which may be 32 bits; keys as numbers."""
-    if is_key(leaf):
-        return key_data(leaf)
-    if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.itemsize < WIDE:
+    if not isinstance(leaf, NUMPY):
+        return key_data(leaf) if is_key(leaf) else leaf
+    if leaf.dtype.itemsize < WIDE:
         return leaf
     wanted = jax.dtypes.canonicalize_dtype(leaf.dtype)
     return leaf if wanted == leaf.dtype else leaf.astype(wanted)
