@@ -7,7 +7,7 @@ from math import inf, pi, sqrt
 
 from ...dtypes import DType, f32
 from .reductions import max_, mean, sum_
-from .shaping import broadcast_to, expand_dims, reshape
+from .shaping import broadcast_to, expand_dims, per_channel, reshape
 from .term import Number, Term
 
 
@@ -155,6 +155,26 @@ def group_normalized(x: Term, groups: int, epsilon: float) -> tuple[Term, Term, 
     return apart * of_channels(scale), center, scale
 
 
-def rms_normalized(x: Term, axes: Sequence[int], epsilon: float) -> Term:
-    """``x`` over the root of the mean of its squares along dimensions."""
-    return x * (mean(x * x, axes, keep=True) + epsilon).do("rsqrt")
+def rms_normalized(x: Term, axes: Sequence[int], epsilon: float) -> tuple[Term, Term]:
+    """``x`` over the root of the mean of its squares along dimensions; 1 / that root.
+
+    The reciprocal keeps the dimensions, at size 1.
+    """
+    scale = (mean(x * x, axes, keep=True) + epsilon).do("rsqrt")
+    return x * scale, scale
+
+
+def batch_normalized(
+    x: Term, scale: Term | None, bias: Term | None, mean: Term, variance: Term, epsilon: float
+) -> Term:
+    """``x[n, c, ..]`` by statistics ``[c]`` of training, all of one type.
+
+    One factor and one offset per channel, which a convolution before it takes in.
+    """
+    factor = (variance + epsilon).do("rsqrt")
+    if scale is not None:
+        factor = factor * scale
+    offset = -mean * factor
+    if bias is not None:
+        offset = offset + bias
+    return x * per_channel(factor, x.rank) + per_channel(offset, x.rank)

@@ -30,14 +30,13 @@ def repeated(x: Term, count: int) -> Term:
 
 @operator("BatchNormalization")
 def _batch_normalization(node: Node) -> tuple[Term, ...]:
-    """As a factor and an offset per channel, which a convolution before it takes in."""
     x, scale, bias, mean, variance = (node.input(n) for n in range(5))
     if node.int_("training_mode", 0):
         return _batch_normalized(node, x, scale, bias, mean, variance)
     wide = scale.dtype if scale.dtype.bits > x.dtype.bits else x.dtype
-    factor = scale.to(wide) * (variance.to(wide) + node.float_("epsilon", 1e-5)).do("rsqrt")
-    offset = bias.to(wide) - mean.to(wide) * factor
-    found = x.to(wide) * per_channel(factor, x.rank) + per_channel(offset, x.rank)
+    scale, bias, mean, variance = (t.to(wide) for t in (scale, bias, mean, variance))
+    epsilon = node.float_("epsilon", 1e-5)
+    found = functions.batch_normalized(x.to(wide), scale, bias, mean, variance, epsilon)
     return (found.to(x.dtype),)
 
 
@@ -98,7 +97,7 @@ def _layer_normalization(node: Node) -> tuple[Term, ...]:
 def _rms_normalization(node: Node) -> Term:
     x, scale, stash = node.input(0), node.input(1), node.dtype("stash_type", f32)
     axes = range(node.axis("axis", x.rank, -1), x.rank)
-    normal = functions.rms_normalized(x.to(stash), axes, node.float_("epsilon", 1e-5))
+    normal = functions.rms_normalized(x.to(stash), axes, node.float_("epsilon", 1e-5))[0]
     return normal.to(scale.dtype) * scale
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...lax.functions import group_normalized, normalized
+from ...lax.functions import batch_normalized, group_normalized, normalized
 from ...lax.shaping import full, reshape
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
@@ -64,14 +64,8 @@ def _inference(
     x: Term, weight: Term | None, bias: Term | None, mean: Term, var: Term, eps: float
 ) -> Term:
     """``x`` by the statistics of training, as one product and one sum."""
-    scale = (wide(var) + eps).do("rsqrt")
-    if weight is not None:
-        scale = scale * weight.to(scale.dtype)
-    shift = -wide(mean) * scale
-    if bias is not None:
-        shift = shift + bias.to(shift.dtype)
-    sizes = (-1, *[1] * (x.rank - 2))
-    return wide(x) * reshape(scale, sizes) + reshape(shift, sizes)
+    weight, bias = (None if t is None else wide(t) for t in (weight, bias))
+    return batch_normalized(wide(x), weight, bias, wide(mean), wide(var), eps)
 
 
 def _training(

@@ -22,9 +22,8 @@ def normed(x: Term, gamma: Term, beta: Term | None, epsilon: float) -> tuple[Ter
 def rms_normed(x: Term, gamma: Term, axis: int, epsilon: float) -> tuple[Term, Term]:
     """``x`` over the root of the mean of its squares from ``axis`` on; 1 / that root."""
     wide = x.to(functions.wide(x.dtype))
-    axes = range(axis, x.rank)
-    scale = (reductions.mean(wide * wide, axes, keep=True) + epsilon).do("rsqrt")
-    return (wide * scale * gamma.to(wide.dtype)).to(x.dtype), scale
+    normal, scale = functions.rms_normalized(wide, range(axis, x.rank), epsilon)
+    return (normal * gamma.to(wide.dtype)).to(x.dtype), scale
 
 
 @operator("SimplifiedLayerNormalization", domain=DOMAIN)
