@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,24 +47,47 @@ def read(path: Path) -> Imported:
             str(path),
             hint='pip install "nestwright[torch]"',
         ) from None
+    causes: list[BaseException] = []
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, _kept_from_log(causes):
             _check(file, str(path))
             file.seek(0)
             return exported(torch.export.load(file))
     except NestwrightError:
         raise
     except Exception as e:
-        told = str(e).strip().split("\n")[0]
+        cause = causes[0] if causes else e
+        told = str(cause).strip().split("\n")[0]
         raise ParseError(
-            "cannot read the exported program", f"{type(e).__name__}: {told}", str(path), _SAVED
+            "cannot read the exported program",
+            f"{type(cause).__name__}: {told}",
+            str(path),
+            _SAVED,
         ) from e
+
+
+@contextmanager
+def _kept_from_log(causes: list[BaseException]) -> Iterator[None]:
+    """Collect the errors that torch logs with a traceback before it raises another one."""
+
+    def kept(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            causes.append(error)
+        return error is None
+
+    log = logging.getLogger("torch.export")
+    log.addFilter(kept)
+    try:
+        yield
+    finally:
+        log.removeFilter(kept)
 
 
 def _check(file: IO[bytes], source: str) -> None:
     """Raise unless torch can read the archive without executing anything."""
     with zipfile.ZipFile(file) as archive:
-        names = {n.partition("/")[2]: n for n in archive.namelist()}
+        names = _names(archive, source)
         graphs = [n for n in names if n.startswith("models/") and n.endswith(".json")]
         if len(graphs) != 1:
             raise UnsupportedError(
@@ -79,6 +104,27 @@ def _check(file: IO[bytes], source: str) -> None:
             elif name.startswith("data/aotinductor/"):
                 raise UnsupportedError("cannot read the package", "it has machine code", source)
         _check_graph(_json(archive, names[graphs[0]], source), source)
+
+
+def _names(archive: zipfile.ZipFile, source: str) -> dict[str, str]:
+    """Return the path of each file by its path in the archive's folder, without capital letters.
+
+    Raises unless that is what torch finds there too: it tells no capital letters, takes one of
+    equal names, and unpickles what lies outside of the folder as an older format.
+    """
+    files = archive.infolist()
+    folders = {f.filename.partition("/")[0] for f in files}
+    names = {f.filename.partition("/")[2].lower(): f.filename for f in files}
+    why = None
+    if len(folders) > 1 or "" in names:
+        why = "it has files outside of its folder"
+    elif len(names) < len(files):
+        why = "it has two files of one name"
+    elif any(f.compress_type != zipfile.ZIP_STORED for f in files):
+        why = "its files are compressed"
+    if why is not None:
+        raise UnsupportedError("cannot read the exported program", why, source, _SAVED)
+    return names
 
 
 def _json(archive: zipfile.ZipFile, name: str, source: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,64 @@ def test_pickled_example_inputs_are_never_read(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="pickle"):
             load(rewritten(path, "sample_inputs/model.pt", lambda _, d=data: d))
     assert not marker.exists()
+
+
+class Touch:
+    """What touches a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.marker,))
+
+
+def pickled(marker: Path) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(Touch(marker), buffer)
+    return buffer.getvalue()
+
+
+def test_an_older_program_hidden_beside_one_is_never_unpickled(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.ReLU(), torch.zeros(3))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("version", b"8.8")
+        archive.writestr("serialized_exported_program.json", archive.read("m/models/model.json"))
+        for part in ("state_dict", "constants", "example_inputs"):
+            archive.writestr(f"serialized_{part}.pt", pickled(tmp_path / "executed"))
+    with pytest.raises(UnsupportedError, match="outside of its folder"):
+        load(path)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("hidden", ["other/data/{}", "m/data/{}", "m/DATA/{}"])
+def test_weights_under_a_second_name_are_never_unpickled(tmp_path: Path, hidden: str) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.Linear(4, 3), torch.zeros(2, 4))
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings(action="ignore"):
+        name = "weights/model_weights_config.json"
+        archive.writestr(hidden.format(name), archive.read(f"m/data/{name}"))
+    with pytest.raises(UnsupportedError, match=r"outside of its folder|two files of one name"):
+        load(path)
+
+
+def test_compressed_archives_are_not_unpacked(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.ReLU(), torch.zeros(3))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data/sample_inputs/other.pt", bytes(1 << 24))
+    with pytest.raises(UnsupportedError, match="files are compressed"):
+        load(path)
+
+
+def test_a_missing_weight_is_one_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = saved(tmp_path / "m.pt2", torch.nn.Linear(4, 3), torch.zeros(2, 4))
+    other = path.with_name("less.pt2")
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, "w") as target:
+        for item in source.namelist():
+            if not item.endswith("weight_0"):
+                target.writestr(item, source.read(item))
+    with pytest.raises(ParseError, match="weight_0"):
+        load(other)
+    assert not [r for r in caplog.records if r.levelname != "DEBUG"]
 
 
 def test_symbolic_sizes_are_not_evaluated(tmp_path: Path) -> None:
