@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from ...codegen.plan.groups import Groups, fuse_module
 from ...codegen.plan.sequence import called
-from ...codegen.plan.trips import trip_count
 from ...ir.errors import UnsupportedError
 from ...ir.hlo.fuse.fusion import Group
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
+from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.loop.nodes import Func
 from ...ir.loop.printer import canonical

@@ -30,6 +30,7 @@ from ...ir.hlo.nodes import (
     TupleShape,
 )
 from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.shape_text import show_shape
 from .coalesce import coalesce
 from .compiled import Compiled, kernels
@@ -46,7 +47,6 @@ from .nodes import (
     WhileThunk,
 )
 from .signature import ArraySpec, Tree, slots
-from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 

@@ -49,6 +49,7 @@ from .simplify.cse import cse
 from .simplify.dce import dce
 from .simplify.fold_batch_norm import fold_batch_norm
 from .simplify.fold_constants import fold_constants
+from .simplify.hoist_products import hoist_products
 from .simplify.move_transposes import move_transposes
 from .simplify.raise_erfc import raise_erfc
 from .simplify.shapes import simplify_shapes
@@ -124,6 +125,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(split_argmax, "The largest value of a row is found before its place is."),
         _TUPLES,
         _FOLD,
+        _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
         _pass(sink_constants, "Loops and branches have their constants in them."),
         _DOTS,
         CANONICALIZE,

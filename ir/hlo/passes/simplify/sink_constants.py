@@ -11,19 +11,20 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ...nodes import Computation, HloModule, Instruction, TupleShape
+from ...patterns.loops import by_element, hands_on
 from ...patterns.match import is_static
 from ...rewrite import assemble, make, rebuild, users, with_attrs, with_entry
 
 Sunk: TypeAlias = Mapping[int, Instruction]
-"""Constants by the number of the tuple's element that they are."""
+"""Constants, and what nothing reads inside, by the number of the tuple's element."""
 
 
 def sink_constants(module: HloModule) -> HloModule:
     """``while(tuple(x, constant))`` that hands the constant on  ->  ``while(tuple(x))``
 
     Its body and condition have the constant themselves, and what reads it from the result reads it
-    from where it came. Branches get their constants alike; outer loops come first, so that inner
-    ones see what the outer ones were given.
+    from where it came. What a loop hands on unread leaves it too. Branches get their constants
+    alike; outer loops come first, so that inner ones see what the outer ones were given.
     """
     return with_entry(module, _inside(module.entry))
 
@@ -48,10 +49,10 @@ def _rewrite(i: Instruction) -> Instruction | None:
 def _loop(i: Instruction) -> Instruction | None:
     """Rewrite a loop; its result becomes a tuple of what stayed in it and of the constants."""
     condition, body, start = i.attrs["condition"], i.attrs["body"], i.operands[0]
-    sunk = _constants(start)
-    if body.root.opcode != "tuple" or not (_by_element(condition) and _by_element(body)):
+    sunk = {**_constants(start), **_unread(start, condition, body)}
+    if body.root.opcode != "tuple" or not (by_element(condition) and by_element(body)):
         sunk = {}
-    sunk = {k: x for k, x in sunk.items() if _hands_on(body, k)}
+    sunk = {k: x for k, x in sunk.items() if hands_on(body, k)}
     if len(sunk) == len(start.operands):
         sunk = {}  # the loop runs for ever or not at all
     if not sunk:
@@ -75,7 +76,7 @@ def _conditional(i: Instruction) -> Instruction | None:
     names = ("true_computation", "false_computation")
     branches = i.attrs["branch_computations"] if listed else tuple(i.attrs[n] for n in names)
     sunk = [
-        _constants(given) if _by_element(b) else {}
+        _constants(given) if by_element(b) else {}
         for b, given in zip(branches, i.operands[1:], strict=True)
     ]
     new = tuple(
@@ -109,21 +110,18 @@ def _is_constant(x: Instruction) -> bool:
     return source.opcode == "constant" and is_static(x) and is_static(source)
 
 
-def _by_element(c: Computation) -> bool:
-    """True if a computation takes one tuple and uses nothing but elements of it."""
-    if len(c.parameters) != 1 or c.root in c.parameters:
-        return False
-    return all(u.opcode == "get-tuple-element" for u in users(c)[c.parameters[0]])
-
-
-def _hands_on(body: Computation, k: int) -> bool:
-    """True if a loop's body returns element ``k`` of its state as it is."""
-    x = body.root.operands[k]
-    return (
-        x.opcode == "get-tuple-element"
-        and x.operands[0] in body.parameters
-        and x.attrs["index"] == k
-    )
+def _unread(start: Instruction, condition: Computation, body: Computation) -> Sunk:
+    """Return the elements of a loop's ``tuple`` that are only handed on, as the same element."""
+    if start.opcode != "tuple":
+        return {}
+    read = {
+        u.attrs["index"]
+        for c in (condition, body)
+        for u, its in users(c).items()
+        if u.opcode == "get-tuple-element" and u.operands[0] in c.parameters
+        if set(its) != {body.root} or body.root.operands.count(u) > 1
+    }
+    return {k: x for k, x in enumerate(start.operands) if k not in read}
 
 
 def _kept(given: Instruction, sunk: Sunk) -> Instruction:
@@ -139,7 +137,7 @@ def _given(c: Computation, sunk: Sunk) -> Computation:
     count = len(old.shape.elements)
     number = {k: n for n, k in enumerate(k for k in range(count) if k not in sunk)}
     new = replace(old, shape=TupleShape(tuple(old.shape.elements[k] for k in number)))
-    copies = {k: _copy(x) for k, x in sunk.items()}
+    copies = {k: _copy(x) if _is_constant(x) else new for k, x in sunk.items()}
 
     def rule(i: Instruction) -> Instruction | None:
         if i is old:

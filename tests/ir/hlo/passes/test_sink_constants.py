@@ -127,6 +127,21 @@ def test_what_the_body_changes_stays(handed, left, sunk):
     assert states(sunk(step(then=then, handed=handed) + check() + entry)) == [left]
 
 
+@pytest.mark.parametrize("order, left", [("v, u", 2), ("u, v", 4), ("v, v", 4)])
+def test_what_is_handed_on_unread_leaves_and_what_changes_places_stays(order, left, sunk):
+    state = "(s32[], f32[2,3], f32[3], f32[3])"
+    entry = (
+        f"body {{ s = {state} parameter(0) i = s32[] get-tuple-element(s), index=0\n"
+        f"x = f32[2,3] get-tuple-element(s), index=1 v = f32[3] get-tuple-element(s), index=2\n"
+        f"u = f32[3] get-tuple-element(s), index=3 one = s32[] constant(1) j = s32[] add(i, one)\n"
+        f"y = f32[2,3] negate(x) ROOT r = {state} tuple(j, y, {order}) }}\n"
+        f"ENTRY main {{ x = f32[2,3] parameter(0) v = f32[3] parameter(1) u = f32[3] parameter(2)\n"
+        f"z = s32[] constant(0) s = {state} tuple(z, x, v, u)\n"
+        f"ROOT l = {state} while(s), condition=test, body=body }}"
+    )
+    assert states(sunk(check(state=state) + entry)) == [left]
+
+
 def test_what_is_no_constant_stays(sunk):
     entry = (
         f"ENTRY main {{ x = f32[2,3] parameter(0) v = f32[3,3] parameter(1)\n{CONSTANTS}"

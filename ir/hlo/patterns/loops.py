@@ -1,7 +1,4 @@
-"""Trip counts of loops that HLO determines: a counter from a constant to a constant.
-
-A host that knows the count need not query the device after every iteration.
-"""
+"""Facts of loops: how often a ``while`` runs, and what its body only hands on."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ...ir.hlo.nodes import Instruction, Shape
+from ..nodes import Computation, Instruction, Shape
+from ..rewrite import users
 
 HOLDS: Mapping[str, Callable[[int, int], bool]] = {
     "LT": lambda a, b: a < b,
@@ -25,6 +23,9 @@ def trip_count(loop: Instruction) -> int | None:
     """Return the trip count of a ``while``; None where it depends on computed values.
 
     ``while (i < 10) i = i + 1``, from 3  ->  7
+
+    A counter runs from a constant to a constant. A host that knows the count need not query the
+    device after every iteration.
     """
     test = _test(loop.attrs["condition"].root)
     if test is None:
@@ -109,3 +110,15 @@ def _constant(x: Instruction | None) -> int | None:
     if x.shape.dims or not x.shape.dtype.is_int:
         return None
     return int(np.asarray(x.attrs["literal"]).item())
+
+
+def by_element(c: Computation) -> bool:
+    """True if a computation takes one tuple and uses nothing but elements of it."""
+    if len(c.parameters) != 1 or c.root in c.parameters:
+        return False
+    return all(u.opcode == "get-tuple-element" for u in users(c)[c.parameters[0]])
+
+
+def hands_on(body: Computation, k: int) -> bool:
+    """True if a loop's body, whose root is a ``tuple``, returns element ``k`` as it is."""
+    return _number(body.root.operands[k]) == k

@@ -1,0 +1,144 @@
+"""Products of all steps at once: what a loop multiplies by fixed weights, one row at a time.
+
+A recurrent layer's input part needs nothing of the state. One product of many rows reads the
+weights once and runs at the machine's peak; one of each step's row reads them every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
+from ...patterns import build
+from ...patterns.loops import by_element, hands_on, trip_count
+from ...patterns.match import all_static
+from ...rewrite import assemble, make, map_computations, rebuild, with_attrs
+
+ROWS = 64
+"""Rows of a step from which on its product has enough work by itself."""
+
+LIMIT = 64 << 20
+"""Most bytes of a product of all steps."""
+
+Products: TypeAlias = Mapping[str, Instruction]
+"""The products of all steps, by the name of the ``dot`` in the body."""
+
+
+def hoist_products(module: HloModule) -> HloModule:
+    """dot(xs[i], w) in a loop  ->  dot(xs, w)[i], multiplied before the loop
+
+    Where ``xs`` and ``w`` stay the same all the time, and the loop runs for at least as many times
+    as there are steps. Sums are of the same terms; their order is that of the larger product.
+    """
+    return map_computations(module, lambda c: rebuild(c, _loop))
+
+
+def _loop(i: Instruction) -> Instruction | None:
+    if i.opcode != "while" or i.operands[0].opcode != "tuple":
+        return None
+    condition, body, start = i.attrs["condition"], i.attrs["body"], i.operands[0]
+    if body.root.opcode != "tuple" or not (by_element(condition) and by_element(body)):
+        return None
+    found = dict(_products(i))
+    if not found:
+        return None
+    given = (*start.operands, *found.values())
+    shape = TupleShape(tuple(x.shape for x in given))
+    attrs = {"condition": _widened(condition, shape), "body": _reading(body, shape, found)}
+    loop = replace(i, shape=shape, operands=(replace(start, shape=shape, operands=given),))
+    loop = with_attrs(loop, **attrs)
+    results = (_element(loop, k) for k in range(len(start.operands)))
+    return make("tuple", i.shape, results, name=i.name)
+
+
+def _products(loop: Instruction) -> Iterator[tuple[str, Instruction]]:
+    """Yield the products that leave a loop, by the names of those in its body."""
+    trips = trip_count(loop)
+    for dot in loop.attrs["body"].instructions:
+        if trips is None or dot.opcode != "dot" or not all_static(dot):
+            continue
+        cut, weights = _step(dot.operands[0]), _outside(loop, dot.operands[1])
+        xs = None if cut is None else _outside(loop, cut.operands[0])
+        if cut is None or xs is None or weights is None or dot.attrs.get("lhs_batch_dims"):
+            continue
+        if xs.array.dims[0] <= trips and _pays(dot, xs.array.dims[0]):
+            yield dot.name, _every(dot, xs, weights)
+
+
+def _step(x: Instruction) -> Instruction | None:
+    """Return the ``dynamic-slice`` of one step, along the first dimension, that ``x`` is."""
+    while x.opcode == "reshape":
+        x = x.operands[0]
+    if x.opcode != "dynamic-slice" or not all_static(x):
+        return None
+    dims = x.operands[0].array.dims
+    return x if x.array.dims == (1, *dims[1:]) and dims[0] > 1 else None
+
+
+def _outside(loop: Instruction, x: Instruction) -> Instruction | None:
+    """Return the value before the loop of what the body has as ``x``, if it never changes."""
+    if x.opcode == "constant":
+        return replace(x)
+    body = loop.attrs["body"]
+    if x.opcode != "get-tuple-element" or x.operands[0] not in body.parameters:
+        return None
+    k: int = x.attrs["index"]
+    return loop.operands[0].operands[k] if hands_on(body, k) else None
+
+
+def _pays(dot: Instruction, steps: int) -> bool:
+    shape, contracted = dot.operands[0].array, dot.attrs.get("lhs_contracting_dims", ())
+    rows = np.prod([d for n, d in enumerate(shape.dims) if n not in contracted])
+    size = steps * np.prod(dot.array.dims) * dot.array.dtype.bits // 8
+    return bool(rows < ROWS and size <= LIMIT and contracted)
+
+
+def _every(dot: Instruction, xs: Instruction, weights: Instruction) -> Instruction:
+    """Return the product of all steps: that of one, with a first dimension more."""
+    steps = xs.array.dims[0]
+    rows = build.reshape(xs, (steps, *dot.operands[0].array.dims))
+    shape = Shape(dot.array.dtype, (steps, *dot.array.dims))
+    contracted = tuple(d + 1 for d in dot.attrs["lhs_contracting_dims"])
+    made = with_attrs(dot, lhs_contracting_dims=contracted)
+    return replace(made, shape=shape, operands=(rows, weights))
+
+
+def _element(state: Instruction, k: int) -> Instruction:
+    assert isinstance(state.shape, TupleShape)
+    return make("get-tuple-element", state.shape.elements[k], (state,), index=k)
+
+
+def _widened(c: Computation, shape: TupleShape) -> Computation:
+    """Return a computation whose parameter has further elements."""
+    (old,) = c.parameters
+    new = replace(old, shape=shape)
+    return rebuild(c, lambda i: new if i is old else None)
+
+
+def _reading(body: Computation, shape: TupleShape, products: Products) -> Computation:
+    """Return a body that reads the products, and hands them on."""
+    body = _widened(body, shape)
+    (state,) = body.parameters
+    before = len(body.root.operands)
+    rows = {name: _element(state, before + n) for n, name in enumerate(products)}
+
+    def rule(i: Instruction) -> Instruction | None:
+        if i.opcode != "dot" or i.name not in rows:
+            return None
+        cut = _step(i.operands[0])
+        assert cut is not None
+        index, sizes = cut.operands[1], (1, *i.array.dims)
+        zeros = [build.scalar(0, index.array.dtype)] * i.array.rank
+        operands = (rows[i.name], index, *zeros)
+        row = make(
+            "dynamic-slice", Shape(i.array.dtype, sizes), operands, dynamic_slice_sizes=sizes
+        )
+        return build.reshape(row, i.array.dims)
+
+    body = rebuild(body, rule)
+    root = replace(body.root, shape=shape, operands=(*body.root.operands, *rows.values()))
+    return assemble(body.name, body.parameters, root)
