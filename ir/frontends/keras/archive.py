@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...errors import ParseError, UnsupportedError
+from ...errors import NestwrightError, ParseError, UnsupportedError
 from ..imported import Imported
 from ..registry import Shapes
 from .model import BACKENDS, convert
@@ -56,12 +56,15 @@ def check(path: Path) -> None:
             if CONFIG not in names or archive.getinfo(CONFIG).file_size > MOST_CONFIG:
                 raise ParseError("not a Keras model", f"no usable {CONFIG} is in it", str(path))
             config = json.loads(archive.read(CONFIG))
-    except (OSError, ValueError, zipfile.BadZipFile, RecursionError, NotImplementedError) as e:
+    except NestwrightError:
+        raise
+    except Exception as e:  # zlib, lzma and zipfile have their own, for damage and for passwords
         raise ParseError("not a Keras model", f"{type(e).__name__}: {e}", str(path)) from None
     if odd := sorted(n for n in names - MEMBERS if not n.startswith("assets/")):
         raise ParseError("not a Keras model", f"unknown member {odd[0]!r}", str(path))
     for home, name, registered in _classes(config):
-        if not _is_own(home) or name in CODE or registered not in (None, name):
+        known = isinstance(name, str) and _is_own(home) and name not in CODE
+        if not known or registered not in (None, name):
             raise UnsupportedError(
                 "cannot read this Keras model",
                 f"it asks for {home or ''}.{name}, which may be any code",

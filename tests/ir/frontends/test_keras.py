@@ -66,6 +66,37 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     archive.check(written(path, layer("Dense")))
 
 
+@pytest.mark.parametrize("name", [["Dense"], {"a": 1}, None, 3])
+def test_names_that_are_no_text_are_refused(tmp_path: Path, name: Any) -> None:
+    with pytest.raises(UnsupportedError, match="may be any code"):
+        archive.check(written(tmp_path / "m.keras", {"class_name": name, "config": {}}))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_of_any_compression_is_one_message(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("config.json", json.dumps(layer("Dense")) * 20)
+    data = bytearray(path.read_bytes())
+    data[45:60] = bytes(range(200, 215))
+    path.write_bytes(data)
+    with pytest.raises(ParseError, match="not a Keras model"):
+        archive.check(path)
+
+
+def test_an_encrypted_file_is_one_message(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.keras", layer("Dense"))
+    data = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = data.find(mark)
+        while start >= 0:
+            data[start + flags] |= 1
+            start = data.find(mark, start + 1)
+    path.write_bytes(data)
+    with pytest.raises(ParseError, match="encrypted"):
+        archive.check(path)
+
+
 @pytest.fixture(scope="module")
 def keras() -> Any:
     found = pytest.importorskip("keras", reason="makes the models")
