@@ -8,7 +8,6 @@ _VALUE = "it hands a value to Python"
 _SPARSE = "sparse arrays are not compiled"
 _LIBRARY = "torch computes it with LAPACK, which compiled code does not call"
 _HISTOGRAM = "histograms are not compiled"
-_POOL = "its places come from random samples"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
@@ -95,7 +94,7 @@ REFUSED: dict[str, str] = {
         ),
         _HISTOGRAM,
     ),
-    **dict.fromkeys(("aten.fractional_max_pool2d", "aten.fractional_max_pool3d"), _POOL),
+    "aten.copy_": "it writes to a tensor that the graph is given",
     "aten._linalg_check_errors": "it raises errors that depend on values",
     "aten.hash_tensor": "it hashes bits for debugging",
 }

@@ -28,14 +28,15 @@ from ...lax.shaping import (
     iota,
     reshape,
     slice_,
-    slice_in_dim,
     transpose,
 )
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows
+from .call import AtenCall, Operator, Rows, wide
 from .promotion import Operand
+from .reductions import norm
 
 Indices = Sequence[Term | None]
+_APART = 1e-7  # what torch adds to a norm that it divides by
 
 
 def _places(x: Term, indices: Indices) -> tuple[list[int], Term, int]:
@@ -250,6 +251,20 @@ def _embedding_backward(
     return scatter_nd(zeros, places, rows, lambda old, new: old + new)
 
 
+def _renormalized(
+    c: AtenCall, weight: Term, indices: Term, max_norm: float, norm_type: float
+) -> Term:
+    """The rows that are named and have a larger norm, scaled to ``max_norm``."""
+    if not indices.shape.size or not weight.shape.size:
+        return weight
+    places = reshape(indices.to(s64), (-1, 1))
+    ones = full(c.graph, 1, s64, places.dims[:1])
+    named = scatter_nd(full(c.graph, 0, s64, weight.dims[:1]), places, ones)
+    found = norm(wide(weight).do("abs"), norm_type, [1], True)
+    large = expand_dims(named, [1]).equals(1) & (found > max_norm)
+    return weight * large.select(max_norm / (found + _APART), 1).to(weight.dtype)
+
+
 def _masked_scatter(c: AtenCall, x: Term, mask: Term, source: Term) -> Term:
     """The elements of a source in order, wherever a mask holds."""
     wide, x = broadcast_to(mask, c.dims), broadcast_to(x, c.dims)
@@ -309,47 +324,6 @@ def _bucketize(
     return _search(c, edges, values, right)
 
 
-def _bag(c: AtenCall, weight: Term, indices: Term, offsets: Term, *rest: Any, **named: Any) -> Any:
-    """Sums, means or largest elements of bags of rows; ``offsets`` say where each bag starts."""
-    options = ("scale", "mode", "sparse", "weights", "last", "padding_idx")
-    given = {**dict(zip(options, rest, strict=False)), **named}
-    mode, last = given.get("mode", 0), given.get("include_last_offset", given.get("last", False))
-    padding, weights = given.get("padding_idx", -1), given.get("per_sample_weights")
-    weights = given.get("weights") if weights is None else weights
-    count, n = c.dims[0], indices.dims[0]
-    starts = slice_in_dim(offsets, 0, count, 0) if last else offsets
-    numbers = iota(c.graph, s64, (n, 1))
-    bag = sum_((reshape(starts.to(s64), (1, -1)) <= numbers).to(s64), [1]) - 1
-    counts = indices.differs(padding)
-    rows = take(weight, indices, 0) if n else full(c.graph, 0, c.dtype, (0, c.dims[1]))
-    if weights is not None:
-        rows = rows * expand_dims(weights.to(rows.dtype), [1])
-    sizes = _by_bag(counts.to(s64), bag, full(c.graph, 0, s64, (count,)), "add")
-    empty = expand_dims(sizes.equals(0), [1])
-    filler: float = -math.inf if mode == 2 else 0
-    rows = expand_dims(counts, [1]).do("select", rows, full(c.graph, filler, c.dtype))
-    start = full(c.graph, filler, c.dtype, c.dims)
-    found = _by_bag(rows, bag, start, "maximum" if mode == 2 else "add")
-    if mode == 1:
-        found = found / expand_dims(sizes.do("maximum", 1), [1]).to(found.dtype)
-    found = empty.do("select", full(c.graph, 0, c.dtype), found)
-    others = [_or_zeros(c, t, s) for t, s in zip([bag, sizes, None], c.results[1:], strict=True)]
-    return [found, *others]
-
-
-def _by_bag(rows: Term, bag: Term, start: Term, opcode: str) -> Term:
-    if not bag.dims[0]:
-        return start
-    return scatter_nd(start, expand_dims(bag, [1]), rows, lambda old, new: old.do(opcode, new))
-
-
-def _or_zeros(c: AtenCall, term: Term | None, shape: Any) -> Term:
-    """A further result where it has the declared size, else zeros: eager leaves it out too."""
-    if term is not None and term.dims == shape.dims:
-        return term
-    return full(c.graph, 0, shape.dtype, shape.dims)
-
-
 def _nonzero_static(c: AtenCall, x: Term, *, size: int, fill_value: int = -1) -> Term:
     """The places of the first ``size`` elements that are not zero."""
     flat = reshape(x, (x.shape.size,)).differs(0)
@@ -385,8 +359,7 @@ ROWS: Rows = {
     **_named("index_reduce", _index_reduce),
     **_named("embedding", _embedding),
     **_named("embedding_dense_backward", _embedding_backward),
-    **_named("_embedding_bag", _bag),
-    **_named("_embedding_bag_forward_only", _bag),
+    **_named("embedding_renorm", _renormalized),
     **_named("masked_scatter", _masked_scatter),
     **_named("put", _put),
     **_named("take", _take),

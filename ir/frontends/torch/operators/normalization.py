@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...lax.functions import batch_normalized, group_normalized, normalized
+from ...lax.reductions import sum_
 from ...lax.shaping import full, reshape
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
@@ -163,7 +164,19 @@ def _no_stats(
     return _batch_norm(False)(c, x, weight, bias, None, None, True, momentum, eps)
 
 
+def _weight_norm_backward(
+    c: AtenCall, grad: Term, weight: Term, scale: Term, norms: Term, dim: int
+) -> list[Term]:
+    """Of ``weight * (scale / norm)``, the norms those of all dimensions but one."""
+    axes = [k for k in range(weight.rank) if k != dim % weight.rank]
+    along = sum_(wide(grad) * wide(weight), axes, keep=True)
+    norms = wide(norms)
+    apart = wide(grad) - wide(weight) * (along / (norms * norms))
+    return [apart * (wide(scale) / norms), along / norms]
+
+
 ROWS: Rows = {
+    "aten._weight_norm_interface_backward.default": _weight_norm_backward,
     "aten.native_layer_norm.default": layer_norm,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_batch_norm.default": _batch_norm(False),

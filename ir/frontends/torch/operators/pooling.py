@@ -130,7 +130,7 @@ def _max_pool_backward(rank: int) -> Operator:
     ) -> Term:
         windows = _windows(rank, x.dims, grad.dims, kernel_size, stride, padding, dilation)
         if math.prod(windows.sizes) > MANY:
-            return _unpooled(c, grad, indices, rank)
+            return unpooled(c, grad, indices, rank)
         y = wide(grad)
         parts = []
         for offset in windows.offsets():
@@ -141,7 +141,7 @@ def _max_pool_backward(rank: int) -> Operator:
     return write
 
 
-def _unpooled(c: AtenCall, grad: Term, indices: Term, rank: int) -> Term:
+def unpooled(c: AtenCall, grad: Term, indices: Term, rank: int) -> Term:
     """Each number added at its place of the last dimensions."""
     lead = c.dims[: len(c.dims) - rank]
     rows, count = math.prod(lead), math.prod(c.dims[len(lead) :])
@@ -243,7 +243,7 @@ def _window_places(n: int, out: int) -> Array:
 
 
 def _adaptive_max_backward(rank: int) -> Operator:
-    return lambda c, grad, x, indices: _unpooled(c, grad, indices, rank)
+    return lambda c, grad, x, indices: unpooled(c, grad, indices, rank)
 
 
 def _each(name: str, make: Callable[[int], Operator], *ranks: int) -> Rows:

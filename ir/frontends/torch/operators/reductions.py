@@ -128,19 +128,24 @@ def _vector_norm(
     axes = axes_of(x, dim)
     size = wide(x).do("abs") if x.dtype.kind != "unsigned" else x
     size = size.to(c.dtype) if c.dtype.bits >= size.dtype.bits else size
+    return norm(size, order, axes, keepdim)
+
+
+def norm(size: Term, order: float, axes: Sequence[int], keep: bool) -> Term:
+    """The norm of this order of absolute values."""
     match order:
         case 0:
-            return sum_(size.differs(0).to(size.dtype), axes, keepdim)
+            return sum_(size.differs(0).to(size.dtype), axes, keep)
         case 1:
-            return sum_(size, axes, keepdim)
+            return sum_(size, axes, keep)
         case 2:
-            return sum_(size * size, axes, keepdim).do("sqrt")
+            return sum_(size * size, axes, keep).do("sqrt")
         case math.inf:
-            return max_(size, axes, keepdim)
+            return max_(size, axes, keep)
         case _ if order == -math.inf:
-            return min_(size, axes, keepdim)
+            return min_(size, axes, keep)
         case _:
-            return sum_(size ** float(order), axes, keepdim) ** (1 / float(order))
+            return sum_(size ** float(order), axes, keep) ** (1 / float(order))
 
 
 def _logsumexp(c: AtenCall, x: Term, dim: Axes, keepdim: bool = False) -> Term:

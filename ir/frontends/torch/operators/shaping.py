@@ -16,7 +16,6 @@ from ...lax.shaping import (
     full,
     iota,
     move_axis,
-    pad,
     reshape,
     reverse,
     slice_in_dim,
@@ -29,7 +28,6 @@ from ...lax.shaping import (
 )
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows
-from .promotion import Operand
 
 Ints = Sequence[int]
 
@@ -136,48 +134,6 @@ def _rolled(x: Term, shift: int, dim: int) -> Term:
 def _repeat(c: AtenCall, x: Term, repeats: Ints) -> Term:
     wide = reshape(x, (*[1] * (len(repeats) - x.rank), *x.dims))
     return tile(wide, repeats)
-
-
-def _constant_pad(c: AtenCall, x: Term, edges: Ints, value: Operand = 0) -> Term:
-    low, high = [0] * x.rank, [0] * x.rank
-    for k in range(len(edges) // 2):
-        low[x.rank - 1 - k], high[x.rank - 1 - k] = edges[2 * k], edges[2 * k + 1]
-    return pad(x, c.term(value, x.dtype), low, high)
-
-
-def _reflection_pad(c: AtenCall, x: Term, edges: Ints) -> Term:
-    for k in range(len(edges) // 2):
-        axis, (left, right) = x.rank - 1 - k, edges[2 * k : 2 * k + 2]
-        n = x.dims[axis]
-        parts = [x]
-        if left > 0:
-            parts.insert(0, reverse(slice_in_dim(x, 1, left + 1, axis), [axis]))
-        if right > 0:
-            parts.append(reverse(slice_in_dim(x, n - 1 - right, n - 1, axis), [axis]))
-        whole = concatenate(parts, axis)
-        low, high = max(0, -left), whole.dims[axis] - max(0, -right)
-        x = slice_in_dim(whole, low, high, axis)
-    return x
-
-
-def _replication_pad(c: AtenCall, x: Term, edges: Ints) -> Term:
-    for k in range(len(edges) // 2):
-        axis, (left, right) = x.rank - 1 - k, edges[2 * k : 2 * k + 2]
-        n = x.dims[axis]
-        inner = slice_in_dim(x, max(0, -left), n - max(0, -right), axis)
-        parts = [inner]
-        if left > 0:
-            parts.insert(0, _edge(x, 0, left, axis))
-        if right > 0:
-            parts.append(_edge(x, n - 1, right, axis))
-        x = concatenate(parts, axis)
-    return x
-
-
-def _edge(x: Term, at: int, count: int, axis: int) -> Term:
-    dims = [count if k == axis else d for k, d in enumerate(x.dims)]
-    line = slice_in_dim(x, at, at + 1, axis)
-    return line.like(type(x.shape)(x.dtype, tuple(dims)))
 
 
 def _diagonal(c: AtenCall, x: Term, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Term:
@@ -390,9 +346,6 @@ ROWS: Rows = {
     "aten.flip.default": _flip,
     "aten.roll.default": _roll,
     "aten.repeat.default": _repeat,
-    "aten.constant_pad_nd.default": _constant_pad,
-    **{f"aten.reflection_pad{n}d.default": _reflection_pad for n in (1, 2, 3)},
-    **{f"aten.replication_pad{n}d.default": _replication_pad for n in (1, 2, 3)},
     "aten.diagonal.default": _diagonal,
     "aten.as_strided.default": _as_strided,
     "aten.as_strided_scatter.default": _as_strided_scatter,

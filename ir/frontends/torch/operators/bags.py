@@ -1,0 +1,151 @@
+"""Bags of rows of an embedding: their sums, means or largest elements, and the gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ....dtypes import DType, s64
+from ...lax.indexing import scatter_nd, take
+from ...lax.reductions import sum_
+from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim
+from ...lax.term import Term
+from .call import AtenCall, Rows, wide
+
+_MEAN, _MAX = 1, 2  # torch's modes; 0 is a sum
+
+
+def _bag_of(indices: Term, starts: Term) -> Term:
+    """The bag in which each index is."""
+    numbers = iota(indices.site, s64, (indices.dims[0], 1))
+    return sum_((reshape(starts.to(s64), (1, -1)) <= numbers).to(s64), [1]) - 1
+
+
+def _by_bag(rows: Term, bag: Term, start: Term, opcode: str) -> Term:
+    if not bag.dims[0]:
+        return start
+    return scatter_nd(start, expand_dims(bag, [1]), rows, lambda old, new: old.do(opcode, new))
+
+
+def _zeros(c: AtenCall, dtype: DType, *dims: int) -> Term:
+    return full(c.graph, 0, dtype, dims)
+
+
+def _bags(
+    c: AtenCall,
+    weight: Term,
+    indices: Term,
+    offsets: Term,
+    by_frequency: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Term | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Term]:
+    """The results, the bag of each index, the sizes of bags, the indices of largest elements."""
+    (count, width), n = c.dims, indices.dims[0]
+    starts = slice_in_dim(offsets, 0, count, 0) if include_last_offset else offsets
+    bag, counts = _bag_of(indices, starts), indices.differs(padding_idx)
+    rows = take(weight, indices, 0) if n else _zeros(c, c.dtype, 0, width)
+    if per_sample_weights is not None:
+        rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])
+    sizes = _by_bag(counts.to(s64), bag, _zeros(c, s64, count), "add")
+    filler: float = -math.inf if mode == _MAX else 0
+    rows = expand_dims(counts, [1]).do("select", rows, full(c.graph, filler, c.dtype))
+    start = full(c.graph, filler, c.dtype, c.dims)
+    found = _by_bag(rows, bag, start, "maximum" if mode == _MAX else "add")
+    if mode == _MEAN:
+        found = found / expand_dims(sizes.do("maximum", 1), [1]).to(found.dtype)
+    largest = _largest(rows, found, bag, indices, counts) if mode == _MAX and n else None
+    found = expand_dims(sizes.equals(0), [1]).do("select", full(c.graph, 0, c.dtype), found)
+    others = zip([bag, sizes, largest], c.results[1:], strict=True)
+    return [found, *(_or_zeros(c, t, s) for t, s in others)]
+
+
+def _largest(rows: Term, found: Term, bag: Term, indices: Term, counts: Term) -> Term:
+    """The index of the first row of each bag that has its largest element; 0 of an empty bag."""
+    n = rows.dims[0]
+    numbers = iota(rows.site, s64, rows.dims, 0)
+    is_best = rows.equals(take(found, bag, 0)) & expand_dims(counts, [1])
+    first = _by_bag(is_best.select(numbers, n), bag, full(rows.site, n, s64, found.dims), "minimum")
+    chosen = take(indices.to(s64), first.do("minimum", n - 1), 0)
+    return first.equals(n).select(0, chosen)
+
+
+def _or_zeros(c: AtenCall, term: Term | None, shape: Any) -> Term:
+    """A further result where it has the declared size, else zeros: eager leaves it out too."""
+    if term is not None and term.dims == shape.dims:
+        return term
+    return _zeros(c, shape.dtype, *shape.dims)
+
+
+def _backward(
+    c: AtenCall,
+    grad: Term,
+    indices: Term,
+    offsets: Term,
+    bag: Term,
+    sizes: Term,
+    largest: Term,
+    count: int,
+    by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Term | None = None,
+    padding_idx: int = -1,
+) -> Term:
+    """Added in f32 of narrow floats."""
+    if sparse:
+        c.refuse("sparse arrays are not compiled", "EmbeddingBag(sparse=False)")
+    grad, n = wide(grad), indices.dims[0]
+    zeros = _zeros(c, grad.dtype, *c.dims)
+    if not n or not grad.shape.size:
+        return zeros
+    bag, counts = _bag_of(indices, offsets), indices.differs(padding_idx)
+    filled = _by_bag(counts.to(s64), bag, _zeros(c, s64, grad.dims[0]), "add")
+    if mode == _MAX:
+        columns = iota(c.graph, s64, grad.dims, 1)
+        rows = expand_dims(filled, [1]).equals(0).select(0, grad)
+        places = _pairs(largest.to(s64), columns)
+        return scatter_nd(zeros, places, rows, lambda old, new: old + new)
+    if mode == _MEAN:
+        grad = grad / expand_dims(filled.do("maximum", 1), [1]).to(grad.dtype)
+    rows = take(grad, bag, 0)
+    if per_sample_weights is not None:
+        rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])
+    if by_frequency:
+        once = full(c.graph, 1, s64, (n,))
+        times = _by_bag(once, indices.to(s64), _zeros(c, s64, count), "add")
+        rows = rows / expand_dims(take(times, indices, 0), [1]).to(rows.dtype)
+    rows = expand_dims(counts, [1]).select(rows, 0)
+    return _by_bag(rows, indices.to(s64), zeros, "add")
+
+
+def _pairs(a: Term, b: Term) -> Term:
+    return concatenate([expand_dims(t, [-1]) for t in (a, b)], -1)
+
+
+def _weights_backward(
+    c: AtenCall,
+    grad: Term,
+    weight: Term,
+    indices: Term,
+    offsets: Term,
+    bag: Term,
+    mode: int,
+    padding_idx: int = -1,
+) -> Term:
+    """The product of each index's row and its bag's gradient."""
+    if not c.shape.size:
+        return _zeros(c, c.dtype, *c.dims)
+    rows = wide(take(weight, indices, 0)) * wide(take(grad, _bag_of(indices, offsets), 0))
+    return indices.differs(padding_idx).select(sum_(rows, [1]), 0)
+
+
+ROWS: Rows = {
+    "aten._embedding_bag.default": _bags,
+    "aten._embedding_bag_forward_only.default": _bags,
+    "aten._embedding_bag_backward.default": _backward,
+    "aten._embedding_bag_per_sample_weights_backward.default": _weights_backward,
+}

@@ -1,0 +1,48 @@
+"""Rows of the table, called with arrays."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.dtypes import DType, from_numpy
+from nestwright.ir.frontends.lax.graph import Graph
+from nestwright.ir.frontends.lax.term import Term
+from nestwright.ir.frontends.torch import table
+from nestwright.ir.frontends.torch.operators.call import AtenCall
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import Shape
+
+Array = np.ndarray[Any, Any]
+
+
+def _called(
+    target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any, **named: Any
+) -> Any:
+    """Return what a row computes: arrays among the arguments are parameters."""
+    graph = Graph("test")
+    given: list[Array] = []
+
+    def term(a: Any) -> Any:
+        if isinstance(a, np.ndarray):
+            given.append(a)
+            shape = Shape(from_numpy(a.dtype), a.shape)
+            return Term(graph, graph.parameter(shape, f"x{len(given)}"))
+        return [term(x) for x in a] if isinstance(a, list) else a
+
+    call = AtenCall(graph, target, tuple(Shape(d, dims) for d, dims in results))
+    row = table.row(target)
+    assert row is not None
+    found = row(call, *[term(a) for a in args], **{k: term(a) for k, a in named.items()})
+    terms = [found] if isinstance(found, Term) else [t for t in found if t is not None]
+    for t, (_, dims) in zip(terms, results, strict=True):
+        assert t.dims == dims
+    out = [t.to(d).value for t, (d, _) in zip(terms, results, strict=True)]
+    with np.errstate(all="ignore"):
+        return evaluate(graph.module(out), given)
+
+
+@pytest.fixture
+def called() -> Callable[..., Any]:
+    return _called
