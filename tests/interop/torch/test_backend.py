@@ -338,3 +338,11 @@ def test_buffers_are_weights() -> None:
     net.running_mean.add_(1)
     torch.testing.assert_close(fast(x), net(x))
     assert nw.counters().shapes == built + 1, "a buffer was not compiled in"
+
+
+def test_a_constant_that_the_model_makes_is_compiled() -> None:
+    def scaled(x: Any) -> Any:
+        return x * torch.tensor(8.0) + torch.tensor([1.0, 2, 3])
+
+    same(scaled, torch.randn(3))
+    same(scaled, torch.randn(3, requires_grad=True))

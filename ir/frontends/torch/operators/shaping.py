@@ -281,7 +281,16 @@ def _view_dtype(c: AtenCall, x: Term, dtype: DType) -> Term:
     return reshape(found, c.dims)
 
 
-_COPIES = ("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "alias_copy", "view_of")
+_COPIES = (
+    "clone",
+    "alias",
+    "detach",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "contiguous",
+    "alias_copy",
+    "view_of",
+)
 _SHAPED = (
     "view.default",
     "_unsafe_view.default",
