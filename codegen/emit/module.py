@@ -25,6 +25,7 @@ from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
 from .streaming import METADATA, emit_streaming
 
+STACK = 64  # bytes that a kernel's frame is aligned to
 NO_POLLS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -44,7 +45,9 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     emit_streaming(em, func, emit_stmt)
     texts = [*em.finished, em.function.text("#0")]
     declared = sorted(em.declarations.values())
-    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" }}'
+    width = f'"prefer-vector-width"="{target.vector_bits}"'
+    # Spilled vectors lie in whole cache lines: LLVM aligns what it spills as the stack is aligned.
+    attributes = f"attributes #0 = {{ nounwind alignstack={STACK} {width} }}"
     head = f'target triple = "{target.triple}"'
     kinds = [METADATA] if any(NONTEMPORAL in text for text in texts) else []
     return "\n".join([head, "", *texts, *declared, "", attributes, *kinds, ""])

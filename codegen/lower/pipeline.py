@@ -44,6 +44,7 @@ from .passes.partition import partition
 from .passes.place import compact, place_buffers
 from .passes.promote import promote
 from .passes.rebuild import with_body
+from .passes.roll_epilogues import roll_epilogues
 from .passes.unroll import choose_unrolling
 from .passes.weight import GPU_COPIES, LIMIT
 from .passes.workspace import workspace_bytes
@@ -122,6 +123,11 @@ _GUARD_UPDATES = LoweringPass(
     _whatever(guard_updates),
     "Loops over updates of a tile run where their guards hold, which may be no constant bounds.",
 )
+_ROLL = LoweringPass(
+    "roll_epilogues",
+    roll_epilogues,
+    "What is much code for each row of a register tile is a loop over its rows, in memory.",
+)
 _UNROLL = LoweringPass(
     "unroll", choose_unrolling, "Loops over register tiles are marked to be written out."
 )
@@ -138,7 +144,7 @@ _SIMPLIFY_FLAT = LoweringPass(
 )
 
 PASSES: tuple[LoweringPass, ...] = (
-    *(_PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, _GUARD_UPDATES),
+    *(_PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, _ROLL, _GUARD_UPDATES),
     *_edges(LIMIT),
     *(_UNROLL, _FLATTEN, _SIMPLIFY_FLAT),
 )

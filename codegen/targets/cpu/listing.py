@@ -27,7 +27,7 @@ class LoopCounts:
     ``fmas`` are fused multiply-adds and integer or bf16 dot products, ``loads`` and ``stores``
     instructions that access memory, ``broadcasts`` loads of one element into all lanes,
     ``prefetches`` hints. ``stack`` are accesses of the stack frame, which ``loads`` and ``stores``
-    contain as well: spilled values, in a loop of a kernel.
+    contain as well: spilled values, in a loop of a kernel; ``written`` are the other stores.
     """
 
     label: str
@@ -38,6 +38,7 @@ class LoopCounts:
     broadcasts: int
     prefetches: int
     stack: int
+    written: int
 
 
 def innermost_loops(listing: str) -> tuple[LoopCounts, ...]:
@@ -55,13 +56,17 @@ def innermost_loops(listing: str) -> tuple[LoopCounts, ...]:
 
 
 def hottest_loop(listing: str) -> LoopCounts | None:
-    """Return the innermost loop with the most FMAs, the longest of several; None without loops.
+    """Return the innermost loop that does a kernel's products; None without loops.
 
-    A kernel does most of its arithmetic there; loops over the edges of a tile are shorter.
+    It has the most FMAs, and the most instructions of several such: loops over the edges of a tile
+    are shorter. Loops that write memory come after all others: they compute functions of results,
+    by FMAs as well.
     """
-    return max(
-        innermost_loops(listing), key=lambda loop: (loop.fmas, loop.instructions), default=None
-    )
+
+    def products(loop: LoopCounts) -> tuple[bool, int, int]:
+        return loop.written == 0, loop.fmas, loop.instructions
+
+    return max(innermost_loops(listing), key=products, default=None)
 
 
 def _branches(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -86,6 +91,7 @@ def _counts(label: str, lines: Sequence[str]) -> LoopCounts:
         broadcasts=sum("broadcast" in x or x.startswith("ld1r") or "{1to" in x for x in memory),
         prefetches=len(fetches),
         stack=sum(_STACK.search(line) is not None for line in memory),
+        written=sum(_STACK.search(line) is None for line in stores),
     )
 
 

@@ -47,12 +47,12 @@ ARM = """
 
 def test_an_x86_loop_is_counted() -> None:
     """Loads, stores and stack accesses of the inner loop alone."""
-    assert innermost_loops(X86) == (LoopCounts(".LBB0_2", 10, 1, 5, 2, 2, 1, 2),)
+    assert innermost_loops(X86) == (LoopCounts(".LBB0_2", 10, 1, 5, 2, 2, 1, 2, 1),)
 
 
 def test_an_arm_loop_is_counted() -> None:
     """Branches with and without a register in front, and element-wise FMAs."""
-    assert innermost_loops(ARM) == (LoopCounts(".LBB1_3", 8, 2, 2, 1, 1, 1, 1),)
+    assert innermost_loops(ARM) == (LoopCounts(".LBB1_3", 8, 2, 2, 1, 1, 1, 1, 0),)
 
 
 def test_no_loop() -> None:
@@ -142,3 +142,23 @@ def test_columns_that_end_inside_a_vector_do_not_spill(machine: str) -> None:
     loop = hottest_loop(stage_text(model, machine, "asm", constants=constants))
     assert loop is not None
     assert loop.stack <= FEW, loop
+
+
+PADDED = """HloModule padded
+ENTRY main {
+  x = f32[1,32,80,32] parameter(0)
+  w = f32[3,3,32,64] parameter(1)
+  c = f32[1,32,80,64] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+  e = f32[1,32,80,64] logistic(c)
+  ROOT t = f32[1,32,80,64] multiply(c, e)
+}
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_long_epilogues_leave_the_loops_before_them_plain(machine: str) -> None:
+    """A padded convolution before a sigmoid asks for no bounds and spills nothing, as without."""
+    weights = {1: np.random.default_rng(0).random((3, 3, 32, 64), np.float32)}
+    loop = hottest_loop(stage_text(parse(PADDED), machine, "asm", constants=weights))
+    assert loop is not None
+    assert loop.fmas >= 12 and loop.stack <= FEW, loop
