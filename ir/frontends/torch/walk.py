@@ -188,7 +188,7 @@ class _Walk:
             return args[0][args[1]]
         named = {k: self.value(a) for k, a in node.kwargs.items() if k not in _PLACES}
         shapes = tuple(shape_of(v) for v in _results(node.meta.get("val")))
-        call = AtenCall(self.graph, str(node.target), shapes)
+        call = AtenCall(self.graph, str(node.target), shapes, _lies(node.args))
         write_row = row(call.target)
         assert write_row is not None, call.target
         try:
@@ -217,6 +217,14 @@ def shape_of(value: Any) -> Shape | None:
     if dtype is None:
         raise UnsupportedError("cannot compile a tensor", f"HLO has no type {value.dtype}")
     return Shape(dtype, tuple(int(d) for d in value.shape))
+
+
+def _lies(args: tuple[Any, ...]) -> tuple[tuple[int, ...], int] | None:
+    """Return the strides and the offset of the first argument, if the graph knows them."""
+    value = args[0].meta.get("val") if args and hasattr(args[0], "meta") else None
+    if value is None or not hasattr(value, "storage_offset"):
+        return None
+    return tuple(int(n) for n in value.stride()), int(value.storage_offset())
 
 
 def source_of(node: torch.fx.Node) -> str:

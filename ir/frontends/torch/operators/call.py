@@ -27,11 +27,16 @@ It returns a term for each result, in any type: the caller converts it to the de
 
 @dataclass(frozen=True, slots=True)
 class AtenCall:
-    """A call of the operator ``target``. ``results`` are the shapes that the graph declares."""
+    """A call of the operator ``target``. ``results`` are the shapes that the graph declares.
+
+    ``first`` is how the first argument lies in memory, as the graph declares it: its strides and
+    its offset, in elements; None for what is no tensor.
+    """
 
     graph: Graph
     target: str
     results: tuple[Shape | None, ...]
+    first: tuple[tuple[int, ...], int] | None = None
 
     @property
     def shape(self) -> Shape:

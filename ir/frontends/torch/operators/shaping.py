@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,7 +161,7 @@ def _as_strided(
 ) -> Term:
     if not c.shape.size:
         return full(c.graph, 0, x.dtype, c.dims)
-    places = strided_places(size, stride, storage_offset or 0)
+    places = _elements(c, x, size, stride, storage_offset)
     flat = reshape(x, (x.shape.size,))
     return take(flat, Term(c.graph, c.graph.constant(places)), 0)
 
@@ -173,7 +174,22 @@ def _as_strided_scatter(
     stride: Ints,
     storage_offset: int | None = None,
 ) -> Term:
-    return written(c, x, source, strided_places(size, stride, storage_offset or 0))
+    return written(c, x, source, _elements(c, x, size, stride, storage_offset))
+
+
+def _elements(
+    c: AtenCall, x: Term, size: Ints, stride: Ints, offset: int | None
+) -> np.ndarray[Any, Any]:
+    """Return the elements of ``x``, numbered in its own order, that lie where a view does."""
+    plain = tuple(math.prod(x.dims[n + 1 :]) for n in range(x.rank))
+    strides, start = c.first or (plain, 0)
+    wanted = strided_places(size, stride, start if offset is None else offset)
+    lies = strided_places(x.dims, strides, start).reshape(-1)
+    if not np.isin(wanted, lies).all():
+        c.refuse("the view reaches memory that its operand does not cover")
+    order = np.argsort(lies, kind="stable")
+    numbers = order[np.searchsorted(lies, wanted, sorter=order)]
+    return np.asarray(numbers)
 
 
 def written(c: AtenCall, x: Term, source: Term, places: np.ndarray[Any, Any]) -> Term:

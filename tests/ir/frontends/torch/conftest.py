@@ -20,7 +20,10 @@ Array = np.ndarray[Any, Any]
 def _called(
     target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any, **named: Any
 ) -> Any:
-    """Return what a row computes: arrays among the arguments are parameters."""
+    """Return what a row computes: arrays among the arguments are parameters.
+
+    The first one lies in memory as the array does.
+    """
     graph = Graph("test")
     given: list[Array] = []
 
@@ -31,7 +34,10 @@ def _called(
             return Term(graph, graph.parameter(shape, f"x{len(given)}"))
         return [term(x) for x in a] if isinstance(a, list) else a
 
-    call = AtenCall(graph, target, tuple(Shape(d, dims) for d, dims in results))
+    lies = None
+    if args and isinstance(args[0], np.ndarray):
+        lies = tuple(n // args[0].itemsize for n in args[0].strides), 0
+    call = AtenCall(graph, target, tuple(Shape(d, dims) for d, dims in results), lies)
     row = table.row(target)
     assert row is not None
     found = row(call, *[term(a) for a in args], **{k: term(a) for k, a in named.items()})

@@ -178,3 +178,20 @@ def test_an_encoder_layer_is_attention_and_two_layers(called: Called, norm_first
         y = norm(x + attend(x), *norms[:2])
         want = norm(y + network(y), *norms[2:])
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_views_of_memory_that_is_in_another_order(called: Called) -> None:
+    memory = np.arange(24, dtype=np.float32)
+    x = memory.reshape(2, 3, 4).transpose(1, 0, 2)
+    taken = called("aten.as_strided.default", [(f32, (5, 3))], x, [5, 3], [4, 2], 1)
+    wanted = np.lib.stride_tricks.as_strided(memory[1:], (5, 3), (16, 8))
+    np.testing.assert_array_equal(taken, wanted)
+    source = -np.ones((2, 4), np.float32)
+    to = [(f32, (3, 2, 4))]
+    found = called("aten.as_strided_scatter.default", to, x, source, [2, 4], [12, 2], 3)
+    written = memory.copy()
+    np.lib.stride_tricks.as_strided(written[3:], (2, 4), (48, 8))[:] = source
+    np.testing.assert_array_equal(found, written.reshape(2, 3, 4).transpose(1, 0, 2))
+    part = memory.reshape(4, 6)[:, :5]
+    with pytest.raises(UnsupportedError, match="does not cover"):
+        called("aten.as_strided.default", [(f32, (24,))], part, [24], [1])
