@@ -183,12 +183,13 @@ class _Walk:
     def _call(self, node: torch.fx.Node) -> Any:
         if is_number(node):
             return node.meta["val"]
-        args = [self.value(a) for a in node.args]
+        given = _of_base(node)
+        args = [self.value(a) for a in given]
         if is_item(node):
             return args[0][args[1]]
         named = {k: self.value(a) for k, a in node.kwargs.items() if k not in _PLACES}
         shapes = tuple(shape_of(v) for v in _results(node.meta.get("val")))
-        call = AtenCall(self.graph, str(node.target), shapes, _lies(node.args))
+        call = AtenCall(self.graph, str(node.target), shapes, _lies(given))
         write_row = row(call.target)
         assert write_row is not None, call.target
         try:
@@ -217,6 +218,31 @@ def shape_of(value: Any) -> Shape | None:
     if dtype is None:
         raise UnsupportedError("cannot compile a tensor", f"HLO has no type {value.dtype}")
     return Shape(dtype, tuple(int(d) for d in value.shape))
+
+
+def _of_base(node: torch.fx.Node) -> tuple[Any, ...]:
+    """Return a call's arguments; a view by places in memory is taken of the tensor that owns it.
+
+    Such a view may reach what a slice before it left out.
+    """
+    given: tuple[Any, ...] = node.args
+    if str(node.target) != "aten.as_strided.default":
+        return given
+    view, *rest = given
+    base, memory = view, _memory(view)
+    while getattr(base, "args", ()) and memory is not None and _memory(base.args[0]) == memory:
+        base = base.args[0]
+    lies = _lies(given)
+    if base is view or lies is None:
+        return given
+    return (base, *rest) if len(rest) > 2 and rest[2] is not None else (base, *rest[:2], lies[1])
+
+
+def _memory(argument: Any) -> int | None:
+    """Return what tells the memory of a node's tensor from others'; None for what has none."""
+    value = argument.meta.get("val") if hasattr(argument, "meta") else None
+    storage = getattr(value, "untyped_storage", None)
+    return None if storage is None else int(storage()._cdata)
 
 
 def _lies(args: tuple[Any, ...]) -> tuple[tuple[int, ...], int] | None:

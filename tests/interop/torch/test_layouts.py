@@ -77,3 +77,19 @@ def test_large_results_keep_their_order() -> None:
     found = run(lambda t: t.exp(), x)
     torch.testing.assert_close(found, x.exp())
     assert found.stride() == x.stride()
+
+
+def test_views_by_places_in_memory() -> None:
+    """Of a tensor in another order, and of slices, beyond which they reach."""
+
+    def model(x: Any) -> Any:
+        y = x * 2
+        return (
+            y.t()[1:].as_strided((3, 2), (7, 1), 1) * 3,
+            y[:, :5].as_strided((24,), (1,), 0).sin(),
+            y[1:, 1:].as_strided((2, 2), (6, 1)) - 1,
+        )
+
+    x = torch.randn(4, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(run(model, x), model(x))
