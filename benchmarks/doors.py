@@ -9,9 +9,10 @@
 
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
 ``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned,
-on the arrays of the ``.npz`` beside the file. All of a model run in one process in turn, with two
-untimed calls before each timed one, so that the threads of the way before are asleep; each result
-is compared with the first way's. A row has the seconds of the first call, which compiles, and of a
+on the arrays of the ``.npz`` beside the file. All of a model run in one process in turn, with a
+pause and two untimed calls before each timed one, so that the threads of the way before are asleep
+(without it, a model of 1.5 ms takes 2.9 ms beside ONNX Runtime); each result is compared with the
+first way's. A row has the seconds of the first call, which compiles, and of a
 call, the median. ``--realtime`` gives the process real-time priority while it times (root).
 """
 
@@ -36,6 +37,7 @@ from side_by_side import medians, show_seconds
 
 Call: TypeAlias = Callable[[], Any]
 TOLERANCE = 1e-4  # of the largest value of a result
+PAUSE = 0.2  # seconds; threads of OpenMP, TBB and ONNX Runtime spin for up to a tenth of one
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def measure(
         errors[way] = max(map(distance, found, want), default=0.0)
         calls[way] = call
     with at_real_time() if realtime else at_ease():
-        times = medians(calls, seconds, untimed=2)
+        times = medians(calls, seconds, PAUSE)
     rows = [Row(model, way, firsts[way], times[way], errors[way]) for way in calls]
     return rows + [Row(model, way, skipped=why) for way, why in skipped.items()]
 
@@ -252,7 +254,7 @@ def main() -> None:
     parser.add_argument("--tune", type=int, default=0, help="trials for each graph")
     parser.add_argument("--small", action="store_true", help="small sizes, to try it out")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=1.0, help="of timing, for each way")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of timing, for each way")
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

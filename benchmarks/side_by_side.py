@@ -20,12 +20,16 @@ def seconds_of(call: Call, repeat: int) -> float:
     return (time.perf_counter() - start) / repeat
 
 
-def medians(calls: Mapping[str, Call], seconds: float = 1.0, untimed: int = 0) -> dict[str, float]:
+def medians(
+    calls: Mapping[str, Call], seconds: float = 1.0, pause: float = 0.0
+) -> dict[str, float]:
     """Seconds of one call of each, the median of many rounds in which each has its turn.
 
     A turn is long enough for the clock (about a millisecond); all rounds together take about
-    ``seconds`` for each call. A turn begins with ``untimed`` calls: threads of the runtime before
-    it may still wait for work, on the processors that this one needs.
+    ``seconds`` for each call. Where the calls belong to runtimes with threads of their own, a turn
+    begins with a ``pause`` in seconds and two untimed calls: the threads of the runtime before
+    spin while they wait for work, on the processors that this one needs, and its data fill the
+    caches.
     """
     repeats = {}
     for name, call in calls.items():
@@ -35,7 +39,9 @@ def medians(calls: Mapping[str, Call], seconds: float = 1.0, untimed: int = 0) -
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(next(iter(found.values()))) < 7:
         for name, call in calls.items():
-            for _ in range(untimed):
+            if pause:
+                time.sleep(pause)
+                call()
                 call()
             found[name].append(seconds_of(call, repeats[name]))
     return {name: statistics.median(times) for name, times in found.items()}

@@ -220,6 +220,7 @@ class Recurrent(nn.Module):
 
 
 def _lstm(tiny: bool) -> Workload:
+    torch._dynamo.config.allow_rnn = True  # else torch leaves nn.LSTM to eager mode
     return Workload(Recurrent(16 if tiny else 256).eval(), (_tokens(2, 7 if tiny else 64),))
 
 
