@@ -29,7 +29,10 @@ def _initialized() -> None:
 
 @cache
 def llvm_machine(target: Target) -> Any:
-    """Return LLVM's target machine. ``TargetError`` where LLVM has no code generator for it."""
+    """Return LLVM's target machine. ``TargetError`` where LLVM has no code generator for it.
+
+    Its code is position-independent, so that the same objects also link into C programs.
+    """
     _initialized()
     try:
         description = llvm.Target.from_triple(target.triple)
@@ -39,8 +42,8 @@ def llvm_machine(target: Target) -> Any:
         cpu=target.cpu,
         features=target.attributes,
         opt=OPTIMIZATION,
-        codemodel="jitdefault",
-        jit=True,
+        reloc="pic",
+        codemodel="small",
     )
 
 
