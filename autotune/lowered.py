@@ -18,6 +18,7 @@ from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import as_model, is_one_file
 from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
+from ..ir.hlo.shape_text import show_shape
 from ..ir.target import Target, with_accuracy
 from .recipe import BuildRecipe, Constants
 
@@ -33,6 +34,15 @@ FALLBACKS = (None, "interpreter")
 
 class Lowered(BuildRecipe):
     """A model for a target, to be shown, tuned and compiled; made by ``lower``."""
+
+    def __repr__(self) -> str:
+        """Name the model, its inputs and results, and the target."""
+        entry = self.imported.module.entry
+        inputs = self.imported.inputs or tuple(p.name for p in entry.parameters)
+        taken = zip(inputs, entry.parameters, strict=False)
+        given = ", ".join(f"{name}: {show_shape(p.shape)}" for name, p in taken)
+        result = show_shape(entry.root.shape)
+        return f"<Lowered {self.name}({given}) -> {result} for {self.target.spec}>"
 
     def compile(
         self,

@@ -57,7 +57,11 @@ def recognized(place: Path) -> FileFrontend:
     """Return the row that reads a file or folder, by its start or else its name; errors as
     ``load``.
     """
-    if place.is_dir():
+    if "\n" in str(place):
+        text = f"text that starts with {str(place).splitlines()[0][:40]!r}"
+        hint = "nw.build(nw.parse(text)) builds the text of an HLO module"
+        raise ParseError("a path was expected", f"this is {text}", hint=hint)
+    if os.path.isdir(place):
         row = next((r for r in registry.FILES if r.folder and (place / r.folder).exists()), None)
         if row is not None:
             return _readable(row, str(place))
@@ -189,7 +193,8 @@ def _check_example(model: object, example: object, takes_example: bool) -> None:
 
 
 def _kind(model: object) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
+    named = model if isinstance(model, type) else type(model)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _bytes(place: Path, most: int = -1) -> bytes:
@@ -207,7 +212,8 @@ def _bytes(place: Path, most: int = -1) -> bytes:
     except ValueError as e:  # a NUL in the path
         raise ParseError("cannot read the model", str(e), repr(str(place))) from None
     except OSError as e:
-        hint = "is the path right, and relative to this folder?" if not place.exists() else ""
+        found = os.path.exists(place)  # False where the system takes no such name
+        hint = "" if found else "is the path right, and relative to this folder?"
         raise ParseError("cannot read the model", e.strerror or str(e), str(place), hint) from None
 
 

@@ -51,6 +51,11 @@ def is_staged(model: object) -> bool:
     return isinstance(model, LoweredByJax | Traced | Exported) and not isinstance(model, type)
 
 
+def is_class(model: object) -> bool:
+    """True for a class, of models or of anything else."""
+    return isinstance(model, type)
+
+
 def is_function(model: object) -> bool:
     """True for anything callable that is not a class."""
     return callable(model) and not isinstance(model, type)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..lazy import resolve
-from .protocols import is_function, is_jitted, is_staged
+from .protocols import is_class, is_function, is_jitted, is_staged
 from .signatures import (
     STABLEHLO,
     is_exported_program,
@@ -92,6 +92,12 @@ def instance_of(package: str, *names: str) -> Callable[[object], bool]:
         )
 
     return recognizes
+
+
+def method_of(package: str, *names: str) -> Callable[[object], bool]:
+    """Return a predicate: true for methods of instances of classes of a package."""
+    is_owner = instance_of(package, *names)
+    return lambda model: is_owner(getattr(model, "__self__", None))
 
 
 _UNPACK = "unpack it first"
@@ -199,6 +205,11 @@ FILES: tuple[FileFrontend, ...] = (
 
 OBJECTS: tuple[ObjectFrontend, ...] = (
     ObjectFrontend(
+        name="a class",
+        recognizes=is_class,
+        hint="give an instance of it",
+    ),
+    ObjectFrontend(
         name="a Keras model",
         recognizes=instance_of("keras", "Model", "Layer"),
         read=".keras.model:convert",
@@ -212,6 +223,11 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         read=".torch.export:module",
         hint="a torch.nn.Module with example=",
         takes_example=True,
+    ),
+    ObjectFrontend(
+        name="a method of a PyTorch module",
+        recognizes=method_of("torch", "Module"),
+        hint="give the module itself; another method: make it the forward of a module",
     ),
     ObjectFrontend(
         name="an exported PyTorch program",

@@ -77,3 +77,9 @@ def test_arguments_have_to_fit_the_kind_of_model() -> None:
     with pytest.raises(ArgumentError, match=r"input 'x' cannot have the shape \[3,5\]"):
         nw.lower(nw.parse(AFFINE), shapes={"x": (3, 5)})
     assert nw.lower(nw.parse(AFFINE), shapes={"x": (None, 64)}).name == "affine"
+
+
+def test_it_shows_what_it_takes_and_not_what_it_holds() -> None:
+    model, _ = carrying()
+    shown = repr(nw.lower(model))
+    assert shown == "<Lowered affine(images: f32[3,64]{1,0}) -> f32[3,4096]{1,0} for cpu>"

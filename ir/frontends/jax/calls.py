@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, UnsupportedError
 from ...hlo.analysis.verify import verify
 from ..imported import Imported
 from .lower import function_model as lowered_as_it_is
@@ -153,6 +153,13 @@ def function_model(function: Callable[..., Any], example: tuple[Any, ...] | None
     """Return a function as JAX lowers it for example arguments; errors as for ``lower``'s."""
     if example is None or hasattr(function, "lower"):  # under jax.jit already, with its options
         return lowered_as_it_is(function, example)
+    if any(type(a).__module__.split(".")[0] == "torch" for a in example):
+        raise UnsupportedError(
+            f"cannot build the Python function {getattr(function, '__name__', function)}",
+            "JAX lowers functions, and its example arguments are torch tensors",
+            hint="make it the forward of a torch.nn.Module, or compile it by torch.compile with "
+            'backend="nestwright"',
+        )
     return JaxFunction(function).imported(tuple(example), {})
 
 

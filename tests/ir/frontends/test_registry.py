@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from nestwright.cli.main import main
-from nestwright.ir.frontends.load import recognize
+from nestwright.ir.errors import ParseError, UnsupportedError
+from nestwright.ir.frontends.load import as_model as load_object
+from nestwright.ir.frontends.load import load, recognize
 from nestwright.ir.frontends.registry import (
     FILES,
     OBJECTS,
@@ -67,3 +69,22 @@ def test_no_reader_is_loaded_before_it_is_needed() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {m.partition(".frontends.")[2] for m in out.stdout.split()}
     assert found == {"load", "imported", "registry", "signatures", "protocols"}
+
+
+@pytest.mark.parametrize("lines", [3, 3000])
+def test_text_that_is_given_as_a_path_is_told_how_to_be_read(lines: int) -> None:
+    text = "HloModule m\n" + "ENTRY e { ROOT x = f32[3] parameter(0) }\n" * lines
+    with pytest.raises(ParseError, match="text that starts with 'HloModule m'") as caught:
+        load(text)
+    assert "nw.parse(text)" in caught.value.hint
+
+
+def test_a_name_that_the_system_does_not_take_is_a_missing_file() -> None:
+    with pytest.raises(ParseError, match="cannot read the model"):
+        load("x" * 5000)
+
+
+def test_a_class_is_refused_for_its_instances() -> None:
+    with pytest.raises(UnsupportedError, match="dict is a class") as caught:
+        load_object(dict)
+    assert "instance" in caught.value.hint

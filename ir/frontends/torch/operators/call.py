@@ -63,6 +63,13 @@ class AtenCall:
         """The operands in the type of the result."""
         return [self.term(x, self.dtype) for x in given]
 
+    def alike(self, *given: Term) -> list[Term]:
+        """The operands, which torch does not convert: refused unless of one type."""
+        if len(dtypes := dict.fromkeys(x.dtype.name for x in given)) > 1:
+            hint = "torch refuses it too: convert the inputs, or the module's weights, to one type"
+            self.refuse(f"its operands are of types {' and '.join(dtypes)}", hint)
+        return self.operands(*given)
+
     def promoted(self, *given: Operand) -> list[Term]:
         """The operands in their common type."""
         dtype = common_type(*given)

@@ -32,7 +32,7 @@ def narrow(a: Term, make: Callable[[Any], Term]) -> Term:
 
 
 def _matmul(c: AtenCall, a: Term, b: Term) -> Term:
-    return product(*c.operands(a, b))
+    return product(*c.alike(a, b))
 
 
 def _scaled(c: AtenCall, x: Term, by: Operand) -> Term:
@@ -43,19 +43,19 @@ def _added(
     c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
 ) -> Term:
     """beta bias + alpha a b; with beta 0 the bias does not matter, not even its NaNs."""
-    found = _scaled(c, product(*c.operands(a, b)), alpha)
+    found = _scaled(c, product(*c.alike(a, b)), alpha)
     return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
 
 
 def _added_batches(
     c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
 ) -> Term:
-    found = _scaled(c, sum_(product(*c.operands(a, b)), [0]), alpha)
+    found = _scaled(c, sum_(product(*c.alike(a, b)), [0]), alpha)
     return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
 
 
 def _addr(c: AtenCall, x: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1) -> Term:
-    left, right = c.operands(a, b)
+    left, right = c.alike(a, b)
     outer = expand_dims(left, [1])
     outer = outer & right if c.dtype.kind == "pred" else outer * right
     found = _scaled(c, outer, alpha)
@@ -66,7 +66,7 @@ def _addr(c: AtenCall, x: Term, a: Term, b: Term, beta: Operand = 1, alpha: Oper
 
 
 def _dot(c: AtenCall, a: Term, b: Term) -> Term:
-    x, y = c.operands(a, b)
+    x, y = c.alike(a, b)
     return narrow(x, lambda dtype: dot_general(x, y, ([0], [0]), dtype=dtype))
 
 
@@ -78,7 +78,7 @@ def _vdot(c: AtenCall, a: Term, b: Term) -> Term:
 
 def linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term:
     """x times the transposed weight, and the bias; sums of narrow floats in f32."""
-    a, w = c.operands(x, weight)
+    a, w = c.alike(x, weight)
     pairs = ([a.rank - 1], [w.rank - 1])
     found = narrow(a, lambda dtype: dot_general(a, w, pairs, dtype=dtype))
     return found if bias is None else found + bias.to(c.dtype)
@@ -87,7 +87,7 @@ def linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term
 def _einsum(c: AtenCall, equation: str, terms: list[Term], **named: Any) -> Term:
     if "..." in equation or "->" not in equation:
         c.refuse("its subscripts leave letters out", "name every dimension and the result's")
-    return einsum(equation, c.operands(*terms))
+    return einsum(equation, c.alike(*terms))
 
 
 def _trilinear(

@@ -301,3 +301,17 @@ def test_recurrent_layers_are_loops() -> None:
         want = [out, *(last if isinstance(last, tuple) else (last,))]
         for ours, theirs in zip(found, want, strict=True):
             np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_another_type_are_refused_with_the_operator() -> None:
+    with pytest.raises(UnsupportedError, match=r"aten\.linear\.default: its operands are of types"):
+        nw.lower(torch.nn.Linear(4, 3).double(), torch.ones(2, 4))
+
+
+def test_what_is_no_module_is_told_what_to_give() -> None:
+    for model, hint in ((Net, "instance"), (torch.nn.Linear(4, 3).forward, "the module itself")):
+        with pytest.raises(UnsupportedError) as caught:
+            nw.lower(model, torch.ones(2, 4))
+        assert hint in caught.value.hint
+    with pytest.raises(UnsupportedError, match="example arguments are torch tensors"):
+        nw.lower(lambda x: x + 1, torch.ones(2, 4))
