@@ -68,16 +68,30 @@ class Check:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(as_json: bool) -> int:
-    """Check this installation; exit 1 if something is wrong."""
+    """Check this installation, and how far times that are measured here now can be trusted.
+
+    Exit 1 if something of the installation is wrong.
+    """
+    from ..autotune.log.units import counted
+    from ..autotune.measure.trust import trust
+    from ..ir.target import HERE, Target
+
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
-    findings += [_calibration(), _priority(), *_settings()]
+    findings += [_calibration(), *_settings()]
+    found = trust(Target.parse(HERE).threads)
+    well = all(f.ok for f in findings)
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
-        click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
-    else:
-        for f in findings:
-            click.echo(f"{'ok ' if f.ok else 'BAD'} {f.name:<24} {f.told}")
-    return 0 if all(f.ok for f in findings) else 1
+        told = {"checks": rows, "measuring": found.to_json()}
+        click.echo(json.dumps({"version": 1, "ok": well, **told}))
+        return 0 if well else 1
+    for f in findings:
+        click.echo(f"{'ok ' if f.ok else 'BAD'} {f.name:<24} {f.told}")
+    click.echo(f"\nmeasuring with {counted(found.threads, 'thread')}:")
+    for c in found.conditions:
+        click.echo(f"{'ok ' if c.ok else '?  '} {c.name:<24} {c.told}")
+    click.echo(f"{found.told[:1].upper()}{found.told[1:]}.")
+    return 0 if well else 1
 
 
 def _python() -> Check:
@@ -147,12 +161,6 @@ def _calibration() -> Check:
         told = f"none yet: tuning or `nestwright calibrate` measures; figures of {host.core.family}"
         return Check("calibration", True, told)
     return Check("calibration", True, f"measured, in {place}")
-
-
-def _priority() -> Check:
-    from ..autotune.measure.placement import priority
-
-    return Check("real-time priority", True, priority())
 
 
 def _cuda() -> list[Check]:
