@@ -17,7 +17,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..autotune.report import BenchReport
+    from rich.table import Table
+
+    from ..autotune.bench.data import BenchReport, CellBench
 
 PIPED = 120  # columns where there is no terminal
 
@@ -70,53 +72,65 @@ def bench(
         if path is not None:
             write(path)
             click.echo(f"written to {path}")
-    bad = sum(bool(m.problem) for m in report.models)
-    return 0 if not bad else 1 if bad < len(report.models) else 2
+    bad = sum(bool(c.problem) for c in report.cells)
+    return 0 if not bad else 1 if bad < len(report.cells) else 2
 
 
 def print_report(report: BenchReport) -> None:
     """Print a sweep as tables: a line per model, then its heaviest groups."""
     from rich.console import Console
-    from rich.table import Table
 
-    from ..autotune.log.units import duration, rate
+    from ..autotune.log.units import rate
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPED)
-    peak = report.peak
-    console.print(
-        f"machine: {report.machine['cpu']}, {report.machine['threads']} threads, "
-        f"{rate(peak.flops)} GFLOP/s FMA, {rate(peak.bandwidth)} GB/s copy ({peak.origin})"
-    )
-    for m in report.models:
-        if m.problem:
-            console.print(f"{m.name}: {m.problem}", markup=False)
-            continue
-        error = "not checked" if m.error is None else f"{m.error:.1e}"
-        table = Table(title=m.name, title_justify="left", box=None, pad_edge=False)
-        for name in ("group", "kind", "default", "tuned", "gain", "GFLOP/s", "GB/s", "error"):
-            table.add_column(name, justify="left" if name in ("group", "kind") else "right")
-        table.add_row(
-            "whole model",
-            "",
-            duration(m.default_seconds),
-            duration(m.tuned_seconds),
-            f"{m.speedup:.2f}x",
-            rate(m.flops / m.tuned_seconds),
-            rate(m.bytes / m.tuned_seconds),
-            error,
+    console.print(f"machine: {report.machine['model']} ({report.machine['cpu']})", markup=False)
+    for p in report.peaks:
+        console.print(
+            f"peaks of {p.target} with {p.threads} threads: {rate(p.peak.flops)} GFLOP/s FMA, "
+            f"{rate(p.peak.bandwidth)} GB/s copy ({p.peak.origin})"
         )
-        for g in sorted(m.groups, key=lambda g: -g.weight * g.tuned_seconds):
-            gain = g.default_seconds / g.tuned_seconds if g.tuned_seconds else 1.0
-            table.add_row(
-                f"{g.name} x{g.weight:g}",
-                g.kind,
-                duration(g.default_seconds),
-                duration(g.tuned_seconds),
-                f"{gain:.2f}x",
-                rate(g.flops / g.tuned_seconds),
-                rate(g.bytes / g.tuned_seconds),
-                f"{g.error:.1e}",
-            )
-        console.print(table)
+    for cell in report.cells:
+        if cell.problem:
+            console.print(f"{cell.key}: {cell.problem}", markup=False)
+        else:
+            console.print(_table(cell))
+
+
+def _table(cell: CellBench) -> Table:
+    """Return a cell as a table: the whole model, then its groups, the heaviest first."""
+    from rich.table import Table
+
+    from ..autotune.log.units import duration, rate
+
+    default, tuned = cell.way("default"), cell.way("tuned")
+    assert default is not None and tuned is not None
+    error = "not checked" if tuned.error is None else f"{tuned.error:.1e}"
+    table = Table(title=str(cell.key), title_justify="left", box=None, pad_edge=False)
+    for name in ("group", "kind", "default", "tuned", "gain", "GFLOP/s", "GB/s", "error"):
+        table.add_column(name, justify="left" if name in ("group", "kind") else "right")
+    seconds = tuned.seconds or 0.0
+    table.add_row(
+        "whole model",
+        "",
+        duration(default.seconds),
+        duration(seconds),
+        f"{cell.speedup() or 1.0:.2f}x",
+        rate(cell.flops / seconds if seconds else 0.0),
+        rate(cell.bytes / seconds if seconds else 0.0),
+        error,
+    )
+    for g in sorted(cell.groups, key=lambda g: -g.weight * g.tuned_seconds):
+        gain = g.default_seconds / g.tuned_seconds if g.tuned_seconds else 1.0
+        table.add_row(
+            f"{g.name} x{g.weight:g}",
+            g.kind,
+            duration(g.default_seconds),
+            duration(g.tuned_seconds),
+            f"{gain:.2f}x",
+            rate(g.flops / g.tuned_seconds if g.tuned_seconds else 0.0),
+            rate(g.bytes / g.tuned_seconds if g.tuned_seconds else 0.0),
+            f"{g.error:.1e}",
+        )
+    return table

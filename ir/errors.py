@@ -93,6 +93,11 @@ class LogError(NestwrightError):
 
 
 @dataclass(eq=False)
+class ReportError(NestwrightError):
+    """A benchmark report that cannot be read: damaged, of another version, or something else."""
+
+
+@dataclass(eq=False)
 class OutOfMemoryError(NestwrightError, MemoryError):
     """A call whose results or intermediate values do not fit into memory."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from nestwright.autotune.bench.data import read_report
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.units import clock, span
 from nestwright.autotune.progress import Progress, TaskResult
@@ -125,8 +126,10 @@ def test_bench_writes_data_and_page(nestwright, dense: Path, tuned: Path) -> Non
     )
     assert said.status == 1 and "nope.hlo: cannot read the model" in said.out
     assert "GFLOP/s" in said.out and "whole model" in said.out
-    models = json.loads(Path("b.json").read_text())["models"]
-    assert models[0]["error"] < 1e-4 and models[0]["default_seconds"] > 0
+    good, bad = read_report("b.json").cells
+    tuned_way = good.way("tuned")
+    assert tuned_way is not None and (tuned_way.error or 0) < 1e-4 and good.seconds("default")
+    assert "nope.hlo" in bad.problem and good.key.log == Path(tuned).name
     assert "<svg" in Path("b.html").read_text()
 
 

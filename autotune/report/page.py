@@ -1,95 +1,20 @@
-"""Reports of a benchmark sweep: data, JSON, and a self-contained HTML page by jinja2."""
+"""The page of a benchmark report: self-contained HTML, by jinja2."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from ..ir.files import whole_file
-from .log.records import quantile, ratios
-from .log.units import duration, rate, share
-from .measure.peak import Peak
+from ..bench.data import BenchReport, CellBench, GroupBench
+from ..log.units import duration, rate, share
+from ..measure.peak import Peak
 
 WIDTH, HEIGHT, MARGIN = 640, 220, 44
-
-
-@dataclass(frozen=True, slots=True)
-class GroupBench:
-    """One group: seconds per call by default and tuned, and the tuned schedule.
-
-    ``error`` is relative to the root mean square of the interpreter's result. ``curve`` holds
-    (number of the trial, best seconds so far) from the log.
-    """
-
-    key: str
-    name: str
-    kind: str
-    weight: float
-    flops: float
-    bytes: float
-    default_seconds: float
-    tuned_seconds: float
-    error: float
-    trials: int
-    sketch: str
-    decisions: Mapping[str, Any]
-    curve: tuple[tuple[int, float], ...]
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelBench:
-    """One model end to end. ``error`` is None without a check."""
-
-    name: str
-    default_seconds: float
-    tuned_seconds: float
-    default_runs: tuple[float, ...]
-    tuned_runs: tuple[float, ...]
-    error: float | None
-    flops: float
-    bytes: float
-    build_seconds: float
-    log: str
-    groups: tuple[GroupBench, ...]
-    problem: str = ""
-
-    @property
-    def speedup(self) -> float:
-        """Default over tuned, the median over the rounds."""
-        return quantile(ratios(self.default_runs, self.tuned_runs), 0.5) if self.tuned_runs else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BenchReport:
-    """The result of a sweep: data, JSON and one HTML page."""
-
-    target: str
-    machine: Mapping[str, Any]
-    peak: Peak
-    models: tuple[ModelBench, ...]
-    created: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; times are in seconds, rates per second."""
-        return asdict(self)
-
-    def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the data as JSON, atomically."""
-        _write(Path(path), json.dumps(self.to_json(), indent=1) + "\n")
-
-    def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the HTML page, atomically; it has no external resources."""
-        _write(Path(path), render(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +37,9 @@ def render(report: BenchReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": duration, "rate": rate, "share": share}
-    peak = report.peak
 
-    def rates(flops: float, size: float, seconds: float) -> Rates:
-        if not seconds:
+    def rates(peak: Peak | None, flops: float, size: float, seconds: float) -> Rates:
+        if not seconds or peak is None:
             return Rates(0.0, 0.0, 0.0, 0.0)
         f, b = flops / seconds, size / seconds
         return Rates(f, b, f / peak.flops, b / peak.bandwidth)
@@ -129,13 +53,13 @@ def render(report: BenchReport) -> str:
     )
 
 
-def curve_picture(model: ModelBench) -> Markup:
-    """Return the tuning curve of a model as SVG: the sum of its groups' best times over trials.
+def curve_picture(cell: CellBench) -> Markup:
+    """Return the tuning curve of a cell as SVG: the sum of its groups' best times over trials.
 
     The horizontal axis counts the trials of each group; the sum is relative to the default
     schedules.
     """
-    curves = [(g.weight, g.curve) for g in model.groups if len(g.curve) > 1]
+    curves = [(g.weight, g.curve) for g in cell.groups if len(g.curve) > 1]
     if not curves:
         return Markup("")
     longest = max(c[-1][0] for _, c in curves)
@@ -199,10 +123,3 @@ def bar_picture(group: GroupBench, longest: float) -> Markup:
         a=f"{group.weight * group.default_seconds * scale:.1f}",
         b=f"{group.weight * group.tuned_seconds * scale:.1f}",
     )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file atomically, creating its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        file.write(text.encode())
