@@ -15,11 +15,10 @@ from ..log.records import Json
 from .data import LogBench
 
 PACKAGES = ("nestwright", "llvmlite", "numpy")
-FREE = 0.5  # of a core that other programs may use while code is timed
 
 
 def machine_facts() -> dict[str, Json]:
-    """Return the facts of this machine that decide figures; no name of a host or user, and no path."""
+    """Return the facts of this machine that decide figures; no host, user or path is named."""
     here = Target.parse(HERE)
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -76,13 +75,3 @@ def _without(folders: Iterable[str], text: str) -> str:
     for folder in sorted(folders, key=len, reverse=True):
         text = text.replace(folder, "")
     return text
-
-
-def load_warning(load: float, cores: int, threads: int) -> str:
-    """Return why a load average makes figures with ``threads`` threads untrustworthy; "" if not."""
-    if load <= cores - threads + FREE:
-        return ""
-    return (
-        f"load {load:.1f} on {cores} cores before {threads} timed "
-        f"thread{'s' if threads != 1 else ''} began: other programs ran beside"
-    )

@@ -20,12 +20,14 @@ from ..best import AUTO
 from ..log.contents import Log
 from ..log.journal import read
 from ..log.shelf import shelved, with_kin
+from ..log.units import counted
 from ..measure.machine import measure_peak, require_timeable
+from ..measure.trust import trust
 from ..recipe import Constants, GraphLike
 from ..session import default_log
 from .cell import CellPlan, bench_cell
 from .data import BenchReport, CellBench, CellKey, LogBench, TargetPeak
-from .facts import load_now, load_warning, log_facts, machine_facts, versions
+from .facts import load_now, log_facts, machine_facts, versions
 
 LogLike = str | os.PathLike[str]
 Notify = Callable[[str], object]
@@ -68,8 +70,7 @@ def bench(
         for model in _each(models)
         for machine, chosen in itertools.product(machines, _each(log))
     ]
-    cores = os.cpu_count() or 1
-    most = max(m.target.threads for m in machines)
+    found = [trust(n) for n in sorted({m.target.threads for m in machines})]
     return BenchReport(
         machine_facts(),
         (load, load_now()),
@@ -79,7 +80,7 @@ def bench(
         tuple(cells),
         tuple(TargetPeak(m.name, m.target.threads, peak) for m, peak in peaks.items()),
         tuple(logs.facts.values()),
-        tuple(filter(None, [load_warning(load, cores, most)])),
+        tuple(f"{counted(t.threads, 'thread')}: {t.told}" for t in found if t.level != "good"),
     )
 
 
