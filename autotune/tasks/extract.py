@@ -129,12 +129,20 @@ def _bytes(shape: tuple[int, ...]) -> int:
 def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
     """Return how often a run of the model executes each distinct group, by key."""
     times: dict[str, float] = {}
-    waiting: list[tuple[Computation, float]] = [(module.entry, 1.0)]
-    while waiting:
-        computation, runs = waiting.pop()
+    for computation, runs in runs_of(module, groups).items():
         for group in groups.fusions[computation].groups:
             name = groups.keys[group]
             times[name] = times.get(name, 0.0) + runs
+    return times
+
+
+def runs_of(module: HloModule, groups: Groups) -> dict[Computation, float]:
+    """Return how often a run of the model executes each computation that is fused."""
+    times: dict[Computation, float] = dict.fromkeys(groups.fusions, 0.0)
+    waiting: list[tuple[Computation, float]] = [(module.entry, 1.0)]
+    while waiting:
+        computation, runs = waiting.pop()
+        times[computation] += runs
         for i in computation.instructions:
             times_each = runs * _trips(i)
             waiting += [(c, times_each) for c in called(i) if c in groups.fusions]

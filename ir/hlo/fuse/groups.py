@@ -11,6 +11,9 @@ from ..rewrite import assemble, make, parameter, with_attrs, with_operands
 from .kinds import flops, is_free, is_view, is_work, pattern
 from .state import Growing, State, accepts_clone
 
+VIEW_FOLLOWS = "only a view follows"
+"""The reason of an edge to a reshape outside of groups, which takes no time and no memory."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
@@ -193,12 +196,13 @@ def _edges(state: State, groups: list[Group]) -> list[Edge]:
     for group in groups:
         for i in group.members:
             homes.setdefault(i, set()).add(group.name)
+    stored = {o for group in groups for o in group.outputs}
     edges: list[Edge] = []
     for consumer in state.computation.instructions:
         if not is_work(consumer):
             continue
         for producer in dict.fromkeys(consumer.operands):
-            if is_work(producer) and not is_free(producer):
+            if producer in stored or (is_work(producer) and not is_free(producer)):
                 edges.append(_edge(state, homes, producer, consumer))
     return edges
 
@@ -207,15 +211,26 @@ def _edge(
     state: State, homes: dict[Instruction, set[str]], producer: Instruction, consumer: Instruction
 ) -> Edge:
     here, there = homes.get(producer, set()), homes.get(consumer, set())
-    if is_view(producer) and not here:
-        return Edge(producer, consumer, False, "a view of the whole buffer, no work")
     if is_view(consumer) and not there:
-        return Edge(producer, consumer, False, "only a view follows")
+        return Edge(producer, consumer, False, VIEW_FOLLOWS)
+    if is_view(producer) and not here:
+        return Edge(producer, consumer, False, _through_view(state, producer, consumer))
     if there and there <= here:
         if producer in state.clones:
             return Edge(producer, consumer, True, "cheap: every user computes its own")
         return Edge(producer, consumer, True, f"same group, {next(iter(there))}")
     return Edge(producer, consumer, False, _reason(state, producer, consumer))
+
+
+def _through_view(state: State, view: Instruction, consumer: Instruction) -> str:
+    """Why what a view stands for was not fused with the view's reader."""
+    origin = view
+    while is_view(origin):
+        origin = origin.operands[0]
+    if not is_work(origin) or is_free(origin):
+        return "a view of the whole buffer, no work"
+    why = _noted(state, view, consumer) or _reason(state, origin, consumer)
+    return f"through a view: {why}"
 
 
 def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
@@ -232,8 +247,9 @@ def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
             return "feeds overlapping windows: it would be recomputed for each of them"
         case _:
             pass
-    if pattern(producer) is Pattern.OPAQUE:
-        return f"{producer.opcode} is a group of its own"
+    maker = producer.operands[0] if producer.opcode == "get-tuple-element" else producer
+    if pattern(maker) is Pattern.OPAQUE:
+        return f"{maker.opcode} is a group of its own"
     if (a := state.group_of.get(producer)) and (b := state.group_of.get(consumer)):
         blocker = state.clusters.cycle(a.anchor, b.anchor)
         if blocker is not None:
