@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 from ....ir.errors import TargetError, VerifyError
 from ....ir.target import Target
 from ...emit.llvm.template import render
-from ...runtime.jit import LOCK, OPTIMIZATION, llvm_machine
+from ...runtime.orc import LOCK, OPTIMIZATION, llvm_machine
 
 LONGEST = 64 << 20  # characters of one module
 COROUTINE = "@llvm.coro."  # calls of what is to be lowered before machine code is made

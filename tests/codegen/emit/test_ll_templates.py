@@ -20,7 +20,7 @@ from nestwright.codegen.math import quadrant as vector_math_quadrant
 from nestwright.codegen.math import single as vector_math_single
 from nestwright.codegen.plan.struct_table import Struct
 from nestwright.codegen.runtime import structs
-from nestwright.codegen.runtime.jit import llvm_machine
+from nestwright.codegen.runtime.orc import llvm_machine
 from nestwright.codegen.runtime.sim import structs as sim_structs
 from nestwright.codegen.targets.cpu import entry_ir, interrupts_ir, pool
 from nestwright.codegen.targets.cpu import toolchain as cpu
