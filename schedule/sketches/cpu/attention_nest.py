@@ -37,8 +37,8 @@ class Attention:
 
     ``scores`` and ``values`` are the two products; ``stages`` are the blocks on scores and on rows
     besides, ``exponential`` the name of the one that can be taken in parts (None if none can).
-    ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``; without
-    one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key, ``by_key``
+    ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``, several
+    to one where it splits the heads of all batches; without one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key, ``by_key``
     says that the terms of one key are neighbors in it, rather than the keys. ``others`` are
     independent of the scores. ``shown`` is the share of the keys that a causal mask, a window or
     a length shows, over all rows; None without one.
@@ -114,7 +114,10 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
     to_values = {a.var: a.var for a in values.spatial}
     if consumer is not None:
         found = point_reads(consumer, values)
-        if found is None or any(factor != 1 for v, factor in found.values()):
+        inner = {a.var for a in values.spatial[-2:]}
+        if found is None or any(f != 1 for v, f in found.values() if v in inner):
+            return None
+        if len([v for v, _ in found.values() if v in inner]) > 2:
             return None
         to_values = {v: found[v][0] for v in found}
     operand = next(a for a in product_operands(scores) or () if a.uses(scores.spatial[-1].var))

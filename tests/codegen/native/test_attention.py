@@ -62,6 +62,14 @@ def test_each_spelling_is_one_group(name: str) -> None:
     assert "dot" not in kinds and "reduction" not in kinds[1:]
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_each_spelling_has_a_sketch_of_its_own(name: str) -> None:
+    fusion = fuse(optimize(parse(TEXTS[name])).entry, {"attention"}, excess_precision=True)
+    (group,) = (g for g in fusion.groups if g.kind == "attention")
+    sketch = generate(lower_group(group.computation, "attention"), Target.parse("cpu"))[0]
+    assert sketch.kind == "attention"
+
+
 @pytest.mark.parametrize("name", ["static_cache_f32", "decode_bf16", "jax_cache_f32"])
 def test_caches_are_read_as_they_lie(name: str) -> None:
     fusion = fuse(optimize(parse(TEXTS[name])).entry, {"attention"}, excess_precision=True)

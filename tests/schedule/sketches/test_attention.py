@@ -54,14 +54,19 @@ ENTRY main {{
   p = f32[{h},{s},{t}] divide(e, ns)
   o = f32[{h},{s},{w}] dot(p, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
     lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
-  ROOT r = f32[{s},{h},{w}] transpose(o), dimensions={{1,0,2}}
+  {result}
 }}
 """
+PLAIN = "ROOT r = f32[{s},{h},{w}] transpose(o), dimensions={{1,0,2}}"
+BATCHES = """of = f32[2,{half},{s},{w}] reshape(o)
+  ROOT r = f32[2,{s},{half},{w}] transpose(of), dimensions={{0,2,1,3}}"""
 
 
 @cache
-def attention(h: int, s: int, t: int, d: int, w: int) -> Func:
-    fusion = fuse(optimize(parse(TEXT.format(h=h, s=s, t=t, d=d, w=w))).entry, {"attention"})
+def attention(h: int, s: int, t: int, d: int, w: int, result: str = PLAIN) -> Func:
+    sizes = {"h": h, "s": s, "t": t, "d": d, "w": w, "half": h // 2}
+    text = TEXT.format(result=result.format(**sizes), **sizes)
+    fusion = fuse(optimize(parse(text)).entry, {"attention"})
     (group,) = fusion.groups
     assert group.kind == "attention"
     return lower_group(group.computation, "attention")
@@ -151,9 +156,15 @@ def test_rescale_refuses_parts_of_two_lengths() -> None:
 SHAPES = [(1, 9, 7, 5, 3), (2, 8, 33, 4, 17), (3, 11, 128, 3, 8), (1, 13, 192, 2, 5)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
-def test_every_choice_computes_the_same(shape: tuple[int, int, int, int, int]) -> None:
-    func, rng = attention(*shape), random.Random(str(shape))
+CASES = [(s, PLAIN) for s in SHAPES] + [((6, 9, 7, 5, 3), BATCHES), ((4, 11, 128, 3, 8), BATCHES)]
+
+
+@pytest.mark.parametrize(("shape", "result_of"), CASES)
+def test_every_choice_computes_the_same(
+    shape: tuple[int, int, int, int, int], result_of: str
+) -> None:
+    """Also where a result is stored by batches and heads, which are one axis of the products."""
+    func, rng = attention(*shape, result_of), random.Random(str(shape))
     args = arguments(func)
     expected = result(func, args)
     for spec in TARGETS:
