@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .read import ObjectFile, Relocation, Section, ObjectSymbol, read, refuse
+from .read import ObjectFile, ObjectSymbol, Relocation, Section, read, refuse
 from .relocations import KINDS, STUB_BYTES, RelocationKind
 
 PAGE = 16384  # of any system that we run on, or a multiple
