@@ -38,10 +38,11 @@ class Attention:
     ``scores`` and ``values`` are the two products; ``stages`` are the blocks on scores and on rows
     besides, ``exponential`` the name of the one that can be taken in parts (None if none can).
     ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``, several
-    to one where it splits the heads of all batches; without one ``values`` does. ``keys`` is the operand of ``scores`` that depends on the key, ``by_key``
-    says that the terms of one key are neighbors in it, rather than the keys. ``others`` are
-    independent of the scores. ``shown`` is the share of the keys that a causal mask, a window or
-    a length shows, over all rows; None without one.
+    to one where it splits the heads of all batches; without one ``values`` does. ``keys`` is the
+    operand of ``scores`` that depends on the key, ``by_key`` says that the terms of one key are
+    neighbors in it, rather than the keys. ``others`` are independent of the scores. ``shown`` is
+    the share of the keys that a causal mask, a window or a length shows, over all rows; None
+    without one.
     """
 
     scores: BlockInfo
