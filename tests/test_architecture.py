@@ -298,7 +298,10 @@ def test_every_template_is_shipped() -> None:
     data = project["tool"]["setuptools"]["package-data"]
     listed = set(project["tool"]["setuptools"]["packages"])
     found = [
-        p for floor in FLOORS for end in ("ll", "j2") for p in (ROOT / floor).rglob(f"*.{end}")
+        p
+        for floor in FLOORS
+        for end in ("ll", "j2", "css", "js")
+        for p in (ROOT / floor).rglob(f"*.{end}")
     ]
     assert found
     for path in found:

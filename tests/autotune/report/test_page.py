@@ -1,67 +1,162 @@
-"""The page of a benchmark report: it loads nothing and escapes everything."""
+"""The page of a benchmark report: it loads nothing, escapes everything, and holds its data."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
-from nestwright.autotune.report.page import curve_picture, render
+import pytest
 
-from ..bench.reports import CELL, REPORT
+from nestwright.autotune.bench.data import BenchReport
+from nestwright.autotune.report import embed
+from nestwright.autotune.report.page import read_page, render
+from nestwright.ir.errors import ReportError
+
+from ..bench.reports import CELL, GROUP, REPORT
+
+HOSTILE = "</script><img src=x onerror=alert(1)>'\"&<b>"
 
 
 class Page(HTMLParser):
     """Collects tags, attributes and text, and checks that tags are closed in order."""
 
-    void = frozenset({"meta", "rect", "polyline", "!doctype"})
+    void = frozenset({"meta", "br"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
+        self.tags: list[str] = []
         self.seen: list[tuple[str, str, str]] = []
         self.words: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs) -> None:
         self.seen += [(tag, name, value or "") for name, value in attrs]
+        self.tags.append(tag)
         if tag not in self.void:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs) -> None:
+        self.seen += [(tag, name, value or "") for name, value in attrs]
 
     def handle_endtag(self, tag) -> None:
         if tag not in self.void:
             assert self.open.pop() == tag
 
     def handle_data(self, data) -> None:
-        self.words.append(data)
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.words.append(data.strip())
+
+
+def hostile() -> BenchReport:
+    """A report whose model, groups, reasons and problems are all markup."""
+    group = replace(GROUP, name=HOSTILE, kind=HOSTILE, note=HOSTILE)
+    edge = replace(CELL.edges[0], fused=False, producer=HOSTILE, reason=HOSTILE)
+    key = replace(CELL.key, model=HOSTILE)
+    bad = replace(CELL, key=key, problem=HOSTILE)
+    cell = replace(CELL, key=key, groups=(group,), edges=(edge,), warnings=(HOSTILE,))
+    return replace(REPORT, cells=(cell, bad), warnings=(HOSTILE,))
+
+
+def large(models: int, trials: int) -> BenchReport:
+    """A report of many models with many trials each, spread over ten groups."""
+    each = trials // 10
+    made = [
+        replace(GROUP.trials[0], number=n + 1, at=0.1234567 * n, seconds=2.0123e-5 / (1 + n % 7))
+        for n in range(each)
+    ]
+    groups = tuple(
+        replace(GROUP, key=f"{n}" * 64, name=f"dot_{n}", trials=tuple(made)) for n in range(10)
+    )
+    cells = (
+        replace(CELL, key=replace(CELL.key, model=f"model_{n}"), groups=groups)
+        for n in range(models)
+    )
+    return replace(REPORT, cells=tuple(cells))
 
 
 def test_page_is_well_formed_and_loads_nothing() -> None:
-    page = Page(render(REPORT))
+    text = render(REPORT)
+    page = Page(text)
     assert page.open == []
     links = [v for _, name, v in page.seen if name in ("href", "src", "action", "data")]
-    assert all(v.startswith("#") for v in links)
-    assert not any(tag in ("script", "link", "img", "iframe") for tag, _, _ in page.seen)
-    assert "url(" not in render(REPORT)
+    assert links and all(v.startswith("#") for v in links)
+    assert not {"link", "img", "iframe", "object", "embed", "base"} & set(page.tags)
+    assert "http:" not in text and "https:" not in text and "url(" not in text
+    assert "@import" not in text
 
 
-def test_page_escapes_names_and_problems() -> None:
+def test_links_lead_to_places_in_the_page() -> None:
+    page = Page(render(REPORT))
+    ids = [v for _, name, v in page.seen if name == "id"]
+    assert len(ids) == len(set(ids))
+    named = {v for _, name, v in page.seen if name in ("href", "aria-labelledby")}
+    assert {v.removeprefix("#") for v in named} <= set(ids)
+
+
+def test_texts_of_models_and_logs_do_nothing() -> None:
+    plain, page = Page(render(REPORT)), Page(render(hostile()))
+    assert page.open == []
+    assert page.tags.count("script") == plain.tags.count("script") == 2
+    assert "img" not in page.tags
+    assert "onerror" not in {name for _, name, _ in page.seen}
+    assert any(HOSTILE in word for word in page.words)
+
+
+def test_only_the_pages_own_script_may_run() -> None:
     text = render(REPORT)
-    assert "dot_&lt;add&gt;" in text and "dot_<add>" not in text
-    assert "m&amp;m" in text and "cannot &lt;read&gt;" in text
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert len(scripts) == 1
+    assert f"script-src {embed.fingerprint(scripts[0])}" in text
 
 
-def test_page_holds_the_numbers() -> None:
+@pytest.mark.parametrize(
+    "report", [REPORT, hostile(), large(3, 500)], ids=["small", "hostile", "large"]
+)
+def test_data_in_the_page_are_the_report(report: BenchReport) -> None:
+    text = render(report)
+    assert read_page(text) == report
+    assert HOSTILE not in text
+
+
+def test_ten_models_of_500_trials_are_under_2_megabytes() -> None:
+    text = render(large(10, 500))
+    assert len(text.encode()) < 2_000_000
+    assert read_page(text) == large(10, 500)
+
+
+def test_page_holds_no_absolute_path() -> None:
+    key = replace(CELL.key, model="/home/some one/m.hlo")
+    cell = replace(CELL, key=key, problem="cannot read /tmp/a/b.hlo: see C:\\x\\y.txt, 1/2 and a/b")
+    text = render(replace(REPORT, cells=(cell,), warnings=("file:///tmp/q/r.json",)))
+    assert "/tmp/" not in text and "/home/" not in text and "C:\\" not in text
+    assert "cannot read b.hlo: see y.txt, 1/2 and a/b" in text
+
+
+def test_page_without_data_is_refused() -> None:
+    with pytest.raises(ValueError, match="the page has no data"):
+        read_page("<html></html>")
+    damaged = render(REPORT).replace('"version":1', '"version":2')
+    with pytest.raises(ReportError):
+        read_page(damaged)
+
+
+def test_page_holds_the_figures() -> None:
     words = " ".join(Page(render(REPORT)).words)
-    assert "4 ms" in words and "2 ms" in words and "2.00" in words
-    assert "100.0" in words, "GFLOP/s of the tuned group: 1e6 in 10 us"
-    assert "100 %" in words, "its share of the peak"
+    assert "4 ms" in words and "2 ms" in words and "2.00×" in words
+    assert "100" in words, "GFLOP/s of the tuned group: 1e6 in 10 us"
+    assert "the control differs by 4 %" in words
 
 
-def test_curve_starts_at_the_default_and_ends_at_the_best() -> None:
-    picture = curve_picture(CELL)
-    assert ">1.00</text>" in picture and ">0.50</text>" in picture
-    points = re.search(r'class="curve" points="([^"]*)"', picture)
-    assert points is not None
-    xy = [tuple(map(float, p.split(","))) for p in points[1].split()]
-    assert xy[0][1] == min(y for _, y in xy) and xy[-1][1] == max(y for _, y in xy)
-    assert [x for x, _ in xy] == sorted(x for x, _ in xy)
+def test_every_chart_has_a_table_behind_it() -> None:
+    text = render(REPORT)
+    for figure in re.findall(r"<figure.*?</figure>", text, re.S):
+        assert "<svg" in figure
+        assert "<table" in figure or "numbers as in the table" in figure
+
+
+def test_report_without_cells_and_failed_models_alone_are_pages() -> None:
+    assert Page(render(replace(REPORT, cells=()))).open == []
+    only = replace(REPORT, cells=REPORT.cells[1:], peaks=(), logs=())
+    assert "cannot &lt;read&gt;" in render(only)

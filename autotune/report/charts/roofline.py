@@ -1,0 +1,160 @@
+"""The roofline: each kernel's rate over its intensity, under the machine's measured peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from .axes import BYTES, FLOPS, INTENSITY, Canvas, ChartAxis, Scale, apart, draw_axes, logarithmic
+from .svg import joined, path, picture, tag
+
+FRAME = Canvas(width=460.0, height=330.0, left=50.0, right=26.0)
+LABELLED = 12  # kernels with a number in the picture, the heaviest
+MOVED = 0.5  # place of kernels without arithmetic, relative to the least intensity
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineMark:
+    """A kernel on the roofline: work of one execution, and seconds before and after tuning.
+
+    ``share`` is its part of the model's time, in [0, 1].
+    """
+
+    name: str
+    flops: float
+    bytes: float
+    default_seconds: float
+    tuned_seconds: float
+    share: float
+
+    @property
+    def placed(self) -> bool:
+        """True if it has a place: it ran, and moves bytes or computes."""
+        return self.tuned_seconds > 0 and self.default_seconds > 0 and self.bytes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """Peaks: floating-point operations and bytes per second."""
+
+    flops: float
+    bandwidth: float
+
+    def at(self, intensity: float) -> float:
+        """Return the highest rate at an intensity (Williams et al., 2009), in FLOP/s."""
+        return min(self.flops, self.bandwidth * intensity)
+
+
+def roofline(kernels: Sequence[RooflineMark], roof: Roof, name: str) -> Markup:
+    """Return the picture; an arrow leads from a kernel's default to its tuned schedule.
+
+    Kernels without arithmetic are squares at the left edge, at the height that their bandwidth has
+    relative to the peak's.
+    """
+    shown = sorted((k for k in kernels if k.placed), key=lambda k: -k.share)
+    if not shown or roof.flops <= 0 or roof.bandwidth <= 0:
+        return Markup("")
+    x, y = _axes(shown, roof)
+    marks = [_mark(k, x.scale, y.scale) for k in shown]
+    return picture(
+        FRAME.width,
+        FRAME.height,
+        f"Roofline of {name}: {len(shown)} kernels",
+        draw_axes(FRAME, x, y),
+        _roof(roof, x.scale, y.scale),
+        joined(marks),
+        _numbers(shown[:LABELLED], x.scale, y.scale),
+        kind="roofline",
+    )
+
+
+def _axes(kernels: Sequence[RooflineMark], roof: Roof) -> tuple[ChartAxis, ChartAxis]:
+    knee = roof.flops / roof.bandwidth
+    known = [k.flops / k.bytes for k in kernels if k.flops > 0]
+    least = min([knee, *known]) * (MOVED if any(k.flops <= 0 for k in kernels) else 1.0)
+    across = logarithmic([least, 4 * knee, *known], *FRAME.across)
+    rates = [r for k in kernels for r in _rates(k, across.low)]
+    upward = logarithmic([roof.flops, *rates], *FRAME.upward)
+    return (
+        ChartAxis(across, INTENSITY, "work per byte moved"),
+        ChartAxis(upward, FLOPS, "rate", 7),
+    )
+
+
+def _intensity(k: RooflineMark, least: float) -> float:
+    return k.flops / k.bytes if k.flops > 0 else least
+
+
+def _rates(k: RooflineMark, least: float) -> tuple[float, float]:
+    """The rates of both schedules; without arithmetic, those of a kernel of least intensity."""
+    work = _intensity(k, least) * k.bytes
+    return work / k.default_seconds, work / k.tuned_seconds
+
+
+def _roof(roof: Roof, x: Scale, y: Scale) -> Markup:
+    knee = min(max(roof.flops / roof.bandwidth, x.low), x.high)
+    start = max(x.low, y.low / roof.bandwidth)
+    points = [(start, roof.at(start)), (knee, roof.at(knee)), (x.high, roof.at(x.high))]
+    places = [(x(a), y(b)) for a, b in points]
+    (x1, y1), (x2, y2), _ = places
+    middle = (x1 + x2) / 2, (y1 + y2) / 2
+    slope = Markup("")
+    if x2 - x1 > 60:
+        angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+        slope = tag(
+            "text",
+            f"{BYTES.text(roof.bandwidth)} copy, measured",
+            class_="roofname",
+            text_anchor="middle",
+            transform=f"translate({middle[0]:.1f} {middle[1] - 6:.1f}) rotate({angle:.1f})",
+        )
+    flat = f"{FLOPS.text(roof.flops)} FMA"
+    return joined(
+        [
+            tag("polyline", class_="roof", points=path(places)),
+            slope,
+            tag("text", flat, class_="roofname", x=x.end, y=y2 - 6, text_anchor="end"),
+        ]
+    )
+
+
+def _mark(k: RooflineMark, x: Scale, y: Scale) -> Markup:
+    before, after = (y(r) for r in _rates(k, x.low))
+    at, size = x(_intensity(k, x.low)), 3.0 + 5.0 * k.share**0.5
+    shape = (
+        tag("circle", class_="tuned", cx=at, cy=after, r=size)
+        if k.flops > 0
+        else tag(
+            "rect", class_="tuned", x=at - size, y=after - size, width=2 * size, height=2 * size
+        )
+    )
+    parts = [tag("title", _told(k)), tag("circle", class_="default", cx=at, cy=before, r=2.5)]
+    if abs(before - after) > 2:
+        parts.append(tag("line", class_="arrow", x1=at, x2=at, y1=before, y2=after))
+    return tag("g", *parts, shape)
+
+
+def _told(k: RooflineMark) -> str:
+    rate = (
+        FLOPS.text(k.flops / k.tuned_seconds)
+        if k.flops > 0
+        else BYTES.text(k.bytes / k.tuned_seconds)
+    )
+    return (
+        f"{k.name}: {rate}, {k.default_seconds / k.tuned_seconds:.2f}× over default, "
+        f"{100 * k.share:.0f} % of the time"
+    )
+
+
+def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale) -> Markup:
+    """Numbers beside the heaviest kernels, as in the table, none on another."""
+    places = [(x(_intensity(k, x.low)), y(_rates(k, x.low)[1])) for k in kernels]
+    heights = apart([b for _, b in places], y.end + 4, y.start - 4, 11.0)
+    parts = []
+    for n, ((at, high), height) in enumerate(zip(places, heights, strict=True), 1):
+        parts.append(tag("line", class_="leader", x1=at, x2=at + 11, y1=high, y2=height))
+        parts.append(tag("text", str(n), class_="mark", x=at + 13, y=height + 4))
+    return joined(parts)

@@ -1,0 +1,124 @@
+"""A cell as the templates show it: figures, pictures and tables, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ..bench.data import CONTROL, TUNED, BenchReport, CellBench, Latency, LogBench
+from .charts.roofline import roofline
+from .formats import DASH, size
+from .graph import Cut, cuts, fused_count, group_picture
+from .groupviews import GroupView, group_view
+from .kernels import KernelRow, kernel_rows, marks, roof_of
+from .steps import Timeline, timeline_of
+from .verdicts import CellVerdict, doubts, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """A cell with everything that its sections show."""
+
+    id: str
+    cell: CellBench
+    setting: str
+    verdict: CellVerdict
+    doubts: tuple[str, ...]
+    fastest: str
+    latency: Latency | None
+    throughput: tuple[str, ...]
+    error: str
+    log: LogBench | None
+    rows: tuple[KernelRow, ...]
+    roofline: Markup
+    groups: tuple[GroupView, ...]
+    cuts: tuple[Cut, ...]
+    fused: int
+    picture: Markup
+    timeline: Timeline | None
+
+
+def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
+    """Return the view of a cell, the ``number``-th of the report."""
+    peak = report.peak(cell.key)
+    rows = kernel_rows(cell, peak)
+    tuned = cell.way(TUNED)
+    timed = [w for w in cell.ways if w.seconds is not None and w.name != CONTROL]
+    error = None if tuned is None else tuned.error
+    found = verdict(cell, peak)
+    return CellView(
+        id=f"cell-{number}",
+        cell=cell,
+        setting=setting(cell, report),
+        verdict=found,
+        doubts=doubts(cell),
+        fastest=min(timed, key=lambda w: w.seconds or 0.0).name if timed else "",
+        latency=tuned.latency if tuned else None,
+        throughput=tuple(
+            f"{t.rate:,.0f} ({t.callers}×)" for t in (tuned.throughput if tuned else ())
+        ),
+        error=DASH if error is None else f"{error:.0e}",
+        log=next((log for log in report.logs if log.name == cell.key.log), None),
+        rows=rows,
+        roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
+        groups=tuple(v for r in rows if (v := group_view(r)) is not None),
+        cuts=cuts(cell),
+        fused=fused_count(cell),
+        picture=group_picture(cell),
+        timeline=timeline_of(cell),
+    )
+
+
+def setting(cell: CellBench, report: BenchReport) -> str:
+    """Return what tells a cell from others of its model: target, threads, batch, log."""
+    key = cell.key
+    parts = [key.target, f"{key.threads} thread{'s' if key.threads != 1 else ''}"]
+    if key.batch is not None:
+        parts.append(f"batch {key.batch}")
+    if len({c.key.log for c in report.cells if c.key.model == key.model}) > 1:
+        parts.append(key.log or "no log")
+    return ", ".join(parts)
+
+
+def ways_of(report: BenchReport) -> tuple[str, ...]:
+    """Return the names of all ways but the control, in the order of their first cell."""
+    names = dict.fromkeys(w.name for c in report.cells for w in c.ways)
+    return tuple(n for n in names if n != CONTROL)
+
+
+def machine_rows(report: BenchReport) -> tuple[tuple[str, str], ...]:
+    """Return names and values of what decides the figures: machine, load, peaks, versions."""
+    m = report.machine
+    caches = " / ".join(size(m.get(name)) for name in ("l1", "l2", "l3"))
+    rows = [
+        ("system", str(m.get("system", DASH))),
+        ("processor", str(m.get("cpu", DASH))),
+        ("cores usable", str(m.get("cores", DASH))),
+        ("vector width", f"{m.get('vector_bits', DASH)} bits"),
+        ("L1 / L2 / L3", caches),
+        ("load before, after", ", ".join(f"{load:.2f}" for load in report.load) or DASH),
+    ]
+    for p in report.peaks:
+        name = f"peaks, {p.threads} thread{'s' if p.threads != 1 else ''}"
+        if len({q.target for q in report.peaks}) > 1:
+            name = f"{name}, {p.target}"
+        flops, copied = p.peak.flops / 1e9, p.peak.bandwidth / 1e9
+        rows.append((name, f"{flops:,.0f} GFLOP/s, {copied:.1f} GB/s ({p.peak.origin})"))
+    rows += [(name, value) for name, value in report.versions.items()]
+    rows += [(f"log {log.name}", f"SHA-256 {log.sha256[:12]}…") for log in report.logs]
+    return tuple(rows)
+
+
+def command_of(report: BenchReport) -> str:
+    """Return the command that makes such a report, as far as its data tell."""
+    keys = [c.key for c in report.cells]
+    models = " ".join(dict.fromkeys(k.model for k in keys))
+    options = (
+        ("--targets", dict.fromkeys(k.target for k in keys)),
+        ("--threads", dict.fromkeys(str(k.threads) for k in keys)),
+        ("--batch", dict.fromkeys(str(k.batch) for k in keys if k.batch is not None)),
+        ("--log", dict.fromkeys(k.log for k in keys if k.log)),
+    )
+    given = " ".join(f'{name} "{",".join(values)}"' for name, values in options if values)
+    return f"nestwright bench {models} {given} --seed {report.seed} --html report.html"
