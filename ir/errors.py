@@ -116,6 +116,11 @@ class LibraryError(NestwrightError):
     """A host function called by a model is not registered, or its results do not fit the call."""
 
 
+@dataclass(eq=False)
+class CommunicationError(NestwrightError):
+    """Processes of one program that do not fit together, or one that does not answer."""
+
+
 class DeviceError(NestwrightError):
     """A GPU failed while it ran our code; ``where`` names the kernel. Its context is lost."""
 

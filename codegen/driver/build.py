@@ -9,14 +9,15 @@ from typing import Any
 
 from ...ir.errors import Finding, UnsupportedError
 from ...ir.hlo.analysis.inputs import drawable, draws
-from ...ir.hlo.analysis.support import together
+from ...ir.hlo.analysis.support import refusal, together
 from ...ir.hlo.fuse.fusion import Group
 from ...ir.hlo.fuse.kinds import pattern
 from ...ir.hlo.layouts import Orders, entry_orders
 from ...ir.hlo.limits import exhaustion_as_limit
 from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.ops.collectives import devices
 from ...ir.hlo.ops.definition import Pattern
-from ...ir.hlo.ops.registry import work
+from ...ir.hlo.ops.registry import definition, work
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.passes.weights.report import report_facts
@@ -35,7 +36,7 @@ from ..plan.constants import Constants
 from ..plan.counters import count
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import Plan, accesses, walk
-from ..plan.notes import DRAWS, EXCESS_PRECISION, FALLBACK, HLO, SCHEDULED, WEIGHTS
+from ..plan.notes import DEVICES, DRAWS, EXCESS_PRECISION, FALLBACK, HLO, SCHEDULED, WEIGHTS
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..plan.signature import named
@@ -147,6 +148,7 @@ class PreparedModule:
                     if passes
                     else (self.frozen, ())
                 )
+            _require_exchange(self.optimized, self.target)
             with timed(self.timings, "fuse"):
                 self.groups = fuse_module(self.optimized, excess_precision, self.target.row.groups)
 
@@ -192,7 +194,8 @@ class PreparedModule:
             | _scheduled(self.groups, schedules)
             | strict
             | self._narrow()
-            | self._interpreted(),
+            | self._interpreted()
+            | _devices(self.frozen),
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
@@ -273,6 +276,27 @@ def _hlo(module: HloModule) -> dict[str, str]:
         return {}
     text = show(module)
     return {HLO: text} if len(text) <= HLO_KEPT else {}
+
+
+def _require_exchange(module: HloModule, target: Target) -> None:
+    """``UnsupportedError`` for collectives of devices whose memory this process does not reach."""
+    if target.row.place == "process":
+        return
+    why = "exchanging values between GPUs needs NCCL, which this version does not use"
+    found = [
+        Finding(i.opcode, i.name, c.name, why, 'build it with target="cpu"', source(i))
+        for c in module.computations
+        for i in c.instructions
+        if definition(i.opcode).collective
+    ]
+    if found:
+        raise refusal(found, module.name)
+
+
+def _devices(module: HloModule) -> dict[str, str]:
+    """Return the note of the devices that a program is written for, if they are several."""
+    found = devices(module)
+    return {DEVICES: f"{found.replicas},{found.partitions}"} if found.count > 1 else {}
 
 
 def _draws(module: HloModule) -> dict[str, str]:

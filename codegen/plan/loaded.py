@@ -38,6 +38,9 @@ class Loaded(Protocol):
     def seconds(self, action: Callable[[], object]) -> float:
         """Return the time of the work that an action runs or submits."""
 
+    def join(self, communicator: Any) -> None:
+        """Run collectives by a communicator from now on."""
+
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """Return the time of each thunk of the plan, run one at a time."""
 

@@ -22,4 +22,7 @@ WEIGHTS = "weights"
 FALLBACK = "fallback"
 """JSON: for each group that the interpreter runs, its name and why. Not there without such."""
 
-KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS, FALLBACK})
+DEVICES = "devices"
+"""The numbers of replicas and partitions, ``1,4``. Not there for a program of one device."""
+
+KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS, FALLBACK, DEVICES})

@@ -33,6 +33,7 @@ from ...ir.hlo.ops.registry import definition
 from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.shape_text import show_shape
 from .coalesce import coalesce
+from .collective_calls import collective_call
 from .compiled import Compiled, kernels
 from .constants import Constants
 from .memory import ALIGNMENT, assign, lifetimes, place
@@ -367,7 +368,8 @@ class _Sequence:
     def library(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
         made = self.values(i)
         read = tuple(s for tree in operands for s in leaves(tree))
-        thunks.append(LibraryThunk(library_call(i), read, tuple(leaves(made)), i.name))
+        call = collective_call(i) if definition(i.opcode).collective else library_call(i)
+        thunks.append(LibraryThunk(call, read, tuple(leaves(made)), i.name))
         return made
 
     def constant(self, shape: AnyShape, literal: object) -> Slices:

@@ -83,6 +83,24 @@ class Executable:
                 "there is no memory for this call", str(error) or self._needs(), self.name
             ) from error
 
+    def on(self, communicator: object, seconds: float | None = None) -> Executable:
+        """Return this executable for calls that all ranks of a communicator make together.
+
+        The model is written for several devices (``replica_count``, ``num_partitions``, or the
+        groups of its collectives); rank ``replica * partitions + partition`` runs one of them, on
+        that device's arguments. ``communicator`` is one of ``mpi4py``, or has the methods of
+        ``collectives.communicator.Communicator``. All ranks call this together, and then wait
+        for each other in calls, ``seconds`` (120) at most. Raises ``CommunicationError`` if the
+        numbers of devices and ranks differ, if the ranks run different programs, or if a rank does
+        not answer; ``TargetError`` if the code runs on a GPU.
+        """
+        from .collectives.join import joined
+
+        found = joined(self.bundle, communicator, seconds)
+        other = Executable(self.bundle, self._read_module, self._stages)
+        other.loaded().join(found)
+        return other if self._tree is None else other.called_as(self._tree)
+
     def _first_call(self, *args: object) -> Any:
         return self.loaded().call(*args)
 

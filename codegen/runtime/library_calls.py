@@ -9,17 +9,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ir.library.call import ArrayType, LibraryCall
+from ...ir.lazy import LazyModule
+from ...ir.library.call import ArrayType
 from ...ir.library.functions import GROUP
 from ...ir.library.functions import run as run_group
 from ...ir.library.session import Session
 from ..plan.nodes import LibraryThunk
 from .arguments import Array
 
+if TYPE_CHECKING:
+    from .collectives.communicator import Communicator
+
+_OPERATIONS = LazyModule(".collectives.operations", __package__)
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 
 
@@ -29,8 +34,9 @@ class LibraryCalls:
     def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:
         self._calls = [t.call for t in thunks]
         self._session = Session()
+        self.communicator: Communicator | None = None
         self._raised = local()
-        self.callback = _CALLBACK(_answer(self._calls, self._session, self._raised, where))
+        self.callback = _CALLBACK(_answer(self, where))
 
     @property
     def address(self) -> int:
@@ -39,7 +45,30 @@ class LibraryCalls:
 
     def run(self, number: int, addresses: Sequence[int]) -> None:
         """Run a call on operands and results at these addresses; its exceptions propagate."""
-        _run(self._calls[number], self._session, addresses)
+        call = self._calls[number]
+        count = len(call.operands)
+        operands = list(map(array_to_read, addresses[:count], call.operands))
+        results = list(map(array_at, addresses[count:], call.results))
+        try:
+            if call.is_collective:
+                _OPERATIONS.run(call, operands, results, self.communicator, number)
+            elif call.opcode == GROUP:
+                run_group(call, operands, results)
+            else:
+                made = self._session.run(call, operands)
+                for result, value in zip(results, made, strict=True):
+                    np.copyto(result, value)
+        finally:  # the frames of what was raised live on, the memory may not
+            operands.clear()
+            results.clear()
+
+    def arrays(self, number: int) -> int:
+        """Return the number of a call's operands and results."""
+        return len(self._calls[number].operands) + len(self._calls[number].results)
+
+    def keep(self, error: BaseException) -> None:
+        """Keep the exception of this thread's call until the run has ended."""
+        self._raised.error = error
 
     def failure(self) -> None:
         """Raise the exception of this thread's last failed call."""
@@ -53,39 +82,21 @@ class LibraryCalls:
             del error
 
 
-def _answer(
-    calls: Sequence[LibraryCall], session: Session, raised: Any, where: str
-) -> Callable[[int, int], int]:
+def _answer(calls: LibraryCalls, where: str) -> Callable[[int, int], int]:
     """Return the callback, which returns 1 on success, 0 if an exception was raised."""
 
     def answer(number: int, pointers: int) -> int:
         try:
-            call = calls[number]
-            count = len(call.operands) + len(call.results)
+            count = calls.arrays(number)
             table = (ctypes.c_void_p * count).from_address(pointers) if count else ()
-            _run(call, session, [p or 0 for p in table])
+            calls.run(number, [p or 0 for p in table])
         except BaseException as error:
             error.add_note(f"in a call of {where}")
-            raised.error = error
+            calls.keep(error)
             return 0
         return 1
 
     return answer
-
-
-def _run(call: LibraryCall, session: Session, addresses: Sequence[int]) -> None:
-    count = len(call.operands)
-    operands = list(map(array_to_read, addresses[:count], call.operands))
-    results = list(map(array_at, addresses[count:], call.results))
-    try:
-        if call.opcode == GROUP:
-            run_group(call, operands, results)
-            return
-        for result, made in zip(results, session.run(call, operands), strict=True):
-            np.copyto(result, made)
-    finally:  # the frames of what was raised live on, the memory may not
-        operands.clear()
-        results.clear()
 
 
 def array_to_read(address: int, of: ArrayType) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from struct import Struct
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from .outputs import allocator
 from .packing import LoadedPack, packers
 from .process import SHARED, runtime
 from .profile import profile
+
+if TYPE_CHECKING:
+    from .collectives.communicator import Communicator
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
@@ -132,6 +135,10 @@ class Native:
             self.host.failure()
         if status:
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
+
+    def join(self, communicator: Communicator) -> None:
+        """Run collectives by a communicator from now on."""
+        self.host.communicator = communicator
 
     def put(self, value: Any) -> Any:
         """Return the array itself: the program runs on the host's memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..dtypes import to_numpy
 from ..library.attributes import read, unquoted
@@ -24,8 +24,8 @@ _ATTRIBUTES = (
 
 def library_call(i: Instruction) -> LibraryCall:
     """Return the call that computes a library operation; layouts are not part of it."""
-    operands = tuple(t for o in i.operands for t in _types(o.shape))
-    results = tuple(_types(i.shape))
+    operands = array_types(o.shape for o in i.operands)
+    results = array_types((i.shape,))
     if i.opcode != "custom-call":
         attributes = {name: i.attrs[name] for name in _ATTRIBUTES if name in i.attrs}
         return LibraryCall(i.opcode, i.opcode, operands, results, attributes=attributes)
@@ -49,9 +49,14 @@ def group_call(
 
     ``text`` is the group itself, for the interpreter.
     """
-    operands = tuple(t for i in inputs for t in _types(i.shape))
-    results = tuple(t for o in outputs for t in _types(o.shape))
+    operands = array_types(i.shape for i in inputs)
+    results = array_types(o.shape for o in outputs)
     return LibraryCall(GROUP, name, operands, results, text)
+
+
+def array_types(shapes: Iterable[AnyShape]) -> tuple[ArrayType, ...]:
+    """Return the arrays of some values, tuples flat and tokens left out."""
+    return tuple(t for s in shapes for t in _types(s))
 
 
 def _text(i: Instruction, name: str) -> str:

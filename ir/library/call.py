@@ -11,6 +11,9 @@ import numpy as np
 
 from ..dtypes import BY_NAME, from_numpy, to_numpy
 
+COLLECTIVE = "collective"
+"""The attribute that gives a collective the name of its instruction."""
+
 Attribute: TypeAlias = "bool | int | float | str | tuple[Attribute, ...] | Mapping[str, Attribute]"
 
 
@@ -50,6 +53,11 @@ class LibraryCall:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     frontend_attributes: Mapping[str, str] = field(default_factory=dict)
     api_version: str = ""
+
+    @property
+    def is_collective(self) -> bool:
+        """True for an exchange of values with other devices."""
+        return COLLECTIVE in self.attributes and self.opcode != "custom-call"
 
     def attribute(self, name: str, place: int, default: Attribute) -> Attribute:
         """An attribute by its name, or by its place where the text has no names."""

@@ -147,6 +147,14 @@ class DeviceProgram:
             )
         return value
 
+    def join(self, communicator: object) -> None:
+        """Refuse: values are exchanged between processes whose code runs in them."""
+        raise TargetError(
+            f"{self.bundle.name} runs on a GPU, {communicator!r} joins processes",
+            "exchanging values between GPUs needs NCCL, which this version does not use",
+            hint='build it with target="cpu"',
+        )
+
     def put(self, value: object) -> DeviceArray:
         """Copy an array to the device that this program runs on."""
         array = as_array(value, "array", self.bundle.name)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import Finding, UnsupportedError
+from ..device_groups import Devices
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Raw, TokenShape, TupleShape
 from ..ops import collectives
-from ..ops.collectives import Devices
-from ..ops.definition import BEFORE, ONE_DEVICE
+from ..ops.definition import BEFORE
 from ..ops.registry import definition
 from ..rewrite import called, needs, post_order, users
 from ..sources import Sources
@@ -121,8 +121,7 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
         return "it holds a buffer or something opaque, not an array", BEFORE
     op = definition(i.opcode)
     if op.collective:
-        reason = collectives.problem(i, devices)
-        return reason, ONE_DEVICE if reason else ""
+        return collectives.problem(i, devices)
     if i.opcode == "custom-call":
         return _custom_call(i)
     if stage:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...dtypes import DType, f32, to_numpy
+from ...reducers import ufunc_of
 from ..meaning import (
     conv as interp_conv,
 )
@@ -29,7 +30,6 @@ from ..meaning import (
 from ..meaning import (
     window as interp_window,
 )
-from ..meaning.reduce import ufunc_of
 from ..meaning.values import Handler, first, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..ops.registry import definition

@@ -21,8 +21,10 @@ from ...library.session import Session
 from ..analysis import asynchronous
 from ..analysis.effects import unneeded
 from ..analysis.support import findings, refusal, require_supported
+from ..device_groups import Devices
 from ..meaning.values import CallEvaluator, Handler, Value, first
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
+from ..ops import collectives
 from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
 from ..shape_text import show_shape
@@ -34,6 +36,8 @@ Step: TypeAlias = tuple[
     Instruction, "Handler | None", tuple[Instruction, ...], tuple[Instruction, ...]
 ]
 Observer: TypeAlias = Callable[[Instruction, Value], None]
+Outside: TypeAlias = tuple[Handler, Handler]
+"""Handlers of library calls, and of collectives."""
 
 
 def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
@@ -42,10 +46,19 @@ def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
     ``args`` are arrays of the parameters' shapes and element types, in order. A tuple parameter
     takes a tuple, unless the arrays of all parameters are passed as one flat list.
     ``ArgumentError`` if the arguments do not fit, ``UnsupportedError`` if there are instructions
-    that cannot be evaluated (it lists them all) or a value does not fit into memory.
+    that cannot be evaluated (it lists them all), a value does not fit into memory, or the module is
+    written for several devices that exchange values (see ``interp.devices``).
     """
     require_supported(module)
-    return _evaluate(module.entry, args, None)
+    return _evaluate(module.entry, args, None, _alone(collectives.devices(module), module.name))
+
+
+def evaluate_device(
+    module: HloModule, args: Sequence[Any], collective: Handler, observe: Observer | None
+) -> Value:
+    """Return the result of one device of a supported module; ``collective`` computes its exchanges
+    with the others."""
+    return _evaluate(module.entry, args, observe, collective)
 
 
 def evaluate_computation(
@@ -58,19 +71,21 @@ def evaluate_computation(
     """
     if found := list(findings(computation)):
         raise refusal(found, computation.name)
-    return _evaluate(computation, args, observe)
+    return _evaluate(computation, args, observe, _alone(Devices(), computation.name))
 
 
-def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer | None) -> Value:
+def _evaluate(
+    computation: Computation, args: Sequence[Any], observe: Observer | None, collective: Handler
+) -> Value:
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
     live = _has_live_sizes(computation)
-    library = library_handler(Session())
+    outside = (library_handler(Session()), collective)
     effects = unneeded(computation)
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
         if (plan := plans.get(c)) is None:
-            plan = plans[c] = _plan(c, effects.get(c, ()), live, library)
+            plan = plans[c] = _plan(c, effects.get(c, ()), live, outside)
         return _run(c, plan, operands, runner, observe)
 
     runner = Runner(run)
@@ -84,12 +99,12 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
 
 
 def _plan(
-    c: Computation, effects: Sequence[Instruction], live: bool, library: Handler
+    c: Computation, effects: Sequence[Instruction], live: bool, outside: Outside
 ) -> tuple[Step, ...]:
     """Return the steps to run, each with the values that are dead after it.
 
     ``effects`` run although nothing uses their values. With ``live``, arrays may be smaller than
-    their shapes. ``library`` computes library calls and keeps their state from call to call.
+    their shapes. ``outside`` computes library calls, whose state it keeps from call to call.
     """
     needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects], needs)])
     steps = [i for i in c.instructions if i in needed]
@@ -102,14 +117,15 @@ def _plan(
     for value, user in last.items():
         if value is not c.root:
             done.setdefault(user, []).append(value)
-    handlers = {i: _handler(i, library) for i in steps}
+    handlers = {i: _handler(i, outside) for i in steps}
     if live:
         handlers = {i: h and _fitting(h) for i, h in handlers.items()}
     return tuple((i, handlers[i], needs(i), tuple(done.get(i, ()))) for i in steps)
 
 
-def _handler(i: Instruction, library: Handler) -> Handler | None:
+def _handler(i: Instruction, outside: Outside) -> Handler | None:
     """Return the function that computes an instruction; None for a parameter."""
+    library, collective = outside
     if needs(i) != i.operands:
         return first
     match asynchronous.stage(i.opcode):
@@ -118,9 +134,11 @@ def _handler(i: Instruction, library: Handler) -> Handler | None:
         case (_, "update"):
             return first
         case (_, "done"):
-            return partial(_done, library)
+            return partial(_done, outside)
         case _:
             op = definition(i.opcode)
+            if op.collective:
+                return collective
             found = op.numpy or expanded.HANDLERS.get(i.opcode)
             return library if found is None and op.is_library else found
 
@@ -200,14 +218,30 @@ def _tuple(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return tuple(args)
 
 
-def _done(library: Handler, i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
+def _done(outside: Outside, i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Run the whole operation on the operands of its start, when its done is reached."""
     start = asynchronous.start_of(i)
     assert start is not None
     one = asynchronous.whole(i, start)
-    handler = _handler(one, library)
+    handler = _handler(one, outside)
     assert handler is not None
     return handler(one, list(args[0]), run)
+
+
+def _alone(known: Devices, where: str) -> Handler:
+    """Return the handler of the collectives of a program that runs on one device."""
+
+    def compute(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
+        if collectives.exchanges(i, known):
+            raise UnsupportedError(
+                f"{i.opcode} `{i.name}` exchanges values between {known.count} devices",
+                "one is evaluated here",
+                where,
+                "evaluate_devices of nestwright.ir.hlo.interp.devices takes the arguments of all",
+            )
+        return collectives.alone(i, args)
+
+    return compute
 
 
 def _has_live_sizes(computation: Computation) -> bool:

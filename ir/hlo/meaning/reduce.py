@@ -6,20 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...conversion import convert, is_narrow_int
-from ...dtypes import is_numpy_dtype, to_numpy
+from ...conversion import convert
+from ...dtypes import to_numpy
+from ...reducers import UFUNCS, accumulator, ufunc_of
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from .values import Array, CallEvaluator, Value, simple_op
-
-UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
 
 def reduce(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
@@ -38,33 +29,6 @@ def as_results(i: Instruction, values: tuple[Array, ...]) -> Value:
     types = [to_numpy(s.dtype) for s in shapes if isinstance(s, Shape)]
     out = tuple(convert(v, t) for v, t in zip(values, types, strict=True))
     return out if isinstance(i.shape, TupleShape) else out[0]
-
-
-def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """Return the type that a reduction accumulates in.
-
-    Sums and products of floats use f64 for f32 and f32 for narrower types. Types of 8 bits or
-    fewer that NumPy lacks use f32 or s64 for every operation.
-    """
-    if is_narrow_int(dtype):
-        return np.dtype(np.int64)
-    if not is_numpy_dtype(dtype) and dtype.itemsize == 1:
-        return np.dtype(np.float32)
-    if op not in ("add", "multiply") or dtype.kind in "biu" or dtype.kind == "c":
-        return dtype
-    if dtype == np.float32:
-        return np.dtype(np.float64)
-    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
-
-
-def ufunc_of(op: str, dtype: np.dtype[np.generic]) -> np.ufunc:
-    """Return the ufunc of a reducer; for booleans a logical one."""
-    if dtype.kind == "b":
-        logical = {"add": np.logical_or, "maximum": np.logical_or}
-        return {**logical, "multiply": np.logical_and, "minimum": np.logical_and}.get(
-            op, UFUNCS[op]
-        )
-    return UFUNCS[op]
 
 
 def reduce_simple(op: str, a: Array, init: Array, axes: tuple[int, ...]) -> Array:

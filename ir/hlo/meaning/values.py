@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ...elementwise import TABLE
-from ..nodes import Computation, Instruction
+from ..nodes import Computation, Instruction, TupleShape
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
@@ -32,6 +32,11 @@ Handler: TypeAlias = Callable[[Instruction, list[Value], CallEvaluator], Value]
 def first(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the first operand unchanged."""
     return args[0]
+
+
+def shaped(i: Instruction, values: Sequence[Value]) -> Value:
+    """Return one value or a tuple of them, as an instruction's shape requires."""
+    return tuple(values) if isinstance(i.shape, TupleShape) else values[0]
 
 
 def simple_op(c: Computation) -> str | None:

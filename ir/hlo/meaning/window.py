@@ -10,10 +10,11 @@ import numpy as np
 from ...conversion import convert
 from ...dtypes import from_numpy, to_numpy
 from ...elementwise import identity
+from ...reducers import UFUNCS, accumulator, ufunc_of
 from ..nodes import Instruction, PadDim, Window, WindowDim
 from ..signatures import window_positions
 from .indexing import combine_at
-from .reduce import UFUNCS, accumulator, as_results, many, ufunc_of
+from .reduce import as_results, many
 from .shaping import padded
 from .values import Array, CallEvaluator, Value, simple_op
 

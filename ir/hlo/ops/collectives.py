@@ -1,94 +1,194 @@
-"""Collective operations on a single device: each returns its operands.
+"""Operations across devices: reductions, gathers, scatters, permutations, and numbers of devices.
 
-A group of one device has nothing to exchange, so a collective over such groups is the identity,
-and a permutation returns zeros on a device that no pair sends to. More than one device is refused.
+The groups of a collective name replicas, partitions or devices (``ids``). Over groups of one device
+it hands its operands on; over larger ones the interpreter of all devices (``interp.devices``) and
+the runtime exchange values. A permutation gives zeros on a device that no pair sends to.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...dtypes import to_numpy
-from ..meaning.values import CallEvaluator, Value
-from ..nodes import AnyShape, HloModule, Instruction, Raw, TupleShape
+from ..device_groups import (
+    Devices,
+    Groups,
+    Ids,
+    linked,
+    misfit,
+    named_by,
+    on_devices,
+    parse_groups,
+    parse_pairs,
+    show_groups,
+)
+from ..meaning.values import Value, shaped
+from ..nodes import AnyShape, HloModule, Instruction, Raw, Shape, TupleShape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, refuse, same_kind, same_shape
-from .definition import OpDef
+from ..signatures import (
+    Attrs,
+    Shapes,
+    arrays,
+    attr,
+    dims_of,
+    leaves,
+    refuse,
+    require_scalar_parameters,
+    same_kind,
+    same_shape,
+)
+from .definition import OpDef, Pattern
 
 _PERMUTE = "collective-permute"
-_IDS = ("replica-id", "partition-id")
+_BY_DEVICE = ("all-reduce", "all-gather", "reduce-scatter")
+"""Operations whose groups name devices, or replicas with all of their partitions."""
 
-_GROUP = re.compile(r"\{([\d,\s]*)\}")
-_IOTA = re.compile(r"\[\s*\d+\s*,\s*(\d+)\s*\]\s*<=.*", re.S)
-_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Devices:
-    """The number of devices that a program is written for, by its module's header."""
-
-    replicas: int = 1
-    partitions: int = 1
-
-    @property
-    def count(self) -> int:
-        """Number of devices: replicas times partitions."""
-        return self.replicas * self.partitions
+GROUPS, PAIRS = "replica_groups", "source_target_pairs"
 
 
 def devices(module: HloModule) -> Devices:
-    """Return ``replica_count`` and ``num_partitions`` of a header; 1 if missing or not a number."""
+    """Return ``replica_count`` and ``num_partitions`` of a header.
 
-    def read(name: str) -> int:
-        value = module.attrs.get(name)
-        text = value.text.strip() if isinstance(value, Raw) else ""
-        return int(text) if text.isdecimal() and len(text) < 10 else 1
+    Where it has neither, as in text from before optimization, they are the fewest that have the
+    numbers in the groups of the module's collectives.
+    """
+    known = {n: _number(module, n) for n in ("replica_count", "num_partitions")}
+    if any(known.values()):
+        return Devices(known["replica_count"] or 1, known["num_partitions"] or 1)
+    most = dict.fromkeys(Ids, 1)
+    for i in (i for c in module.computations for i in c.instructions):
+        for group in written(i) or () if GROUPS in i.attrs or PAIRS in i.attrs else ():
+            most[ids(i)] = max(most[ids(i)], *(n + 1 for n in group), 1)
+    replicas = max(most[Ids.REPLICAS], most[Ids.REPLICAS_WHOLE])
+    return Devices(replicas, max(most[Ids.PARTITIONS], -(-most[Ids.DEVICES] // replicas)))
 
-    return Devices(read("replica_count"), read("num_partitions"))
+
+def _number(module: HloModule, name: str) -> int:
+    value = module.attrs.get(name)
+    text = value.text.strip() if isinstance(value, Raw) else ""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def problem(i: Instruction, known: Devices) -> str:
-    """Return the reason why a collective cannot run on one device; empty if it can."""
-    many = f"replica_count={known.replicas}, num_partitions={known.partitions}"
-    if i.opcode in _IDS:
-        of = known.replicas if i.opcode == "replica-id" else known.partitions
-        return f"its value differs from device to device ({many})" if of > 1 else ""
+def ids(i: Instruction) -> Ids:
+    """Return the meaning of the numbers in a collective's groups, as XLA defines it."""
+    channel = i.attrs.get("channel_id")
+    if not isinstance(channel, int) or channel <= 0:
+        return Ids.REPLICAS
+    if i.opcode.removesuffix("-start") not in _BY_DEVICE:
+        return Ids.PARTITIONS
+    return Ids.DEVICES if i.attrs.get("use_global_device_ids") is True else Ids.REPLICAS_WHOLE
+
+
+def written(i: Instruction) -> Groups | None:
+    """Return the groups or pairs as the text has them; None if they cannot be read."""
+    return parse_pairs(_text(i, PAIRS)) if PAIRS in i.attrs else parse_groups(_text(i, GROUPS))
+
+
+def groups(i: Instruction, known: Devices) -> Groups:
+    """Return the devices that exchange values with each other, by number; all are named once.
+
+    Those of a permutation are in no particular order, and devices that no pair names in none.
+    """
     if i.opcode == _PERMUTE:
-        if known.count > 1 or any(a or b for a, b in pairs(i)):
-            return f"it moves values between devices ({many}, pairs {_text(i, PAIRS)})"
-    elif (size := group_size(i, known)) != 1:
-        groups = f"groups of {size}" if size else "groups that cannot be read"
-        return f"it works across devices ({many}, {groups})"
-    given = tuple(o.shape for o in i.operands)
-    made = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
-    if len(given) == 1 and same_shape(given[0], i.shape):
-        return ""
-    if len(given) != len(made) or not all(map(same_shape, given, made)):
-        shapes = ", ".join(map(show_shape, given))
-        return f"its result is {show_shape(i.shape)} for {shapes}, so there is more than one device"
-    return ""
+        return linked(pairs(i, known))
+    return on_devices(written(i) or (), ids(i), known)
 
 
-PAIRS = "source_target_pairs"
+def pairs(i: Instruction, known: Devices) -> Groups:
+    """Return the pairs of a permutation by the numbers of devices: (from, to)."""
+    found = written(i)
+    return on_devices(found, ids(i), known) if found else ()
 
 
-def pairs(i: Instruction) -> list[tuple[int, int]]:
-    """Return the ``source_target_pairs`` of a permutation."""
-    return [(int(a[:9]), int(b[:9])) for a, b in _PAIR.findall(_text(i, PAIRS))]
+def exchanges(i: Instruction, known: Devices) -> bool:
+    """True if a collective's result depends on other devices, or on the device itself."""
+    if i.opcode == "partition-id":
+        return known.partitions > 1
+    if i.opcode == "replica-id":
+        return known.replicas > 1
+    if i.opcode == _PERMUTE and known.count > 1:
+        return True
+    return any(len(g) > 1 for g in groups(i, known))
 
 
-def group_size(i: Instruction, known: Devices) -> int:
-    """Return the number of devices in a group; 0 if ``replica_groups`` cannot be parsed."""
-    text = _text(i, "replica_groups").strip()
-    if text in ("", "{}"):
-        return known.count
-    if (found := _IOTA.fullmatch(text)) is not None:
-        return int(found.group(1)[:9])
-    groups = _GROUP.findall(text.removeprefix("{").removesuffix("}"))
-    return max((len(g.split(",")) for g in groups), default=0)
+def by_device(i: Instruction, known: Devices) -> dict[str, Any]:
+    """Return the attributes with which a collective's groups or pairs are of devices by number.
+
+    All devices are partitions then. Channels only tell XLA's own collectives apart.
+    """
+    name, found = (PAIRS, pairs) if i.opcode == _PERMUTE else (GROUPS, groups)
+    new: dict[str, Any] = {name: Raw(show_groups(found(i, known))), "channel_id": 1}
+    return new | {"use_global_device_ids": True} if i.opcode in _BY_DEVICE else new
+
+
+def reached(i: Instruction) -> bool:
+    """False for a permutation without pairs, whose results are zeros."""
+    return i.opcode != _PERMUTE or bool(written(i))
+
+
+def alone(i: Instruction, values: Sequence[Value]) -> Value:
+    """Return the value of a collective on a device that has nobody to exchange values with."""
+    if not i.operands:
+        return number(i, 0, Devices())
+    return shaped(i, values if reached(i) else [np.zeros_like(v) for v in values])
+
+
+def number(i: Instruction, device: int, known: Devices) -> Value:
+    """Return the number of a device's replica or partition."""
+    replica, partition = divmod(device, known.partitions)
+    found = replica if i.opcode == "replica-id" else partition
+    return np.asarray(found).astype(to_numpy(i.array.dtype))
+
+
+def problem(i: Instruction, known: Devices) -> tuple[str, str]:
+    """Return the reason why a collective cannot be computed on these devices, and a hint; two empty
+    texts if it can."""
+    if any(isinstance(s, Shape) and any(s.dynamic) for o in (i, *i.operands) for s in _flat(o)):
+        return "it exchanges arrays whose sizes are known only at run time", "pad them before it"
+    found = written(i)
+    if found is None:
+        name = PAIRS if PAIRS in i.attrs else GROUPS
+        return f"its {name} cannot be read: {_text(i, name)[:80]}", "write them as {{0,1},{2,3}}"
+    count = named_by(ids(i), known)
+    hint = "write replica_count= or num_partitions= in the module's header"
+    if i.opcode == _PERMUTE:
+        highest = max((n for pair in found for n in pair), default=0)
+        if highest >= count:
+            return f"its pairs name {highest}, and there are {count} {ids(i).value} ({known})", hint
+    elif reason := misfit(found, count):
+        return f"its groups do not fit {count} {ids(i).value} ({known}): {reason}", hint
+    made, sizes = _pieces(i), {len(g) for g in groups(i, known)}
+    if made and sizes != {made}:
+        have = " and ".join(map(str, sorted(sizes)))
+        why = f"its shapes say that {made} devices exchange values, its groups have {have}"
+        return f"{why} ({known})", hint
+    return "", ""
+
+
+def _flat(i: Instruction) -> Iterator[AnyShape]:
+    yield from leaves(i.shape)
+
+
+def _pieces(i: Instruction) -> int:
+    """Return the number of devices in a group that an instruction's shapes say; 0 for any."""
+    match i.opcode:
+        case "all-gather":
+            return _ratio(leaves(i.shape)[0], i.operands[0].shape, i.attrs)
+        case "reduce-scatter":
+            return _ratio(i.operands[0].shape, leaves(i.shape)[0], i.attrs)
+        case "all-to-all" if isinstance(i.shape, TupleShape):
+            return len(i.operands)
+        case _:
+            return 0
+
+
+def _ratio(long: AnyShape, short: AnyShape, attrs: Mapping[str, Any]) -> int:
+    assert isinstance(long, Shape) and isinstance(short, Shape)
+    d = attrs["dimensions"][0]
+    return long.dims[d] // short.dims[d] if short.dims[d] else 0
 
 
 def _text(i: Instruction, name: str) -> str:
@@ -100,55 +200,118 @@ def _all_reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
     return shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
 
 
+def _same(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    given = arrays(shapes)
+    return given[0] if len(given) == 1 else TupleShape(tuple(given))
+
+
+def _reduced(i: Instruction, operands: Shapes) -> None:
+    _grouped(i, operands)
+    for s in arrays([e for o in operands for e in leaves(o)]):
+        require_scalar_parameters(attr(i.attrs, "to_apply", object), [s, s])
+
+
+def _grouped(i: Instruction, operands: Shapes) -> None:
+    """Require groups that name no number twice, if they can be read."""
+    if not operands:
+        refuse("it has no operand")
+    named = [n for g in written(i) or () for n in g]
+    if len(set(named)) != len(named):
+        refuse(f"{GROUPS}={_text(i, GROUPS)} names a number twice")
+    if any(not g for g in written(i) or ()):
+        refuse(f"{GROUPS}={_text(i, GROUPS)} has an empty group")
+
+
+def _gathered(i: Instruction, operands: Shapes) -> None:
+    _grouped(i, operands)
+    _cut(i, leaves(i.shape), _elements(operands))
+
+
+def _scattered(i: Instruction, operands: Shapes) -> None:
+    _reduced(i, operands)
+    _cut(i, _elements(operands), leaves(i.shape))
+
+
+def _elements(operands: Shapes) -> Shapes:
+    return [e for o in operands for e in leaves(o)]
+
+
+def _cut(i: Instruction, long: Shapes, short: Shapes) -> None:
+    """Require arrays that are a whole number of others along the one dimension."""
+    if len(long) != len(short):
+        refuse(f"its result is {show_shape(i.shape)} for {len(i.operands)} operands")
+    known = {len(g) for g in written(i) or ()} if ids(i) is not Ids.REPLICAS_WHOLE else set()
+    if len(known) > 1:
+        refuse(f"{GROUPS}={_text(i, GROUPS)} have several sizes")
+    for n, (whole, piece) in enumerate(zip(arrays(long), arrays(short), strict=True)):
+        (d,) = dims_of(i.attrs, "dimensions", piece.rank) or (-1,)
+        others = whole.rank == piece.rank and d >= 0 and whole.dtype == piece.dtype
+        if not others or _without(whole, d) != _without(piece, d):
+            refuse(f"{show_shape(whole)} is not made of {show_shape(piece)} along dimension {d}")
+        count = whole.dims[d] // piece.dims[d] if piece.dims[d] else min(known, default=0)
+        if count * piece.dims[d] != whole.dims[d] or not known <= {count}:
+            size = f" by groups of {min(known)}" if known else ""
+            refuse(f"value {n}: {show_shape(piece)} does not make {show_shape(whole)}{size}")
+
+
+def _without(s: Shape, d: int) -> tuple[int, ...]:
+    return s.dims[:d] + s.dims[d + 1 :]
+
+
+def _all_to_all(i: Instruction, operands: Shapes) -> None:
+    """An array cut along a dimension, or as many arrays as a group has devices."""
+    _grouped(i, operands)
+    given, made = arrays(operands), arrays(leaves(i.shape))
+    if len(given) != len(made) or not all(map(same_shape, given, made)):
+        shapes = ", ".join(map(show_shape, given))
+        refuse(f"its result is {show_shape(i.shape)}, its operands are {shapes}")
+    if isinstance(i.shape, TupleShape):
+        if any(s.dims != given[0].dims or s.dtype != given[0].dtype for s in given):
+            refuse("its operands differ in shape")
+        return
+    (d,) = dims_of(i.attrs, "dimensions", given[0].rank) or (-1,)
+    if d < 0:
+        refuse("attribute `dimensions` is missing")
+    for g in written(i) or ():
+        if given[0].dims[d] % len(g):
+            refuse(f"dimension {d} of {show_shape(given[0])} has no {len(g)} equal pieces")
+
+
+def _permuted(i: Instruction, operands: Shapes) -> None:
+    """Sources and targets each name a number once."""
+    if not operands:
+        refuse("it has no operand")
+    for n, what in enumerate(("source", "target")):
+        named = [pair[n] for pair in written(i) or () if len(pair) == 2]
+        if len(set(named)) != len(named):
+            refuse(f"{PAIRS}={_text(i, PAIRS)} has a {what} twice")
+
+
 def _number_of_device(i: Instruction, operands: Shapes) -> None:
     if operands or i.array.dims or not i.array.dtype.is_int:
         refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
-
-
-def _exchange(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
-    """Return the operands: one device exchanges values only with itself."""
-    if i.opcode == _PERMUTE and not pairs(i):
-        args = [np.zeros_like(a) for a in args]
-    bundled = isinstance(i.shape, TupleShape) and not isinstance(args[0], tuple)
-    return tuple(args) if bundled else args[0]
-
-
-def _zero(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
-    return np.zeros((), to_numpy(i.array.dtype))
 
 
 DEVICES = "channel_id? constrain_layout? use_global_device_ids?"
 GATHERS = "channel_id? constrain_layout? dimensions use_global_device_ids?"
 """Attributes of collectives, and of those that join pieces along a dimension."""
 
+
+def _collective(name: str, attributes: str = DEVICES, **rest: Any) -> OpDef:
+    return OpDef(name, attributes=attributes, collective=True, pattern=Pattern.LIBRARY, **rest)
+
+
 DEFINITIONS = (
-    OpDef(
-        "all-reduce",
-        attributes=DEVICES,
-        calls=("to_apply",),
-        shape=_all_reduce,
-        result_type=same_kind,
-        numpy=_exchange,
-        collective=True,
+    _collective(
+        "all-reduce", calls=("to_apply",), shape=_all_reduce, result_type=same_kind, check=_reduced
     ),
-    OpDef("all-gather", attributes=GATHERS, numpy=_exchange, collective=True),
-    OpDef(
-        "all-to-all",
-        attributes=GATHERS.replace("dimensions", "dimensions?"),
-        numpy=_exchange,
-        collective=True,
-    ),
-    OpDef(
-        "reduce-scatter",
-        attributes=GATHERS,
-        calls=("to_apply",),
-        numpy=_exchange,
-        collective=True,
-    ),
-    OpDef("collective-broadcast", attributes=DEVICES, numpy=_exchange, collective=True),
-    OpDef(_PERMUTE, attributes=DEVICES, numpy=_exchange, collective=True),
+    _collective("all-gather", GATHERS, check=_gathered),
+    _collective("all-to-all", GATHERS.replace("dimensions", "dimensions?"), check=_all_to_all),
+    _collective("reduce-scatter", GATHERS, calls=("to_apply",), check=_scattered),
+    _collective("collective-broadcast", shape=_same, check=_grouped),
+    _collective(_PERMUTE, shape=_same, check=_permuted),
     *(
-        OpDef(name, check=_number_of_device, one_array=True, numpy=_zero, collective=True)
-        for name in _IDS
+        _collective(name, "", check=_number_of_device, one_array=True)
+        for name in ("replica-id", "partition-id")
     ),
 )

@@ -227,7 +227,7 @@ class OpDef:
       ``structure``     part of the graph's structure: any code that walks a graph may name it
       ``drops_elements``  may not use all elements of an operand, so that some are dead
       ``side_effect``   exchanges values with the world outside the program
-      ``collective``    works across devices; supported on a single one
+      ``collective``    works across devices; ``ops.collectives`` says how
     """
 
     name: str

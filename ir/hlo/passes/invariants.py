@@ -15,6 +15,7 @@ from ..analysis.asynchronous import stage
 from ..analysis.verify import verify
 from ..layouts import HEADER
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
+from ..ops.collectives import by_device, devices, exchanges
 from ..ops.registry import definition
 from ..patterns.match import all_static
 from ..rewrite import post_order
@@ -91,6 +92,18 @@ def _is_boundary(i: Instruction, entry: bool) -> bool:
     return entry and (i.opcode == "set-dimension-size" or definition(i.opcode).structure)
 
 
+def _not_flat(module: HloModule) -> str:
+    known = devices(module)
+    for i in (i for c in module.computations for i in c.instructions):
+        if definition(i.opcode).collective:
+            numbers = not i.operands and known.replicas == 1
+            if not exchanges(i, known) or not (
+                numbers or by_device(i, known).items() <= i.attrs.items()
+            ):
+                return repr(i)
+    return ""
+
+
 def _complex_work(i: Instruction) -> bool:
     """True if an element-wise operation or a movement of data takes or makes complex values."""
     own = definition(i.opcode)
@@ -151,10 +164,10 @@ PLAIN = WHOLE.then("plain", Invariant("no shape has a layout", _with_layout))
 INLINED = PLAIN.then(
     "inlined", _says("there are no calls and no fusions", lambda i: i.opcode in ("call", "fusion"))
 )
-SINGLE = INLINED.then(
-    "single", _says("there are no collectives", lambda i: definition(i.opcode).collective)
+FLAT = INLINED.then(
+    "flat", Invariant("collectives are between devices by number, each over several", _not_flat)
 )
-PADDED = SINGLE.then(
+PADDED = FLAT.then(
     "padded", Invariant("only the entry's parameters and results are bounded", _bounded)
 )
 EXPANDED = PADDED.then(
@@ -175,7 +188,7 @@ BY_ELEMENT = CANONICAL.then(
 OPTIMIZED = BY_ELEMENT.then("optimized", Invariant("every instruction is needed", _dead))
 
 STAGES = (
-    *(WRITTEN, WHOLE, PLAIN, INLINED, SINGLE, PADDED, EXPANDED, REAL, WIDENED, CANONICAL),
+    *(WRITTEN, WHOLE, PLAIN, INLINED, FLAT, PADDED, EXPANDED, REAL, WIDENED, CANONICAL),
     *(BY_ELEMENT, OPTIMIZED),
 )
 """In order; the last is what FuseOps takes."""

@@ -28,21 +28,21 @@ from .invariants import (
     BY_ELEMENT,
     CANONICAL,
     EXPANDED,
+    FLAT,
     INLINED,
     OPTIMIZED,
     PADDED,
     PLAIN,
     REAL,
-    SINGLE,
     WHOLE,
     WIDENED,
     WRITTEN,
 )
+from .prepare.flatten_devices import flatten_devices
 from .prepare.inline_calls import inline_calls
 from .prepare.join_async import join_async
 from .prepare.keep_effects import keep_effects
 from .prepare.normalize_layouts import normalize_layouts
-from .prepare.single_replica import single_replica
 from .prepare.widen_narrow import widen_narrow
 from .simplify.algebra import simplify_algebra
 from .simplify.cse import cse
@@ -108,7 +108,9 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(normalize_layouts, "Arrays are row-major; transposes say what layouts did.", PLAIN),
         _pass(inline_calls, "There are no calls and no fusions.", INLINED),
         _TUPLES,
-        _pass(single_replica, "There are no collectives: on one device they do nothing.", SINGLE),
+        _pass(
+            flatten_devices, "Collectives are between devices, by number, and over several.", FLAT
+        ),
         _pass(pad_dynamic, "Only the entry's parameters and results are bounded.", PADDED),
         _pass(expand_custom_calls, "Custom calls that HLO can express are HLO."),
         _pass(expand_batch_norm, "Batch normalisation is arithmetic and reductions."),

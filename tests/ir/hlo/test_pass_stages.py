@@ -39,10 +39,10 @@ BAD: dict[str, tuple[HloModule, ...]] = {
             "f { ROOT y = f32[4] parameter(0) }\n",
         ),
     ),
-    "single": (
+    "flat": (
         module(
             "x = f32[4] parameter(0)\n"
-            "ROOT r = f32[4] all-reduce(x), replica_groups={}, to_apply=add",
+            "ROOT r = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=add",
             SUM,
         ),
     ),

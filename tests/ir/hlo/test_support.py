@@ -189,20 +189,44 @@ def test_nobody_sends_to_a_device_that_no_pair_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "header"),
+    ("body", "header", "why"),
     [
-        ("ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups={{0,1}}", ""),
-        ("ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups={}", ", replica_count=2"),
-        ("ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups=[1,8]<=[8]", ""),
-        ("ROOT r = f32[8] all-gather(x), dimensions={0}, replica_groups={}", ""),
-        ("ROOT r = f32[4] collective-permute(x), source_target_pairs={{0,1},{1,0}}", ""),
-        ("ROOT r = u32[] partition-id()", ", num_partitions=4"),
+        (
+            "ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups={{0,1}}",
+            ", replica_count=3",
+            "fit 3 replicas (replica_count=3, num_partitions=1): 2 is in no group",
+        ),
+        (
+            "ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups=[1,8]<=[8]",
+            ", num_partitions=4",
+            "they name 7, and there are 1",
+        ),
+        (
+            "ROOT r = f32[4] all-reduce(x), to_apply=add, replica_groups=[3,8]<=[8]",
+            "",
+            "its replica_groups cannot be read: [3,8]<=[8]",
+        ),
+        (
+            "ROOT r = f32[8] all-gather(x), dimensions={0}, replica_groups={}",
+            "",
+            "its shapes say that 2 devices exchange values, its groups have 1",
+        ),
+        (
+            "ROOT r = f32[4] collective-permute(x), channel_id=1, source_target_pairs={{0,1}}",
+            ", replica_count=2",
+            "its pairs name 1, and there are 1 partitions",
+        ),
+        (
+            "y = f32[<=4] set-dimension-size(x, n), dimensions={0}\n"
+            "ROOT r = f32[<=4] all-reduce(y), to_apply=add, replica_groups={}",
+            ", replica_count=2",
+            "known only at run time",
+        ),
     ],
 )
-def test_more_devices_are_refused_and_named(body: str, header: str) -> None:
-    (found,) = refused(module(body, header)).findings
-    assert "device" in found.reason and "num_partitions=1" in found.hint
-    assert header.removeprefix(", ") in found.reason
+def test_groups_that_do_not_fit_the_devices_are_refused(body: str, header: str, why: str) -> None:
+    (found,) = refused(module("n = s32[] constant(3)\n" + body, header)).findings
+    assert why in found.reason and found.hint
 
 
 @pytest.mark.parametrize(

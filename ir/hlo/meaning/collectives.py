@@ -1,0 +1,66 @@
+"""Operations across devices, from the operands of all devices of a group to all their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...conversion import convert
+from ...reducers import UFUNCS, in_order
+from ..device_groups import Groups
+from ..nodes import Instruction, TupleShape
+from .values import Array, CallEvaluator, Value, shaped, simple_op
+
+
+def exchanged(
+    i: Instruction, given: Mapping[int, Sequence[Array]], pairs: Groups, run: CallEvaluator
+) -> dict[int, Value]:
+    """Return the result on each device of a group, by its number.
+
+    ``given`` has the operands by device, in the order of the group; ``pairs`` are those of a
+    permutation, by device. Reductions combine in the order of the group.
+    """
+    columns = [[values[k] for values in given.values()] for k in range(len(i.operands))]
+    count = len(given)
+    match i.opcode:
+        case "all-reduce":
+            rows = [[_reduced(i, c, run) for c in columns]] * count
+        case "all-gather":
+            rows = [[np.concatenate(c, i.attrs["dimensions"][0]) for c in columns]] * count
+        case "reduce-scatter":
+            d = i.attrs["dimensions"][0]
+            cut = [np.split(_reduced(i, c, run), count, d) for c in columns]
+            rows = [[pieces[n] for pieces in cut] for n in range(count)]
+        case "all-to-all" if isinstance(i.shape, TupleShape):
+            rows = [[values[n] for values in given.values()] for n in range(count)]
+        case "all-to-all":
+            d = i.attrs["dimensions"][0]
+            cut = [np.split(a, count, d) for a in columns[0]]
+            rows = [[np.concatenate([pieces[n] for pieces in cut], d)] for n in range(count)]
+        case "collective-broadcast":
+            rows = [[c[0] for c in columns]] * count
+        case _:
+            source = {to: of for of, to in pairs}
+            rows = [
+                list(given[source[n]]) if n in source else zeros(values)
+                for n, values in given.items()
+            ]
+    return {n: shaped(i, r) for n, r in zip(given, rows, strict=True)}
+
+
+def zeros(values: Sequence[Array]) -> list[Array]:
+    """Return arrays of zeros, the results of a permutation on a device that nobody sends to."""
+    return [np.zeros_like(v) for v in values]
+
+
+def _reduced(i: Instruction, values: Sequence[Array], run: CallEvaluator) -> Array:
+    reducer = i.attrs["to_apply"]
+    op = simple_op(reducer)
+    if op in UFUNCS:
+        return in_order(op, values)
+    combine = run.lifted(reducer)
+    total = values[0]
+    for value in values[1:]:
+        total = convert(np.asarray(combine(total, value)), values[0].dtype)
+    return total
