@@ -60,7 +60,7 @@ class Lowered(BuildRecipe):
         from .compiled import built, warn_of_weights
 
         spent: dict[str, float] = {} if timings is None else timings
-        exe = built(self, self._schedules(log), spent, cache)
+        exe = built(self, self.schedules(log), spent, cache)
         warn_of_weights(exe)
         warn_of_use(exe, log, self.target)
         return self._as_called(exe)
@@ -99,7 +99,13 @@ class Lowered(BuildRecipe):
         from .session import Subject
         from .tasks.extract import extract
 
-        builder = driver.PreparedModule(
+        builder = self.prepared()
+        tasks = extract(builder.optimized, self.target, groups=builder.groups)
+        return Subject(self.name, tasks, builder)
+
+    def prepared(self) -> driver.PreparedModule:
+        """Return the model's graph after its passes, cut into groups."""
+        return driver.PreparedModule(
             self.imported.module,
             self.target,
             self.frozen,
@@ -107,8 +113,6 @@ class Lowered(BuildRecipe):
             weights=self.weights,
             fallback=self.fallback,
         )
-        tasks = extract(builder.optimized, self.target, groups=builder.groups)
-        return Subject(self.name, tasks, builder)
 
     def as_text(
         self,
@@ -127,7 +131,7 @@ class Lowered(BuildRecipe):
             self.target,
             stage,
             group,
-            self._schedules(log),
+            self.schedules(log),
             self.frozen,
             self.excess_precision,
             self.weights,
@@ -158,7 +162,8 @@ class Lowered(BuildRecipe):
     def _plain(self) -> Executable:
         return self.compile()
 
-    def _schedules(self, log: str | os.PathLike[str] | None) -> Schedules:
+    def schedules(self, log: str | os.PathLike[str] | None) -> Schedules:
+        """Return the best schedules of a log for the target; none without a log."""
         from ..codegen.driver.schedules import Schedules
 
         if log is None:

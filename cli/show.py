@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..schedule.language.trace import Trace
 
 DEFAULT = "optimized"
+STDOUT = "-"
 
 
 class StageOption(click.Option):
@@ -45,6 +46,15 @@ class StageOption(click.Option):
     "--passes", is_flag=True, help="List all passes, of graphs and of lowering: effect, size, time."
 )
 @click.option("--dump", type=click.Path(), help="Write every stage into this folder.")
+@click.option("--html", type=click.Path(), help="Write the graph of groups as one HTML page.")
+@click.option(
+    "--dot",
+    type=click.Path(),
+    is_flag=False,
+    flag_value=STDOUT,
+    help="Write the graph of groups as Graphviz text; without a path, to stdout.",
+)
+@click.option("--stages", help="Stages that --html shows for each group, as `hlo,loop,asm`.")
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown, or `auto`.")
@@ -59,6 +69,9 @@ def show(
     stage: str | None,
     passes: bool,
     dump: str | None,
+    html: str | None,
+    dot: str | None,
+    stages: str | None,
     group: str | None,
     target: str,
     log: str | None,
@@ -69,11 +82,15 @@ def show(
     accuracy: float | None,
     as_json: bool,
 ) -> None:
-    """Print MODEL at a stage, from HLO to assembly, or list its graph passes."""
-    if (stage is not None) + passes + (dump is not None) > 1:
-        raise ArgumentError("--stage, --passes and --dump exclude each other", "give one")
-    if group is not None and (passes or dump is not None):
+    """Print MODEL at a stage, from HLO to assembly, list its graph passes, or draw its groups."""
+    whole = passes + sum(given is not None for given in (dump, html, dot))
+    if (stage is not None) + whole > 1:
+        text = "--stage, --passes, --dump, --html and --dot exclude each other"
+        raise ArgumentError(text, "give one")
+    if group is not None and whole:
         raise ArgumentError("--group needs --stage", hint="leave --group out")
+    if stages is not None and html is None:
+        raise ArgumentError("--stages needs --html", hint="--stage prints one stage")
 
     from ..autotune.lowered import lower
     from .arrays import read_constants
@@ -91,6 +108,10 @@ def show(
         facts, text = _passes(lowered, log)
     elif dump is not None:
         facts, text = _dump(lowered, Path(dump), log)
+    elif html is not None:
+        facts, text = _page(lowered, Path(html), stages, log)
+    elif dot is not None:
+        facts, text = _graphviz(lowered, dot)
     else:
         shown = stage or DEFAULT
         text = lowered.as_text(shown, group, log)
@@ -122,6 +143,31 @@ def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
     )
     written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
+
+
+def _page(model: Lowered, path: Path, stages: str | None, log: str | None) -> Shown:
+    """Write the page of a model's groups."""
+    from ..autotune.explain.model import graph_page
+    from ..ir.files import whole_file
+
+    page = graph_page(model, stages, log).encode()
+    with whole_file(path) as file:
+        file.write(page)
+    return {"written": [str(path)], "bytes": len(page)}, f"{path}: {len(page) / 1e6:.2f} MB"
+
+
+def _graphviz(model: Lowered, path: str) -> Shown:
+    """Write the graph of a model's groups for Graphviz, or return it."""
+    from ..autotune.explain.dot import show_dot
+    from ..autotune.explain.graph import model_graph
+    from ..ir.files import whole_file
+
+    text = show_dot(model_graph(model.prepared(), model.name))
+    if path == STDOUT:
+        return {"text": text}, text.rstrip("\n")
+    with whole_file(Path(path)) as file:
+        file.write(text.encode())
+    return {"written": [path]}, path
 
 
 def _passes(model: Lowered, log: str | None) -> Shown:

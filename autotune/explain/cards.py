@@ -46,32 +46,31 @@ def flow_text(flow: Flow) -> str:
 
 
 def _node(graph: ModelGraph, computation: ComputationGraph, vertex: Vertex) -> Card:
-    lines, share = _lines(graph, vertex)
     carried = [f.bytes for f in computation.flows if f.source == vertex.name]
     return Card(
         name=vertex.name,
         title=vertex.name,
-        lines=lines,
+        lines=summary(graph, vertex),
         kind=vertex.kind if vertex.key else "outside",
-        share=share,
+        share=graph.shares(vertex)[0] if vertex.key else None,
         tip=f"{vertex.name}: {operations(vertex) or vertex.kind}\n{vertex.shape}",
         carries=sized(max(carried)) if carried else "",
     )
 
 
-def _lines(graph: ModelGraph, vertex: Vertex) -> tuple[tuple[str, ...], float | None]:
-    """The lines below a box's title, and its share of the model's work."""
+def summary(graph: ModelGraph, vertex: Vertex) -> tuple[str, ...]:
+    """Return what a vertex is, and its share of the model, as a line or two."""
     if not vertex.key:
         calls = f" of {', '.join(vertex.calls)}" if vertex.calls else ""
         text = f"{vertex.kind}{calls}"
-        return (text, sized(vertex.bytes)) if vertex.bytes else (text,), None
+        return (text, sized(vertex.bytes)) if vertex.bytes else (text,)
     count = len(vertex.operations)
     work, size = graph.shares(vertex)
     times = f", {vertex.runs:g} times" if vertex.runs != 1 else ""
     return (
         f"{vertex.kind}, {count} operation{'s' * (count != 1)}{times}",
         f"{f'{percent(work)} of FLOPs, ' if work else ''}{percent(size)} of bytes",
-    ), work
+    )
 
 
 def _width(count: int) -> float:

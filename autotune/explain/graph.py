@@ -14,6 +14,7 @@ from ...ir.hlo.fuse.groups import VIEW_FOLLOWS
 from ...ir.hlo.fuse.kinds import pattern
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.ops.definition import Pattern
+from ...ir.hlo.shape_text import show_shape
 from ..tasks.counting import flops, moved, size
 from ..tasks.extract import runs_of
 
@@ -41,8 +42,9 @@ class Vertex:
     ``kind`` is a group's, or ``input``, ``result``, ``control flow`` or ``library call``. ``work``
     is the FLOPs of one run by the table of element-wise operations, ``bytes`` what one run reads
     and writes at least; ``runs`` is how often a run of the model executes it. ``operations`` are
-    opcodes that compute, ``constants`` the bytes of constants among ``bytes``. A group has a
-    ``key``; control flow ``calls`` computations by name.
+    opcodes that compute, ``constants`` the bytes of constants among ``bytes``, ``parameters`` the
+    names of the parameters it reads. A group has a ``key``; control flow ``calls`` computations by
+    name.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Vertex:
     work: float = 0.0
     bytes: int = 0
     constants: int = 0
+    parameters: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     key: str = ""
     calls: tuple[str, ...] = ()
@@ -104,15 +107,18 @@ class ModelGraph:
         )
 
 
-def model_graph(prepared: PreparedModule) -> ModelGraph:
-    """Return the graph of a module's groups for the target that it was prepared for."""
+def model_graph(prepared: PreparedModule, name: str = "") -> ModelGraph:
+    """Return the graph of a module's groups for the target that it was prepared for.
+
+    ``name`` is the model's; by default the module's.
+    """
     groups, module = prepared.groups, prepared.optimized
     times = runs_of(module, groups)
     graphs = tuple(
         _FlowReader(fusion, groups.keys, times[c], _arguments(module, c)).graph()
         for c, fusion in groups.fusions.items()
     )
-    return ModelGraph(module.name, prepared.target.spec, graphs)
+    return ModelGraph(name or module.name, prepared.target.spec, graphs)
 
 
 def _arguments(module: HloModule, c: Computation) -> int:
@@ -148,31 +154,32 @@ class _FlowReader:
     def _vertices(self) -> Iterator[Vertex]:
         computation = self.fusion.computation
         for p in computation.parameters:
-            yield Vertex(p.name, INPUT, f"{p.shape}", self.runs, bytes=size(p.shape))
+            yield Vertex(p.name, INPUT, show_shape(p.shape), self.runs, bytes=size(p.shape))
         yield from map(self._group, self.fusion.groups)
         for i in self.outside:
             calls = tuple(c.name for c in called(i))
             yield Vertex(
                 i.name,
                 OUTSIDE[pattern(i)],
-                f"{i.shape}",
+                show_shape(i.shape),
                 self.runs,
                 operations=(i.opcode,),
                 calls=calls,
             )
         root = computation.root
-        yield Vertex(RESULT, RESULT, f"{root.shape}", self.runs, bytes=size(root.shape))
+        yield Vertex(RESULT, RESULT, show_shape(root.shape), self.runs, bytes=size(root.shape))
 
     def _group(self, g: Group) -> Vertex:
         constants = sum(size(i.shape) for i in g.inputs if i.opcode == "constant")
         return Vertex(
             name=g.name,
             kind=g.kind,
-            shape=", ".join(f"{o.shape}" for o in g.outputs),
+            shape=", ".join(show_shape(o.shape) for o in g.outputs),
             runs=self.runs,
             work=flops(g.computation),
             bytes=int(moved(g.computation)),
             constants=constants,
+            parameters=tuple(i.name for i in g.inputs if i.opcode == "parameter"),
             operations=tuple(i.opcode for i in g.members if pattern(i) is not Pattern.ALIAS),
             key=self.keys[g],
         )

@@ -26,6 +26,8 @@ LAYER_GAP = 36.0
 """Least pixels between two layers; more where many edges run."""
 PORT = 14.0
 """Pixels between edges that end at one box."""
+BESIDE = 0.01
+"""The weight of a bend in the places of boxes: long edges run beside what is in line."""
 SWEEPS = 24
 STALE = 5
 """Sweeps without an improvement after which crossing reduction ends."""
@@ -301,12 +303,22 @@ class _Columns:
             self.x[v] = mean + offset
 
     def _wish(self, v: int, sides: Sequence[Sequence[Sequence[int]]]) -> tuple[float, float]:
-        bend = v >= self.graph.boxes
-        near = [(u, 8.0 if bend and u >= self.graph.boxes else 1.0) for s in sides for u in s[v]]
+        near = [(u, self._pull(v, u)) for side in sides for u in side[v]]
         weight = sum(w for _, w in near)
         if not near:
-            return self.x[v], 0.1
-        return sum(self.x[u] * w for u, w in near) / weight, weight
+            return self.x[v], BESIDE
+        rank = weight if v < self.graph.boxes else BESIDE * weight
+        return sum(self.x[u] * w for u, w in near) / weight, rank
+
+    def _pull(self, v: int, u: int) -> float:
+        """The weight of neighbour ``u`` in the place of ``v``: boxes follow boxes, bends bends."""
+        match v < self.graph.boxes, u < self.graph.boxes:
+            case True, False:
+                return BESIDE
+            case False, False:
+                return 8.0
+            case _:
+                return 1.0
 
     def _straighten(self) -> None:
         """Give the bends of each chain one x, in as few pieces as there is room for."""

@@ -36,7 +36,8 @@ svg.graph { --ink: #1c2430; --soft: #626c7a; --line: #aab2bd; --paper: #ffffff; 
 .graph .edge path { fill: none; stroke: var(--line); } .graph .edge path.head { fill: var(--line); }
 .graph .edge path.near { stroke: transparent; stroke-width: 9px; }
 .graph .edge:hover path.way, .graph .edge.lit path.way { stroke: var(--ink); }
-.graph .node text.bytes { font-size: 10px; paint-order: stroke; stroke: var(--paper);
+.graph .node text.bytes { font-size: 10px; paint-order: stroke;
+  stroke: var(--page, var(--paper));
   stroke-width: 3px; }
 """ + "\n".join(
     f".graph .node.{kind} {{ --tone: var(--{kind}); }}"

@@ -123,3 +123,37 @@ def test_every_stage_is_dumped(nestwright, twice: Path) -> None:
         stage = p.stem[3:]
         shown = nestwright("show", twice, "--stage", stage, "--target", "cpu -threads=1").out
         assert stage in STAGES and p.read_text() == shown.removesuffix("\n")
+
+
+def test_html_writes_the_graph_as_one_page(nestwright, twice: Path, tmp_path: Path) -> None:
+    path = tmp_path / "g.html"
+    said = nestwright("show", twice, "--html", path, "--stages", "hlo,asm")
+    page = path.read_text()
+    assert said.status == 0 and said.out.split(":")[0] == str(path)
+    assert page.startswith("<!DOCTYPE html>") and "<title>twice: groups</title>" in page
+    told = json.loads(nestwright("show", twice, "--html", path, "--json").out)
+    assert told["bytes"] == path.stat().st_size and told["written"] == [str(path)]
+
+
+def test_dot_is_printed_or_written(nestwright, twice: Path, tmp_path: Path) -> None:
+    printed = nestwright("show", twice, "--dot").out
+    assert printed.startswith('digraph "twice" {') and printed.endswith("}\n")
+    said = nestwright("show", twice, "--dot", tmp_path / "g.dot")
+    assert said.out == f"{tmp_path / 'g.dot'}\n"
+    assert (tmp_path / "g.dot").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--html", "g.html", "--dot"), "exclude each other"),
+        (("--html", "g.html", "--stage", "te"), "exclude each other"),
+        (("--html", "g.html", "--group", "x"), "--group needs --stage"),
+        (("--stages", "te"), "--stages needs --html"),
+        (("--html", "g.html", "--stages", "fused"), "stage fused is of the whole model"),
+        (("--html", "none/g.html"), "cannot use 'none/g.html'"),
+    ],
+)
+def test_graphs_that_cannot_be_shown(nestwright, twice: Path, options, message: str) -> None:
+    said = nestwright("show", twice, *options)
+    assert said.status == 2 and message in said.err and "Traceback" not in said.err
