@@ -15,8 +15,6 @@ from nestwright.codegen.driver import PreparedModule
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 
-
-
 CORPUS = Path(__file__).parents[4] / "shared/corpus"
 
 LOOP = """\
