@@ -22,11 +22,12 @@ from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
 from ..plan.notes import DRAWS, FALLBACK, HLO, WEIGHTS
 from ..plan.signature import names
-from ..targets.registry import load, loads_eagerly
+from ..targets.registry import export_c, load, loads_eagerly
 from .arguments import in_order, rebuild
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
+    from ..plan.interface import CLibrary
     from .call_tree import CallTree
 
 
@@ -215,6 +216,28 @@ class Executable:
         if not isinstance(path, str | os.PathLike):
             raise ArtifactError(f"cannot write {path!r}", "it is not a path")
         write(self.bundle, Path(path))
+
+    def export_c(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str = "",
+        weights: str = "object",
+        threads: int | None = None,
+    ) -> CLibrary:
+        """Write the model as a static library for C and C++, which needs no Python, atomically.
+
+        ``folder`` gets the library, headers, an example program, and files for CMake and
+        pkg-config; an empty folder and an earlier library are replaced. ``name`` is the library's
+        and the prefix of its symbols, by default the model's. The ``weights`` are in the library
+        ("object") or in a file that programs map ("file"). ``threads`` is how many an instance
+        uses by default; with 1 the library does without pthread. Raises ``UnsupportedError`` for a
+        model that needs functions of Python, for bounded sizes and for a GPU, ``ArgumentError`` for
+        options that there are not, ``ArtifactError`` if the folder cannot be written.
+        """
+        if not isinstance(folder, str | os.PathLike):
+            raise ArtifactError(f"cannot write {folder!r}", "it is not a path")
+        return export_c(self.bundle, Path(folder), name, weights, threads)
 
     def cost_analysis(self) -> dict[str, float]:
         """Return the work of one run, under jax's names: ``flops``, ``transcendentals``, ``bytes

@@ -86,3 +86,24 @@ the caller's."""
 SEGMENT = Struct("segment", {"below": "ptr", "size": "i64", "used": "i64", "start": "i64"})
 """The header of a piece of scratch memory (a thread has a stack of them): the piece below, its
 size, the bytes in use, and those in use below it."""
+
+POOL = Struct(
+    "pool",
+    {
+        "ticket": "[8 x i64]",
+        "done": "[16 x i32]",
+        "sleepers": "[16 x i32]",
+        "threads": "[16 x i32]",
+        "job": "[8 x i64]",
+        "busy": "i32",
+        "owner": "i32",
+        "started": "i32",
+        "born": "i32",
+    },
+)
+"""A pool of threads, at a multiple of 64 bytes. What its threads share comes first, each in a cache
+line of its own: the ticket, the chunks done, the workers asleep, the threads to use, the job
+(``JOB``). ``started`` workers were created, ``born`` of them run, in process ``owner``."""
+
+SEAT = Struct("seat", {"pool": "ptr", "scratch": "ptr"})
+"""A thread inside a call of an instance: the instance's pool, and the thread's newest segment."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ir.target import Target
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ...ir.loop.nodes import Func
     from ...ir.passes import Instrument
     from ..lower.pipeline import Lowering
+    from ..plan.interface import CLibrary, Interface
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
 
@@ -46,6 +48,14 @@ class CompiledPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryCode:
+    """The functions of a C library as object code, and the bytes of an instance with its arena."""
+
+    code: bytes
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Backend:
     """The compiler for one kind of target.
 
@@ -56,6 +66,7 @@ class Backend:
     trust it. ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a
     seal (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target
     is linked with: first what all executables of a process share, then what each has of its own.
+    ``library`` gives a C library's functions; None where there are no such libraries.
 
     Values of a program begin at multiples of ``alignment`` bytes, the arrays that a caller hands a
     kernel at multiples of ``argument_alignment`` and of their elements' size. Compiling a kernel
@@ -73,6 +84,7 @@ class Backend:
     alignment: int = ALIGNMENT
     argument_alignment: int = 1
     weight: int = 1
+    library: Callable[[Interface, Target], LibraryCode] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,16 @@ def load_function(compiled: CompiledFunc) -> LoadedFunc:
     """Load a function into this process or on its device; ``TargetError`` as ``load``."""
     module = import_module(ROWS[compiled.target.kind].loader, __package__)
     found: LoadedFunc = module.load_function(compiled)
+    return found
+
+
+def export_c(
+    bundle: Bundle, folder: Path, name: str, weights: str, threads: int | None
+) -> CLibrary:
+    """Write a bundle as a C library; see ``codegen.export.library``."""
+    found: CLibrary = import_module("..export.library", __package__).export_c(
+        bundle, folder, name, weights, threads
+    )
     return found
 
 

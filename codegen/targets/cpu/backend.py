@@ -11,10 +11,11 @@ from ...emit.interrupt_polls import poll_points
 from ...emit.module import function_module
 from ...lower.pipeline import PASSES, Lowering
 from ...plan.code import Code, polls_interrupts
+from ...plan.interface import Interface
 from ...plan.nodes import Plan
-from ..registry import Backend, CompiledPlan, Stage, Start, backend
+from ..registry import Backend, CompiledPlan, LibraryCode, Stage, Start, backend
 from ..timings import timed
-from . import entry_ir, interrupts_ir, pool, program
+from . import entry_ir, instance, interrupts_ir, pool, program
 from . import toolchain as cpu
 from .untrusted import compile_untrusted
 
@@ -50,6 +51,11 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return CompiledPlan(cpu.compile(text, target), shared_runtime(target))
 
 
+def _library(interface: Interface, target: Target) -> LibraryCode:
+    code = cpu.compile(instance.module_text(interface, target), target)
+    return LibraryCode(code, instance.memory_bytes(interface))
+
+
 BACKEND = Backend(
     lowering=Lowering(PASSES),
     emit=emit,
@@ -59,4 +65,5 @@ BACKEND = Backend(
     starts={"llvm": Start("object code", compile_untrusted)},
     finish=_finish,
     runtime=shared_runtime,
+    library=_library,
 )

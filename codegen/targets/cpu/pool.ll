@@ -1,28 +1,12 @@
-; The thread pool's base in LLVM IR: scratch memory of each thread, the number of threads.
-; ``pool_futex.ll`` or ``pool_serial.ll`` follows.
+; The thread pool's base in LLVM IR: scratch memory of each thread, a stack of segments. Where the
+; newest is noted, and where the pool is, says ``pool_process.ll`` or ``pool_instance.ll``, which
+; follows; after that comes ``pool_futex.ll`` or ``pool_serial.ll``.
 target triple = "${triple}"
 
-@scratch_key = internal global i64 0
-declare i32 @pthread_key_create(ptr, ptr)
-declare ptr @pthread_getspecific(i64)
-declare i32 @pthread_setspecific(i64, ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 declare void @abort() noreturn
 declare i64 @llvm.umax.i64(i64, i64)
-declare i32 @llvm.smax.i32(i32, i32)
-
-define internal ptr @scratch_top() {
-  %key = load i64, ptr @scratch_key
-  %top = call ptr @pthread_getspecific(i64 %key)
-  ret ptr %top
-}
-
-define internal void @scratch_set(ptr %segment) {
-  %key = load i64, ptr @scratch_key
-  %status = call i32 @pthread_setspecific(i64 %key, ptr %segment)
-  ret void
-}
 
 define internal void @scratch_free(ptr %segment) {
 entry:
@@ -165,28 +149,9 @@ done:
   ret void
 }
 
-@threads = internal global i32 1, align 64
-
 define internal void @serial(ptr %body, ptr %context, i64 %begin, i64 %end) {
   %mark = call i64 @nw_scratch_mark()
   call void %body(ptr %context, i64 %begin, i64 %end)
   call void @nw_scratch_release(i64 %mark)
-  ret void
-}
-
-define void @nw_pool_set_threads(i32 %threads) {
-  %some = call i32 @llvm.smax.i32(i32 %threads, i32 1)
-  store atomic i32 %some, ptr @threads seq_cst, align 4
-  ret void
-}
-
-define i32 @nw_pool_threads() {
-  %threads = load atomic i32, ptr @threads seq_cst, align 4
-  ret i32 %threads
-}
-
-define void @nw_pool_init(i32 %threads) {
-  %status = call i32 @pthread_key_create(ptr @scratch_key, ptr @scratch_free)
-  call void @nw_pool_set_threads(i32 %threads)
   ret void
 }

@@ -1,6 +1,8 @@
 """The thread pool and the per-thread scratch memory, written in LLVM IR.
 
-One pool per process serves every executable and every Python thread:
+In Python, one pool per process serves every executable and every thread; in a C library, every
+instance of the model has its own (``instance``). Both have
+
 
 ``void nw_parallel(ptr body, ptr context, i64 count)``
     calls ``body(context, begin, end)`` on chunks that cover ``0 .. count`` once, and returns when
@@ -16,7 +18,7 @@ One pool per process serves every executable and every Python thread:
 ``i64 nw_scratch_mark()``, ``void nw_scratch_release(i64 mark)``
     which take back everything given since the mark.
 ``void nw_pool_init(i32 threads)``, ``void nw_pool_set_threads(i32)``, ``i32 nw_pool_threads()``
-    the first once per process, before anything else.
+    of the process's pool; the first once, before anything else.
 
 Workers start at the first parallel call, spin about 2,000 turns for more work and then sleep on a
 futex. A child of ``fork`` has no workers: the pid is compared at every launch, and the child starts
@@ -30,7 +32,7 @@ from types import MappingProxyType
 
 from ....ir.target import Target
 from ...emit.llvm.template import render
-from ...runtime.structs import JOB, RECORD, SEGMENT
+from ...runtime.structs import JOB, POOL, RECORD, SEAT, SEGMENT
 
 SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
 _HEADER = 64  # bytes in front of a segment's memory, so that it is aligned
@@ -52,13 +54,30 @@ _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 def module_text(target: Target) -> str:
-    """Return the pool's LLVM module for a target."""
+    """Return the LLVM module of the process's pool for a target."""
+    own = render(__package__, "pool_process.ll", [POOL.names])
+    workers = workers_text(target)
+    if workers is None:
+        return base_text(target) + own + serial_text()
+    return base_text(target) + own + render(__package__, "pool_process_futex.ll") + workers
+
+
+def base_text(target: Target) -> str:
+    """Return what all pools begin with, the module's head included."""
+    names = {"triple": target.triple, "header": _HEADER}
+    return render(__package__, "pool.ll", [SEGMENT.names], names)
+
+
+def workers_text(target: Target) -> str | None:
+    """Return ``nw_parallel`` over workers; None where threads cannot sleep on a futex."""
     machine, _, system = target.triple.partition("-")
-    base = render(
-        __package__, "pool.ll", [SEGMENT.names], {"triple": target.triple, "header": _HEADER}
-    )
     waiting = _FUTEX.get(machine) if "linux" in system else None
     if waiting is None:
-        return base + render(__package__, "pool_serial.ll")
-    tables = JOB.names, RECORD.names
-    return base + render(__package__, "pool_futex.ll", tables, {**waiting, "spins": SPINS})
+        return None
+    tables = JOB.names, RECORD.names, POOL.names, SEAT.names
+    return render(__package__, "pool_futex.ll", tables, {**waiting, "spins": SPINS})
+
+
+def serial_text() -> str:
+    """Return ``nw_parallel`` without workers."""
+    return render(__package__, "pool_serial.ll")

@@ -1,0 +1,136 @@
+"""Relocatable ELF objects of 64 bits, little-endian: what LLVM writes, read into values.
+
+The format is in "System V Application Binary Interface" (gABI), chapter 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import TypeAlias
+
+from ...ir.errors import ArtifactError
+
+Data: TypeAlias = bytes | memoryview
+
+HEADER = Struct("<16sHHIQQQIHHHHHH")
+SECTION = Struct("<IIQQQQIIQQ")
+SYMBOL = Struct("<IBBHQQ")
+RELOCATION = Struct("<QQq")
+IDENT = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian, version 1
+RELOCATABLE = 1
+MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
+
+PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, GROUP = 1, 2, 3, 4, 8, 17
+INIT_ARRAYS = (14, 15, 16)  # functions that run before main, and after it
+SYMTAB_SHNDX, ADDRSIG = 18, 0x6FFF4C03
+ALLOCATED, EXECUTABLE = 2, 4  # flags of sections
+LOCAL, GLOBAL, WEAK = 0, 1, 2  # bindings of symbols
+OBJECT, FUNCTION, SECTION_SYMBOL, FILE = 1, 2, 3, 4  # types of symbols
+UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00  # in place of a section's number
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Where an address is put in: the offset, the symbol's number, the type and the addend."""
+
+    offset: int
+    symbol: int
+    type: int
+    addend: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section's contents and facts. ``size`` is that of its contents, or of zeros."""
+
+    name: str
+    type: int
+    flags: int
+    data: Data
+    size: int
+    alignment: int
+    item: int = 0
+    relocations: tuple[Relocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ElfSymbol:
+    """A symbol; ``section`` is a number, or one of the reserved ones."""
+
+    name: str
+    binding: int
+    type: int
+    visibility: int
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object file. ``sections`` are those that a program takes, by number."""
+
+    machine: int
+    flags: int
+    sections: dict[int, Section]
+    symbols: tuple[ElfSymbol, ...]
+
+
+def read(data: bytes, where: str) -> Object:
+    """Return an object file; ``ArtifactError`` if it is not one, or has what LLVM never writes."""
+    try:
+        return _read(data)
+    except (error, ValueError, IndexError, KeyError) as e:
+        raise ArtifactError("object code cannot be read", str(e), where) from None
+
+
+def _read(data: bytes) -> Object:
+    fields = HEADER.unpack_from(data)
+    if fields[0][:7] != IDENT[:7] or fields[1] != RELOCATABLE:
+        raise ValueError("it is not a relocatable ELF object of 64 bits, little-endian")
+    begin, count, names = fields[6], fields[12], fields[13]
+    heads = [SECTION.unpack_from(data, begin + n * SECTION.size) for n in range(count)]
+    bodies = [memoryview(data)[h[4] : h[4] + (0 if h[1] == NOBITS else h[5])] for h in heads]
+    if strange := {h[1] for h in heads} & {GROUP, SYMTAB_SHNDX, *INIT_ARRAYS}:
+        raise ValueError(f"it has sections of types {sorted(strange)}")
+    links = {h[7]: bodies[n] for n, h in enumerate(heads) if h[1] == RELA}
+    texts = bytes(bodies[names])
+    sections = {
+        n: Section(
+            _string(texts, h[0]), h[1], h[2], bodies[n], h[5], h[8], h[9], _relocations(links, n)
+        )
+        for n, h in enumerate(heads)
+        if h[1] not in (0, SYMTAB, STRTAB, RELA, ADDRSIG)
+    }
+    table = next(n for n, h in enumerate(heads) if h[1] == SYMTAB)
+    strings = bytes(bodies[heads[table][6]])
+    symbols = tuple(
+        ElfSymbol(_string(strings, name), info >> 4, info & 15, other & 3, place, value, size)
+        for name, info, other, place, value, size in SYMBOL.iter_unpack(bodies[table])
+    )
+    return Object(fields[2], fields[7], sections, symbols)
+
+
+def _relocations(links: dict[int, memoryview], section: int) -> tuple[Relocation, ...]:
+    found = RELOCATION.iter_unpack(links.get(section, memoryview(b"")))
+    return tuple(Relocation(at, info >> 32, info & 0xFFFFFFFF, add) for at, info, add in found)
+
+
+def _string(strings: bytes, at: int) -> str:
+    return strings[at : strings.index(b"\0", at)].decode()
+
+
+class Strings:
+    """A table of strings, each once."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(1)
+        self._places: dict[str, int] = {"": 0}
+
+    def place(self, text: str) -> int:
+        """Return where a string is in the table; it is added if it is not there."""
+        if text not in self._places:
+            self._places[text] = len(self.data)
+            self.data += text.encode() + b"\0"
+        return self._places[text]

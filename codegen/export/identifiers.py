@@ -1,0 +1,48 @@
+"""Names of models, inputs and outputs as identifiers of C and C++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+constinit continue decltype default delete do double dynamic_cast else enum explicit export extern
+false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+operator or or_eq private protected public register reinterpret_cast requires restrict return short
+signed sizeof static static_assert static_cast struct switch template this thread_local throw true
+try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t
+while xor xor_eq errno linux unix assert main std none
+"""
+_KEYWORDS = frozenset(_WORDS.split())
+LONGEST = 48
+
+
+def identifier(name: str, otherwise: str) -> str:
+    """Return a name with all but letters and digits as single underscores.
+
+    ``otherwise`` precedes one that would begin with a digit, and stands for one of which nothing is
+    left.
+    """
+    found = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:LONGEST].rstrip("_")
+    if not found:
+        return otherwise
+    if found[0].isdigit():
+        found = f"{otherwise}_{found}"
+    return f"{found}_" if found in _KEYWORDS else found
+
+
+def identifiers(names: Iterable[str], otherwise: str) -> tuple[str, ...]:
+    """Return an identifier for each name, all different, upper and lower case alike."""
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        base = identifier(name, otherwise)
+        one, count = base, 1
+        while one.upper() in taken:
+            count += 1
+            one = f"{base}_{count}"
+        taken.add(one.upper())
+        found.append(one)
+    return tuple(found)
