@@ -1,38 +1,39 @@
-"""One cell of a sweep: a model built twice, timed in turns, checked, and its groups raced."""
+"""One cell of a sweep: a model built twice, raced beside peers, checked; and its groups raced."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ...codegen.driver.build import PreparedModule
-from ...codegen.driver.oracle import reference
 from ...codegen.plan.bundle import write
 from ...codegen.runtime.executable import Executable
-from ...ir.accuracy import relative_error
-from ...ir.errors import ArtifactError
-from ...ir.frontends.imported import Imported
-from ...ir.hlo.analysis.inputs import random_arguments
-from ...ir.hlo.nodes import HloModule
+from ...ir.accuracy import relative_error, tolerance
+from ...ir.dtypes import from_numpy
+from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..log.contents import Log
-from ..measure.compare import SpeedComparison
+from ..log.records import Best
+from ..log.units import counted
 from ..measure.pool import Pool
-from ..modelrace import time_models
 from ..recipe import Constants
 from ..tasks.extract import extract
-from .data import DEFAULT, TUNED, CellBench, CellKey, WayBench
+from .data import CONTROL, DEFAULT, TUNED, CellBench, CellKey, WayBench
 from .groups import bench_groups, edges
+from .peers import table
+from .peers.table import PeerWay
+from .race.arrays import Array, write_arrays
+from .race.entrant import Entry, Lost
+from .race.run import RaceRules, first_cores, race
+from .subject import Subject
 
-SECONDS = 12.0  # limit for timing a model, unless the result is clear before
-Array = np.ndarray[Any, Any]
+SECONDS = 4.0  # of timing for each way, unless the result is clear before
+NOISY = 0.1  # spread of a control from which a cell is warned of
+OWN = f"{__package__}.race"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,78 +45,176 @@ class CellPlan:
     check: bool
     excess_precision: bool
     weights: str | None
+    peers: tuple[PeerWay, ...]
+    callers: tuple[int, ...]
     tell: Callable[[str], object]
 
 
 def bench_cell(
-    key: CellKey, model: Imported, target: Target, log: Log, plan: CellPlan
+    key: CellKey, subject: Subject, target: Target, log: Log, plan: CellPlan
 ) -> CellBench:
-    """Build a model by default and with the winners of a log, and measure both.
+    """Build a model by default and with the winners of a log, and measure both beside peers.
 
     Raises ``NestwrightError`` for a model that cannot be built or run.
     """
-    began = time.perf_counter()
-    builder = PreparedModule(
-        model.module,
-        target,
-        model.constants(plan.constants, freeze=True),
-        excess_precision=plan.excess_precision,
-        weights=plan.weights,
-    )
-    plain = builder.build({})
-    spent = time.perf_counter() - began
-    winners = log.winners(target, builder.groups.distinct)
-    tuned = builder.build({k: Trace.from_json(b.trace) for k, b in winners.items()})
-    plan.tell(f"{key}: timing")
+    builds = _Builds.of(subject, target, log, plan)
     with scratch("bench") as folder, Pool(target.threads) as pool:
-        found = _compare(plain, tuned, pool, folder, plan.seed)
-        error = _error(tuned, builder.frozen, plan) if plan.check else None
+        ways = _ways(key, subject, builds, plan, folder)
         plan.tell(f"{key}: groups")
+        builder = builds.builder
         tasks = extract(builder.optimized, target, groups=builder.groups)
-        groups = bench_groups(tasks, target, log, winners, pool, folder, plan.seed)
-    ways = (
-        WayBench(DEFAULT, "default schedules", found.default_runs, first=spent),
-        WayBench(TUNED, _schedules(key, len(winners)), found.runs, error=error),
-    )
-    cost = plain.cost_analysis()
+        groups = bench_groups(tasks, target, log, builds.winners, pool, folder, plan.seed)
+    cost = builds.plain.cost_analysis()
     flops, moved = float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0))
-    return CellBench(key, ways, groups, edges(builder.groups), flops, moved)
+    found = CellBench(key, ways, groups, edges(builder.groups), flops, moved)
+    return replace(found, warnings=tuple(_warnings(found, _bound(subject, builds, plan))))
 
 
-def _schedules(key: CellKey, count: int) -> str:
-    return f"{count} schedules of {key.log}" if count else "default schedules: no log has others"
+@dataclass(frozen=True, slots=True)
+class _Builds:
+    """A model built by default and tuned, and the seconds that each took."""
+
+    builder: PreparedModule
+    winners: Mapping[str, Best]
+    plain: Executable
+    tuned: Executable
+    seconds: tuple[float, float]
+
+    @staticmethod
+    def of(subject: Subject, target: Target, log: Log, plan: CellPlan) -> _Builds:
+        """Build with default schedules, and with a log's winners; errors as for ``build``."""
+        began = time.perf_counter()
+        builder = PreparedModule(
+            subject.known.module,
+            target,
+            subject.known.constants(plan.constants, freeze=True),
+            excess_precision=plan.excess_precision,
+            weights=plan.weights,
+        )
+        prepared = time.perf_counter()
+        plain = builder.build({})
+        built = time.perf_counter()
+        winners = log.winners(target, builder.groups.distinct)
+        tuned = builder.build({k: Trace.from_json(b.trace) for k, b in winners.items()})
+        done = time.perf_counter()
+        seconds = (built - began, prepared - began + done - built)
+        return _Builds(builder, winners, plain, tuned, seconds)
+
+    @property
+    def same(self) -> bool:
+        """True if both builds have the same code."""
+        codes = [
+            (e.bundle.program, dict(e.bundle.kernels), e.plan) for e in (self.plain, self.tuned)
+        ]
+        return codes[0] == codes[1]
 
 
-def _compare(
-    plain: Executable, tuned: Executable, pool: Pool, folder: Path, seed: int
-) -> SpeedComparison:
-    """Time both in turns in a measuring child; identical code is timed once, and equal exactly."""
-    places = folder / "default.nw", folder / "tuned.nw"
-    for exe, place in zip((plain, tuned), places, strict=True):
-        write(exe.bundle, place, durable=False)
-    same = _code(plain) == _code(tuned)
-    pair = (places[0], places[0]) if same else places
-    found = time_models(pair, plain.bundle.target, pool, seed, SECONDS)
-    if isinstance(found, str):
-        raise ArtifactError("cannot time the model", found)
-    return SpeedComparison(found.default_runs, found.default_runs) if same else found
+def _ways(
+    key: CellKey, subject: Subject, builds: _Builds, plan: CellPlan, folder: Path
+) -> tuple[WayBench, ...]:
+    """Race our builds, the control and the peers; code that is the same is timed once."""
+    own = {TUNED: builds.tuned} if builds.same else {TUNED: builds.tuned, DEFAULT: builds.plain}
+    for name, exe in own.items():
+        write(exe.bundle, folder / f"{name}.nw", durable=False)
+    files = {**{name: f"{name}.nw" for name in own}, CONTROL: f"{TUNED}.nw"}
+    threads = builds.builder.target.threads
+    base = Entry("", ".own:open_build", OWN, folder, threads, first_cores(threads), seed=plan.seed)
+    entries = [replace(base, name=name, file=folder / file) for name, file in files.items()]
+    others, absent = _entries(base, subject, builds, plan, folder)
+    error = _errors(subject, builds, plan) if plan.check else None
+    plan.tell(f"{key}: timing")
+    rules = RaceRules(SECONDS, folder, plan.callers, error, lambda t: plan.tell(f"{key}: {t}"))
+    found = {w.name: w for w in race([*entries, *others], rules)}
+    if found[TUNED].problem:
+        raise ArtifactError("cannot time the model", found[TUNED].problem)
+    found.setdefault(DEFAULT, replace(found[TUNED], name=DEFAULT))
+    spent = dict(zip((DEFAULT, TUNED), builds.seconds, strict=True))
+    count = counted(len(builds.winners), "schedule")
+    told = {
+        DEFAULT: "default schedules",
+        TUNED: f"{count} of {key.log}"
+        if builds.winners
+        else "default schedules: no log has others",
+        CONTROL: "the tuned build, as if it were another",
+    }
+    ours = [
+        replace(w, detail=told[name], first=w.first and w.first + spent.get(name, spent[TUNED]))
+        for name in told
+        for w in (found.pop(name),)
+    ]
+    return (*ours, *found.values(), *absent)
 
 
-def _code(exe: Executable) -> tuple[object, ...]:
-    """Return everything that determines the code of an executable."""
-    return exe.bundle.program, dict(exe.bundle.kernels), exe.plan
+def _entries(
+    base: Entry, subject: Subject, builds: _Builds, plan: CellPlan, folder: Path
+) -> tuple[list[Entry], list[WayBench]]:
+    """Return the peers that take part, and those that cannot, with the reason."""
+    entries: list[Entry] = []
+    absent: list[WayBench] = []
+    forms = subject.forms(folder) if plan.peers else {}
+    constants = subject.known.constants(plan.constants, freeze=True)
+    for peer in plan.peers:
+        problem = peer.problem(forms)
+        place = folder / f"{peer.form}.arguments"
+        try:
+            given = subject.arguments(builds.builder.frozen, plan.seed, constants, peer.form)
+        except NestwrightError as e:
+            problem = problem or str(e)
+        if problem:
+            absent.append(WayBench(peer.name, problem=problem))
+            continue
+        if not place.exists():
+            write_arrays(place, list(given.values()))
+        entries.append(
+            replace(
+                base,
+                name=peer.name,
+                open=peer.open,
+                package=table.__package__ or "",
+                file=forms[peer.form],
+                names=tuple(given),
+                arguments=place,
+                single=peer.single,
+            )
+        )
+    return entries, absent
 
 
-def _error(exe: Executable, module: HloModule, plan: CellPlan) -> float:
-    """Return the largest error over all results, relative to each one's root mean square."""
-    arguments = random_arguments(module.entry, plan.seed)
-    with np.errstate(all="ignore"):
-        expected = reference(module, arguments, exe.bundle.excess_precision, plan.weights)
-    pairs = zip(_flat(exe(*arguments)), _flat(expected), strict=True)
-    return max((relative_error(np.asarray(a), np.asarray(b)) for a, b in pairs), default=0.0)
+def _errors(
+    subject: Subject, builds: _Builds, plan: CellPlan
+) -> Callable[[Sequence[Array]], float]:
+    """Return a function from results to their largest error, relative to each one's RMS.
+
+    It raises ``Lost`` for results of other numbers or shapes than the interpreter's.
+    """
+    wanted = subject.expected(builds.builder.frozen, plan.seed, plan.excess_precision, plan.weights)
+
+    def error(found: Sequence[Array]) -> float:
+        shapes, others = [a.shape for a in wanted], [a.shape for a in found]
+        if shapes != others:
+            raise Lost(f"its results are {others}, and the interpreter's {shapes}"[:300])
+        return max(map(relative_error, found, wanted), default=0.0)
+
+    return error
 
 
-def _flat(value: Any) -> Sequence[Any]:
-    if isinstance(value, tuple | list):
-        return [leaf for v in value for leaf in _flat(v)]
-    return [value]
+def _bound(subject: Subject, builds: _Builds, plan: CellPlan) -> float:
+    """Return the largest error that is accepted of any way; infinite without a check."""
+    if not plan.check:
+        return float("inf")
+    wanted = subject.expected(builds.builder.frozen, plan.seed, plan.excess_precision, plan.weights)
+    return max((tolerance(from_numpy(a.dtype)) for a in wanted if a.dtype.kind != "b"), default=0.0)
+
+
+def _warnings(cell: CellBench, bound: float) -> Sequence[str]:
+    """Return why figures of a cell are not to be trusted."""
+    found = []
+    if cell.spread > NOISY:
+        found.append(
+            f"the same build, timed as two, differs by {cell.spread:.0%}: "
+            "smaller differences say nothing"
+        )
+    for w in cell.ways:
+        if w.error is not None and w.error > bound:
+            found.append(f"{w.name} computes something else: its error is {w.error:.1e}")
+    return found

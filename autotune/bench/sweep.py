@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...ir.errors import ArgumentError, NestwrightError
-from ...ir.frontends.imported import Imported
-from ...ir.frontends.load import imported
 from ...ir.frontends.registry import Shapes
-from ...ir.hlo.nodes import HloModule
 from ...ir.target import Target
 from ..best import AUTO
 from ..log.contents import Log
@@ -28,6 +25,8 @@ from ..session import default_log
 from .cell import CellPlan, bench_cell
 from .data import BenchReport, CellBench, CellKey, LogBench, TargetPeak
 from .facts import load_now, log_facts, machine_facts, versions
+from .peers.table import ways_of
+from .subject import Subject, name_of
 
 LogLike = str | os.PathLike[str]
 Notify = Callable[[str], object]
@@ -46,41 +45,50 @@ def bench(
     excess_precision: bool = True,
     weights: str | None = None,
     shapes: Shapes | None = None,
+    batch: int | Sequence[int] | None = None,
+    peers: Sequence[str] = (),
+    callers: Sequence[int] = (),
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
     Models, ``excess_precision``, ``weights`` and ``shapes`` are as for ``build``; ``example`` are
-    the arguments of models that are functions. Several targets, logs or numbers of threads make a
-    sweep: a cell of the report for each combination. A log is used for all models; without one,
-    each model's default log is used if it exists. ``check`` compares results with the
-    interpreter's. A model that cannot be built is a cell with its problem, and the sweep continues.
-    ``progress`` is called with a line of text at each step.
+    the arguments of models that are functions. Several targets, logs, numbers of threads or batch
+    sizes make a sweep: a cell of the report for each combination. A log is used for all models;
+    without one, each model's default log is used if it exists. A ``batch`` is the first size of
+    the inputs that leave it open. ``peers`` are timed in the same turns on the same arrays:
+    ``peers.table.PEERS``; ``callers`` are numbers of threads whose throughput is measured.
+    ``check`` compares results with the interpreter's. A model that cannot be built is a cell with
+    its problem, and the sweep continues. ``progress`` is called with a line of text at each step.
     """
     tell = progress or (lambda text: None)
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
     for m in machines:
         require_timeable(m.target, "time")
+    ways = ways_of(peers)
+    plan = CellPlan(
+        constants or {}, seed, check, excess_precision, weights, ways, tuple(callers), tell
+    )
     tell("measuring the machine's peaks")
     began, load = time.time(), load_now()
     peaks = {m: measure_peak(m.target) for m in machines}
-    plan = CellPlan(constants or {}, seed, check, excess_precision, weights, tell)
+    trusts = [trust(n) for n in sorted({m.target.threads for m in machines})]
     logs = _Logs()
     cells = [
-        _cell(_Place(model, machine, chosen), plan, logs, example, shapes)
+        cell
         for model in _each(models)
-        for machine, chosen in itertools.product(machines, _each(log))
+        for size in _each(batch)
+        for cell in _cells(_Model(model, size, shapes, example), machines, _each(log), plan, logs)
     ]
-    found = [trust(n) for n in sorted({m.target.threads for m in machines})]
     return BenchReport(
         machine_facts(),
         (load, load_now()),
-        versions(),
+        versions(dict.fromkeys(w.package for w in ways)),
         seed,
         began,
         tuple(cells),
         tuple(TargetPeak(m.name, m.target.threads, peak) for m, peak in peaks.items()),
         tuple(logs.facts.values()),
-        tuple(f"{counted(t.threads, 'thread')}: {t.told}" for t in found if t.level != "good"),
+        tuple(f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"),
     )
 
 
@@ -134,42 +142,50 @@ class _Logs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A model, a machine and a log that meet in a cell."""
+class _Model:
+    """A model of the sweep as it was given, and the batch size that it is to have."""
 
     model: GraphLike
-    machine: _Machine
-    log: LogLike | None
+    batch: int | None
+    shapes: Shapes | None
+    example: Any
+
+    @property
+    def name(self) -> str:
+        """A name for it, before it is read."""
+        found = getattr(self.model, "__name__", type(self.model).__name__)
+        return name_of(self.model) or str(found)
+
+    def problem(self, error: NestwrightError) -> str:
+        """Return an error's message without the folder of the model's file."""
+        told = str(error)
+        if isinstance(self.model, str | os.PathLike):
+            folder = str(Path(self.model).parent)
+            return told.replace(f"{folder}{os.sep}", "") if folder != "." else told
+        return told
 
 
-def _cell(
-    place: _Place, plan: CellPlan, logs: _Logs, example: Any, shapes: Shapes | None
-) -> CellBench:
-    model, machine = place.model, place.machine.target
-    key = CellKey(_name(model), place.machine.name, machine.threads)
-    plan.tell(str(key))
+def _cells(
+    given: _Model,
+    machines: Sequence[_Machine],
+    chosen: Sequence[LogLike | None],
+    plan: CellPlan,
+    logs: _Logs,
+) -> Iterator[CellBench]:
+    """Yield the cells of one model at one batch size; it is read once."""
+    places = list(itertools.product(machines, chosen))
+    keys = [CellKey(given.name, m.name, m.target.threads, given.batch) for m, _ in places]
     try:
-        known: Imported = imported(model, example if callable(model) else None, shapes)
-        name = _name(model) if isinstance(model, str | os.PathLike) else known.module.name
-        used, history = logs.find(place.log, name, machine)
-        key = replace(key, model=name, log=used)
-        return bench_cell(key, known, machine, history, plan)
+        subject = Subject.read(given.model, given.batch, given.shapes, given.example)
     except NestwrightError as e:
-        return CellBench(key, problem=_relative(str(e), model))
-
-
-def _relative(text: str, model: GraphLike) -> str:
-    """Return a message without the folder of the model's file."""
-    if isinstance(model, str | os.PathLike) and (folder := str(Path(model).parent)) != ".":
-        return text.replace(f"{folder}{os.sep}", "")
-    return text
-
-
-def _name(model: GraphLike) -> str:
-    match model:
-        case HloModule(name=name):
-            return name
-        case str() | os.PathLike():
-            return Path(model).stem
-        case _:
-            return str(getattr(model, "__name__", type(model).__name__))
+        yield from (CellBench(key, problem=given.problem(e)) for key in keys)
+        return
+    for key, (machine, asked) in zip(keys, places, strict=True):
+        here = replace(key, model=subject.name)
+        plan.tell(str(here))
+        try:
+            used, history = logs.find(asked, subject.name, machine.target)
+            here = replace(here, log=used)
+            yield bench_cell(here, subject, machine.target, history, plan)
+        except NestwrightError as e:
+            yield CellBench(here, problem=given.problem(e))

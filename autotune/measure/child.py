@@ -21,7 +21,8 @@ from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outc
 PR_SET_PDEATHSIG = 1
 
 
-def _isolate() -> None:
+def isolate() -> None:
+    """Die with the parent, ignore Ctrl-C, and stay on the core that the environment names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -35,7 +36,7 @@ def _isolate() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _private_output() -> BinaryIO:
+def private_output() -> BinaryIO:
     """Move the pipe to the parent to a new descriptor, and redirect prints to stderr."""
     pipe = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -50,8 +51,8 @@ def _limit_memory(size: int) -> None:
 
 def main() -> None:
     """Serve jobs until the input ends."""
-    _isolate()
-    out = _private_output()
+    isolate()
+    out = private_output()
     lock = MachineLock()
     with lock.building():
         from .harness import Harness  # after isolation: this import loads the compiler

@@ -47,7 +47,9 @@ class FileFrontend:
     ``sized`` the reader has a keyword ``shapes`` (``Shapes``), since models of this format leave
     sizes open; with ``valued`` it has a keyword ``values`` (``Values``), since shapes may depend on
     inputs. ``hint`` says how such a file is made, or, where the format is refused, what to do
-    instead.
+    instead. ``family`` is the form that other runtimes take such a model in, ``hlo``, ``onnx`` or
+    ``torch``, and ``declares`` the function of the model that returns the sizes of its inputs, with
+    None for those that it leaves open (``declared.Declared``).
     """
 
     name: str
@@ -60,6 +62,8 @@ class FileFrontend:
     folder: str = ""
     sized: bool = False
     valued: bool = False
+    family: str = ""
+    declares: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,8 @@ class ObjectFrontend:
     """A kind of Python object.
 
     ``read(model, example)`` returns an ``HloModule`` or an ``Imported``; ``example`` is None unless
-    ``takes_example`` is set: then it is a tuple of arguments, or None. ``sized`` and
-    ``valued`` are as for files.
+    ``takes_example`` is set: then it is a tuple of arguments, or None. ``sized``, ``valued``,
+    ``family`` and ``declares`` are as for files.
     ``hint`` is what a user writes to give such a model, or, where it is refused, what to do
     instead.
     """
@@ -80,6 +84,8 @@ class ObjectFrontend:
     takes_example: bool = False
     sized: bool = False
     valued: bool = False
+    family: str = ""
+    declares: str = ""
 
 
 def instance_of(package: str, *names: str) -> Callable[[object], bool]:
@@ -113,6 +119,7 @@ FILES: tuple[FileFrontend, ...] = (
         hint='jax.jit(f).lower(*args).as_text("hlo")',
         endings=(".hlo", ".txt"),
         text=True,
+        family="hlo",
     ),
     FileFrontend(
         name="StableHLO text",
@@ -121,6 +128,7 @@ FILES: tuple[FileFrontend, ...] = (
         hint="jax.jit(f).lower(*args).as_text()",
         endings=(".mlir",),
         text=True,
+        family="hlo",
     ),
     FileFrontend(
         name="StableHLO bytecode",
@@ -154,6 +162,7 @@ FILES: tuple[FileFrontend, ...] = (
         hint="torch.export.save(torch.export.export(model, args), path)",
         endings=(".pt2",),
         opens=True,
+        family="torch",
     ),
     FileFrontend(name="a saved torch model", recognizes=is_torch_archive, hint=_TORCH),
     FileFrontend(
@@ -164,6 +173,7 @@ FILES: tuple[FileFrontend, ...] = (
         endings=(".keras",),
         opens=True,
         sized=True,
+        declares=".keras.declared:of_file",
     ),
     FileFrontend(
         name="a zip archive (a built model cut short? an npz file?)",
@@ -179,6 +189,8 @@ FILES: tuple[FileFrontend, ...] = (
         opens=True,
         sized=True,
         valued=True,
+        family="onnx",
+        declares=".onnx.declared:of_file",
     ),
     FileFrontend(
         name="a safetensors file",
@@ -200,6 +212,7 @@ FILES: tuple[FileFrontend, ...] = (
         read=".hlo_proto.reader:parse",
         hint='jax.jit(f).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()',
         endings=(".pb", ".hlo_pb", ".hlo_proto", ".binpb"),
+        family="hlo",
     ),
 )
 
@@ -216,6 +229,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         hint="a Keras model with example= or shapes=",
         takes_example=True,
         sized=True,
+        declares=".keras.declared:of_model",
     ),
     ObjectFrontend(
         name="a PyTorch module",
@@ -223,6 +237,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         read=".torch.export:module",
         hint="a torch.nn.Module with example=",
         takes_example=True,
+        family="torch",
     ),
     ObjectFrontend(
         name="a method of a PyTorch module",
@@ -234,6 +249,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         recognizes=instance_of("torch", "ExportedProgram"),
         read=".torch.export:exported",
         hint="torch.export.export(model, args)",
+        family="torch",
     ),
     ObjectFrontend(
         name="an ONNX model",
@@ -243,6 +259,8 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         takes_example=True,
         sized=True,
         valued=True,
+        family="onnx",
+        declares=".onnx.declared:of_proto",
     ),
     ObjectFrontend(
         name="a concrete function of TensorFlow",
@@ -265,12 +283,14 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         read=".jax.lower:jitted_model",
         hint="nw.jit(f) with example=",
         takes_example=True,
+        family="hlo",
     ),
     ObjectFrontend(
         name="what JAX traced, lowered or exported",
         recognizes=is_staged,
         read=".jax.lower:staged_model",
         hint="jax.jit(f).lower(x)",
+        family="hlo",
     ),
     ObjectFrontend(
         name="a JAX function",
@@ -278,6 +298,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         read=".jax.calls:function_model",
         hint="a JAX function with example=",
         takes_example=True,
+        family="hlo",
     ),
 )
 

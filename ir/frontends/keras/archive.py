@@ -36,16 +36,20 @@ def read(path: Path, *, shapes: Shapes | None = None) -> Imported:
     ``ParseError`` for a damaged file, ``UnsupportedError`` where Keras is not installed or too old,
     and for a file with code or classes that are not Keras' own.
     """
+    return convert(model_of(path), shapes=shapes)
+
+
+def model_of(path: Path) -> Any:
+    """Return the Keras model in a file; errors as for ``read``."""
     check(path)
     keras = _keras(str(path))
     try:
-        model = keras.saving.load_model(path, compile=False, safe_mode=True)
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
     except Exception as e:  # whatever Keras meets in the file
         told = str(e).strip().split("\n")[0]
         raise ParseError(
             "Keras cannot read the model", f"{type(e).__name__}: {told}", f"{path}"
         ) from e
-    return convert(model, shapes=shapes)
 
 
 def check(path: Path) -> None:

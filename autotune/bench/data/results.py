@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...ir.errors import ReportError
-from ...ir.files import whole_file
-from ...ir.lazy import resolve
-from ..log.records import Json, quantile, ratios
-from ..measure.peak import Peak
+from ....ir.errors import ReportError
+from ....ir.files import whole_file
+from ....ir.lazy import resolve
+from ...log.records import Json, quantile, ratios
+from ...measure.peak import Peak
 from .decode import Mismatch, decoded
 
 VERSION: Final = 1
@@ -353,7 +353,7 @@ class BenchReport:
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write the HTML page, atomically; it has no external resources."""
-        page: str = resolve("..report.page:render", __package__)(self)
+        page: str = resolve("...report.page:render", __package__)(self)
         _write(Path(path), page)
 
 

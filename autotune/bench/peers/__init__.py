@@ -1,0 +1,1 @@
+"""Other runtimes and compilers, which a bench times beside ours."""
