@@ -27,9 +27,9 @@ from .groups import bench_groups, edges
 from .peers import table
 from .peers.table import PeerWay
 from .race.arrays import Array, write_arrays
-from .race.entrant import Entry, Lost
+from .race.entrant import Lost, WayEntry
 from .race.run import RaceRules, first_cores, race
-from .subject import Subject
+from .subject import BenchModel
 
 SECONDS = 4.0  # of timing for each way, unless the result is clear before
 NOISY = 0.1  # spread of a control from which a cell is warned of
@@ -51,7 +51,7 @@ class CellPlan:
 
 
 def bench_cell(
-    key: CellKey, subject: Subject, target: Target, log: Log, plan: CellPlan
+    key: CellKey, subject: BenchModel, target: Target, log: Log, plan: CellPlan
 ) -> CellBench:
     """Build a model by default and with the winners of a log, and measure both beside peers.
 
@@ -81,7 +81,7 @@ class _Builds:
     seconds: tuple[float, float]
 
     @staticmethod
-    def of(subject: Subject, target: Target, log: Log, plan: CellPlan) -> _Builds:
+    def of(subject: BenchModel, target: Target, log: Log, plan: CellPlan) -> _Builds:
         """Build with default schedules, and with a log's winners; errors as for ``build``."""
         began = time.perf_counter()
         builder = PreparedModule(
@@ -110,7 +110,7 @@ class _Builds:
 
 
 def _ways(
-    key: CellKey, subject: Subject, builds: _Builds, plan: CellPlan, folder: Path
+    key: CellKey, subject: BenchModel, builds: _Builds, plan: CellPlan, folder: Path
 ) -> tuple[WayBench, ...]:
     """Race our builds, the control and the peers; code that is the same is timed once."""
     own = {TUNED: builds.tuned} if builds.same else {TUNED: builds.tuned, DEFAULT: builds.plain}
@@ -118,7 +118,9 @@ def _ways(
         write(exe.bundle, folder / f"{name}.nw", durable=False)
     files = {**{name: f"{name}.nw" for name in own}, CONTROL: f"{TUNED}.nw"}
     threads = builds.builder.target.threads
-    base = Entry("", ".own:open_build", OWN, folder, threads, first_cores(threads), seed=plan.seed)
+    base = WayEntry(
+        "", ".own:open_build", OWN, folder, threads, first_cores(threads), seed=plan.seed
+    )
     entries = [replace(base, name=name, file=folder / file) for name, file in files.items()]
     others, absent = _entries(base, subject, builds, plan, folder)
     error = _errors(subject, builds, plan) if plan.check else None
@@ -146,10 +148,10 @@ def _ways(
 
 
 def _entries(
-    base: Entry, subject: Subject, builds: _Builds, plan: CellPlan, folder: Path
-) -> tuple[list[Entry], list[WayBench]]:
+    base: WayEntry, subject: BenchModel, builds: _Builds, plan: CellPlan, folder: Path
+) -> tuple[list[WayEntry], list[WayBench]]:
     """Return the peers that take part, and those that cannot, with the reason."""
-    entries: list[Entry] = []
+    entries: list[WayEntry] = []
     absent: list[WayBench] = []
     forms = subject.forms(folder) if plan.peers else {}
     constants = subject.known.constants(plan.constants, freeze=True)
@@ -181,7 +183,7 @@ def _entries(
 
 
 def _errors(
-    subject: Subject, builds: _Builds, plan: CellPlan
+    subject: BenchModel, builds: _Builds, plan: CellPlan
 ) -> Callable[[Sequence[Array]], float]:
     """Return a function from results to their largest error, relative to each one's RMS.
 
@@ -198,7 +200,7 @@ def _errors(
     return error
 
 
-def _bound(subject: Subject, builds: _Builds, plan: CellPlan) -> float:
+def _bound(subject: BenchModel, builds: _Builds, plan: CellPlan) -> float:
     """Return the largest error that is accepted of any way; infinite without a check."""
     if not plan.check:
         return float("inf")

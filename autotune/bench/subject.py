@@ -26,7 +26,7 @@ from .race.arrays import Array
 
 
 @dataclass(slots=True)
-class Subject:
+class BenchModel:
     """A model as it was given and as it was read; ``example`` are arguments of a function.
 
     ``batch`` is the batch size that was asked for. The interpreter's results are kept.
@@ -39,7 +39,9 @@ class Subject:
     _expected: list[Array] | None = field(default=None, init=False)
 
     @staticmethod
-    def read(model: GraphLike, batch: int | None, shapes: Shapes | None, example: Any) -> Subject:
+    def read(
+        model: GraphLike, batch: int | None, shapes: Shapes | None, example: Any
+    ) -> BenchModel:
         """Read a model; errors as for ``build``, and where it does not take the batch."""
         given = example if callable(model) else None
         known = (
@@ -47,7 +49,7 @@ class Subject:
             if batch is None
             else with_batch(model, batch, shapes, given)
         )
-        return Subject(model, known, batch, given)
+        return BenchModel(model, known, batch, given)
 
     @property
     def name(self) -> str:
@@ -106,11 +108,11 @@ def name_of(model: GraphLike) -> str:
             return ""
 
 
-def _write_hlo(subject: Subject, place: Path) -> None:
+def _write_hlo(subject: BenchModel, place: Path) -> None:
     place.write_text(show(subject.known.module))
 
 
-def _write_torch(subject: Subject, place: Path) -> None:
+def _write_torch(subject: BenchModel, place: Path) -> None:
     import torch
 
     model = subject.model
@@ -119,13 +121,13 @@ def _write_torch(subject: Subject, place: Path) -> None:
     torch.export.save(model, str(place))
 
 
-def _write_onnx(subject: Subject, place: Path) -> None:
+def _write_onnx(subject: BenchModel, place: Path) -> None:
     import onnx
 
     onnx.save(subject.model, str(place))
 
 
-_WRITERS: Mapping[str, Callable[[Subject, Path], None]] = {
+_WRITERS: Mapping[str, Callable[[BenchModel, Path], None]] = {
     "hlo": _write_hlo,
     "torch": _write_torch,
     "onnx": _write_onnx,

@@ -26,7 +26,7 @@ from .cell import CellPlan, bench_cell
 from .data import BenchReport, CellBench, CellKey, LogBench, TargetPeak
 from .facts import load_now, log_facts, machine_facts, versions
 from .peers.table import ways_of
-from .subject import Subject, name_of
+from .subject import BenchModel, name_of
 
 LogLike = str | os.PathLike[str]
 Notify = Callable[[str], object]
@@ -176,7 +176,7 @@ def _cells(
     places = list(itertools.product(machines, chosen))
     keys = [CellKey(given.name, m.name, m.target.threads, given.batch) for m, _ in places]
     try:
-        subject = Subject.read(given.model, given.batch, given.shapes, given.example)
+        subject = BenchModel.read(given.model, given.batch, given.shapes, given.example)
     except NestwrightError as e:
         yield from (CellBench(key, problem=given.problem(e)) for key in keys)
         return

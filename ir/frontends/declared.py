@@ -1,4 +1,4 @@
-"""What a model tells before it is read: its family, and the sizes of inputs that it leaves open."""
+"""Facts of a model before it is read: its family, and sizes of inputs that it leaves open."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a way is opened with: the model's file, arguments by name in order, threads.
+    """All that a way is opened with: the model's file, arguments by name in order, threads.
 
     ``seed`` is what the arguments were drawn from.
     """

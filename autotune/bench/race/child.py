@@ -128,7 +128,7 @@ class Serving:
 
     @property
     def detail(self) -> str:
-        """What runs, with its version."""
+        """The description of what runs, with its version."""
         return self._model.detail
 
     def answer(self, command: Json) -> Json:

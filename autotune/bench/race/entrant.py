@@ -28,7 +28,7 @@ LONGEST = 1 << 26  # bytes of an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WayEntry:
     """A way that takes part: the function that opens it, and what it is given.
 
     ``open`` is ``module:function`` relative to ``package``; ``single`` as of ``PeerWay``. ``seed``
@@ -79,7 +79,7 @@ class Entrant:
     The process is stopped except while it answers, so that its threads cannot spin beside others.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: WayEntry) -> None:
         """Start the process and open the model; raises ``Lost``."""
         self.entry = entry
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)

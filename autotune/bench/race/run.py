@@ -15,7 +15,7 @@ from ...measure.compare import settled
 from ...measure.lock import MachineLock
 from ..data import Latency, Throughput, WayBench
 from .arrays import Array
-from .entrant import Entrant, Entry, Lost
+from .entrant import Entrant, Lost, WayEntry
 
 TURN = 0.01  # seconds of calls in a turn
 MOST = 10_000  # calls in a turn
@@ -57,7 +57,7 @@ class _Lane:
     problem: str = ""
 
 
-def race(entries: Sequence[Entry], rules: RaceRules) -> tuple[WayBench, ...]:
+def race(entries: Sequence[WayEntry], rules: RaceRules) -> tuple[WayBench, ...]:
     """Run ways in turns; return them in the same order. One that fails has its problem.
 
     Each gets a turn in every round, in alternating order, under the machine's lock.
