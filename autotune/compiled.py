@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..codegen import driver
+from ..codegen.driver.build_key import BuildKey, build_key
 from ..codegen.driver.cached import build_or_load
 from ..codegen.driver.frozen_weights import FrozenWeights
 from ..codegen.driver.schedules import Schedules
@@ -60,18 +61,33 @@ def built(
             fallback=model.fallback,
         )
 
-    content = None
+    key = None
     if cache and folder() is not None:
-        content = _content(model.model if unread else model.imported)
-    if content is None:
+        with timed(timings, "cache"):
+            key = _key(model, schedules, frozen, unread)
+    if key is None:
         return fresh()
 
     def kept(bundle: Bundle) -> Executable:
         return Executable(bundle, module, stage)
 
-    return build_or_load(
-        content, fresh, kept, target, schedules, frozen, timings, strict, weights, model.fallback
-    )
+    return build_or_load(key, fresh, kept, timings)
+
+
+def key_of(model: BuildRecipe, schedules: Schedules) -> BuildKey | None:
+    """Return the key under which the cache has a model; None for a file that cannot be read."""
+    unread = not isinstance(model.model, Imported) and is_one_file(model.model)
+    return _key(model, schedules, dict(model.constants) if unread else model.frozen, unread)
+
+
+def _key(
+    model: BuildRecipe, schedules: Schedules, frozen: dict[int | str, Any], unread: bool
+) -> BuildKey | None:
+    content = _content(model.model if unread else model.imported)
+    if content is None:
+        return None
+    strict, weights, fallback = model.excess_precision, model.weights, model.fallback
+    return build_key(content, model.target, schedules, frozen, strict, weights, fallback)
 
 
 def _frozen(model: BuildRecipe, timings: dict[str, float]) -> dict[int | str, Any]:

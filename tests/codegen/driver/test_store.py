@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.driver import frozen_weights, store
+from nestwright.codegen.driver import build_key, frozen_weights, store
 from nestwright.ir.errors import ArtifactError, NestwrightWarning, ParseError
-from nestwright.ir.target import Target
 
 ROOT = Path(__file__).parents[3]
 ADD = """HloModule plus
@@ -75,13 +74,13 @@ def test_another_compiler_makes_other_models(
     kept: Path, plus: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     assert counted(plus)[1:] == (1, 0)
-    files = dict(store._sources(ROOT))
+    files = dict(build_key._sources(ROOT))
     changed = os.stat_result((*files[source][:6], files[source].st_size + 1, *files[source][7:]))
-    monkeypatch.setattr(store, "_sources", lambda root: (files | {source: changed}).items())
-    store._compiler.cache_clear()
+    monkeypatch.setattr(build_key, "_sources", lambda root: (files | {source: changed}).items())
+    build_key._compiler.cache_clear()
     assert counted(plus)[1:] == (1, 0)
     monkeypatch.undo()
-    store._compiler.cache_clear()
+    build_key._compiler.cache_clear()
 
 
 def test_target_constants_and_threads_make_other_models(kept: Path, plus: Path) -> None:
@@ -153,23 +152,6 @@ def test_the_least_recently_used_go_first(
     monkeypatch.setattr(store, "LARGEST", 3 * size)
     store.put(names[3], exe.bundle)
     assert {p.stem for p in kept.glob("*.nw")} == {names[0], names[2], names[3]}
-
-
-def test_the_key_names_all_that_decides() -> None:
-    cpu = Target.parse("cpu")
-    same = store.key(b"m", cpu, {}, None)
-    assert same == store.key(b"m", cpu, {}, {})
-    x = np.zeros((2, 3), np.float32)
-    others = {
-        store.key(b"n", cpu, {}, None),
-        store.key(b"m", Target.parse("cpu -mcpu=znver4"), {}, None),
-        store.key(b"m", cpu, {}, {0: x}),
-        store.key(b"m", cpu, {}, {1: x}),
-        store.key(b"m", cpu, {}, {"0": x}),
-        store.key(b"m", cpu, {}, {0: x.reshape(3, 2)}),
-        store.key(b"m", cpu, {}, {0: x.view(np.int32)}),
-    }
-    assert len(others | {same}) == 8
 
 
 # ---- what stands in the cache is not believed by its name -----------------------------------
@@ -353,7 +335,8 @@ def frozen(
 ) -> tuple[Path, dict[int | str, np.ndarray[Any, Any]]]:
     """A product and its weights, which are large to the cache."""
     monkeypatch.setattr(store, "LARGE", 1 << 10)
-    monkeypatch.setattr(store, "CHUNK", 1 << 12)
+    monkeypatch.setattr(build_key, "LARGE", 1 << 10)
+    monkeypatch.setattr(build_key, "CHUNK", 1 << 12)
     path = tmp_path / "dot.hlo"
     path.write_text(DOT)
     return path, {1: np.random.default_rng(0).standard_normal((70, 61), dtype=np.float32)}
