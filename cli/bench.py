@@ -36,6 +36,13 @@ PIPED = 120  # columns where there is no terminal
 @accuracy_option()
 @click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
 @click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
+@click.option(
+    "--attribute",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Measure why winners won, for so long per model.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
 def bench(
     models: tuple[str, ...],
@@ -49,6 +56,7 @@ def bench(
     accuracy: float | None,
     json_path: str | None,
     html_path: str | None,
+    attribute: float,
     seed: int,
 ) -> int:
     """Time MODELS as built by default and with the best schedules of a log."""
@@ -65,6 +73,7 @@ def bench(
         seed=seed,
         excess_precision=excess_precision,
         weights=weights,
+        attribute=attribute,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
     print_report(report)

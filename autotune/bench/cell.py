@@ -22,6 +22,7 @@ from ..log.units import counted
 from ..measure.pool import Pool
 from ..recipe import Constants
 from ..tasks.extract import extract
+from .attributed import attributed
 from .data import CONTROL, DEFAULT, TUNED, CellBench, CellKey, WayBench
 from .groups import bench_groups, edges
 from .peers import table
@@ -38,7 +39,10 @@ OWN = f"{__package__}.race"
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """The options of a sweep, the same in all its cells; ``tell`` gets a line at each step."""
+    """The options of a sweep, the same in all its cells; ``tell`` gets a line at each step.
+
+    ``attribute`` are the seconds for measuring what the winners' decisions buy, 0 for not at all.
+    """
 
     constants: Constants
     seed: int
@@ -48,6 +52,7 @@ class CellPlan:
     peers: tuple[PeerWay, ...]
     callers: tuple[int, ...]
     tell: Callable[[str], object]
+    attribute: float = 0.0
 
 
 def bench_cell(
@@ -64,6 +69,11 @@ def bench_cell(
         builder = builds.builder
         tasks = extract(builder.optimized, target, groups=builder.groups)
         groups = bench_groups(tasks, target, log, builds.winners, pool, folder, plan.seed)
+        if plan.attribute > 0:
+            plan.tell(f"{key}: why the winners won")
+            groups = attributed(
+                groups, tasks, builds.winners, target, pool, folder, plan.seed, plan.attribute
+            )
     cost = builds.plain.cost_analysis()
     flops, moved = float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0))
     found = CellBench(key, ways, groups, edges(builder.groups), flops, moved)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from ...codegen.plan.groups import Groups
 from ...ir.hlo.nodes import Instruction
+from ...ir.loop.printer import show
 from ...ir.target import Target
+from ...schedule.errors import ScheduleError
+from ...schedule.language.trace import Trace
 from ..log.contents import Log
 from ..log.records import DEFAULT_SKETCH, Best, Json, Trial, device_id
 from ..measure.pool import Pool
@@ -70,6 +73,9 @@ def _group(
     c = t.program.computation
     assert c is not None
     sketch, decisions = (best.sketch, best.decisions) if best else (DEFAULT_SKETCH, {})
+    nests = _nest(t, default), _nest(t, tuned)
+    if nests[0] == nests[1]:
+        nests = "", ""
     return GroupBench(
         t.key,
         t.name,
@@ -77,8 +83,8 @@ def _group(
         t.weight,
         flops(c),
         moved(c),
-        _schedule(t, DEFAULT_SKETCH, {}, default, ""),
-        _schedule(t, sketch, decisions, tuned, best.trial if best else ""),
+        _schedule(t, DEFAULT_SKETCH, {}, default, "", nests[0]),
+        _schedule(t, sketch, decisions, tuned, best.trial if best else "", nests[1]),
         tuned.error,
         tuple(_trials(t, trials)),
         note,
@@ -86,10 +92,19 @@ def _group(
 
 
 def _schedule(
-    t: Task, sketch: str, decisions: Mapping[str, Json], o: Outcome, record: str
+    t: Task, sketch: str, decisions: Mapping[str, Json], o: Outcome, record: str, nest: str
 ) -> ScheduleBench:
     estimate = predicted(t, sketch, decisions)
-    return ScheduleBench(sketch, dict(decisions), o.trace or [], o.runs, estimate, record)
+    return ScheduleBench(sketch, dict(decisions), o.trace or [], o.runs, estimate, record, nest)
+
+
+def _nest(t: Task, o: Outcome) -> str:
+    """Return the loop nest of a schedule; "" for a library function, or if it has none."""
+    try:
+        trace = Trace.from_json(o.trace)
+        return "" if trace.library else show(trace.replay(t.program.func).func)
+    except ScheduleError:
+        return ""
 
 
 def predicted(t: Task, sketch: str, decisions: Mapping[str, Json]) -> float | None:

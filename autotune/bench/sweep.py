@@ -48,6 +48,7 @@ def bench(
     batch: int | Sequence[int] | None = None,
     peers: Sequence[str] = (),
     callers: Sequence[int] = (),
+    attribute: float = 0.0,
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
@@ -58,7 +59,9 @@ def bench(
     the inputs that leave it open. ``peers`` are timed in the same turns on the same arrays:
     ``peers.table.PEERS``; ``callers`` are numbers of threads whose throughput is measured.
     ``check`` compares results with the interpreter's. A model that cannot be built is a cell with
-    its problem, and the sweep continues. ``progress`` is called with a line of text at each step.
+    its problem, and the sweep continues. ``attribute`` seconds per cell go to measuring why the
+    winners won: their decisions are put back to the default's one at a time. ``progress`` is called
+    with a line of text at each step.
     """
     tell = progress or (lambda text: None)
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
@@ -66,7 +69,15 @@ def bench(
         require_timeable(m.target, "time")
     ways = ways_of(peers)
     plan = CellPlan(
-        constants or {}, seed, check, excess_precision, weights, ways, tuple(callers), tell
+        constants or {},
+        seed,
+        check,
+        excess_precision,
+        weights,
+        ways,
+        tuple(callers),
+        tell,
+        attribute,
     )
     tell("measuring the machine's peaks")
     began, load = time.time(), load_now()

@@ -16,6 +16,7 @@ from .charts.curves import Curve, tuning_curve
 from .charts.scatter import honesty as honesty_picture
 from .diff import Pair, aligned
 from .kernels import KernelRow
+from .reverts import RevertView, revert_view
 from .tuning import Failure, Honesty, curves_by_time, curves_by_trials, failures, honesty
 
 
@@ -32,7 +33,7 @@ class GroupView:
     honesty_picture: Markup
     honesty_caption: str
     honesty_rows: tuple[tuple[str, str], ...]
-    attribution: None
+    attribution: RevertView | None
     diffs: tuple[tuple[str, tuple[Pair, ...]], ...]
     failures: tuple[Failure, ...]
 
@@ -54,7 +55,7 @@ def group_view(row: KernelRow) -> GroupView | None:
         honesty_picture=honesty_picture(fair.pairs, g.name),
         honesty_caption=_caption(fair),
         honesty_rows=_parts(fair),
-        attribution=None,
+        attribution=revert_view(g.attribution, g.name) if g.attribution else None,
         diffs=_diffs(g),
         failures=failures(g),
     )
@@ -83,8 +84,8 @@ def _improvements(
 
 def _caption(fair: Honesty) -> str:
     if fair.rho is None:
-        return "Predicted against measured"
-    return f"Predicted against measured: rank correlation {fair.rho:.2f}"
+        return "Predicted and measured"
+    return f"Predicted and measured: ρ = {fair.rho:.2f}"
 
 
 def _parts(fair: Honesty) -> tuple[tuple[str, str], ...]:
@@ -95,7 +96,10 @@ def _parts(fair: Honesty) -> tuple[tuple[str, str], ...]:
 
 def _diffs(g: GroupBench) -> tuple[tuple[str, tuple[Pair, ...]], ...]:
     """Return the differences of both schedules by title, without those of equal texts."""
-    texts = (("Schedule", _steps(g.default.trace), _steps(g.tuned.trace)),)
+    texts = (
+        ("Schedule", _steps(g.default.trace), _steps(g.tuned.trace)),
+        ("Loop nest", g.default.nest, g.tuned.nest),
+    )
     return tuple((title, rows) for title, a, b in texts if (rows := aligned(a, b)))
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ....ir.errors import ReportError
 from ....ir.files import whole_file
 from ....ir.lazy import resolve
+from ...attribute import Attribution
 from ...log.records import Json, quantile, ratios
 from ...measure.peak import Peak
 from .decode import Mismatch, decoded
@@ -104,7 +105,8 @@ class TrialBench:
 class ScheduleBench:
     """A schedule of a group: its sketch, decisions and trace, its times and the predicted one.
 
-    ``record`` is the id of the log's trial, "" for a default that no log decides.
+    ``record`` is the id of the log's trial, "" for a default that no log decides. ``nest`` is the
+    scheduled loop nest as text, "" where both schedules of a group are the same.
     """
 
     sketch: str
@@ -113,6 +115,7 @@ class ScheduleBench:
     runs: tuple[float, ...]
     predicted: float | None = None
     record: str = ""
+    nest: str = ""
 
     @property
     def seconds(self) -> float:
@@ -127,6 +130,7 @@ class GroupBench:
     ``weight`` is how often one run of the model executes it, ``flops`` and ``bytes`` are of one
     execution. ``error`` is the tuned schedule's, relative to the root mean square of the
     interpreter's result. ``trials`` are those of the log on this device, the oldest first.
+    ``attribution`` is what the tuned schedule's decisions buy, if that was measured.
     """
 
     key: str
@@ -140,6 +144,7 @@ class GroupBench:
     error: float
     trials: tuple[TrialBench, ...] = ()
     note: str = ""
+    attribution: Attribution | None = None
 
     @property
     def default_seconds(self) -> float:

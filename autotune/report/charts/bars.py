@@ -1,4 +1,4 @@
-"""Bars: what each decision of a winner buys, and speed-ups with their intervals."""
+"""Bars of ratios with their intervals, as of what each decision of a winner buys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from .axes import LETTER, RATIO, ChartAxis, Scale, linear, logarithmic
+from .axes import LETTER, RATIO, ChartAxis, Scale, linear
 from .svg import joined, picture, tag
 
 WIDTH, ROW, LABEL = 360.0, 30.0, 6.0
 HEAD, FOOT = 8.0, 34.0
 ROOM = 44.0  # pixels right of the scale, for the last value
+LEAST = 0.2  # length of the scale beyond 1 at least, as a ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,18 @@ class Bar:
 
 
 def ratio_bars(bars: Sequence[Bar], title: str, label: str) -> Markup:
-    """Return rows of bars that start at a ratio of 1, on a logarithmic scale, with whiskers."""
+    """Return rows of bars that start at a ratio of 1, with whiskers for their intervals."""
     if not bars:
         return Markup("")
     height = HEAD + ROW * len(bars) + FOOT
     ends = [e for b in bars for e in (b.low, b.value, b.high) if e > 0 and math.isfinite(e)]
-    scale = logarithmic([1.0, *ends], LABEL, WIDTH - ROOM)
+    scale = linear([min([1.0, *ends]), max([1.0 + LEAST, *ends])], LABEL, WIDTH - ROOM)
     axis = ChartAxis(scale, RATIO, title)
     rows = (_row(b, HEAD + n * ROW, scale) for n, b in enumerate(bars))
     bottom = height - FOOT
     lines = [_tick(t, text, scale, bottom) for t, text in axis.labels]
     caption = tag("text", axis.caption, class_="title", x=LABEL, y=height - 4)
-    one = tag("line", class_="axis", x1=scale(1), x2=scale(1), y1=HEAD, y2=bottom)
-    parts = [*lines, one, *rows, caption]
+    parts = [*lines, *rows, caption]
     return picture(WIDTH, height, label, *parts, kind="bars")
 
 
@@ -48,7 +48,7 @@ def _tick(value: float, text: str, scale: Scale, bottom: float) -> Markup:
     at = scale(value)
     return joined(
         [
-            tag("line", class_="grid", x1=at, x2=at, y1=HEAD, y2=bottom),
+            tag("line", class_="grid", x1=at, x2=at, y1=HEAD + 14, y2=bottom),
             tag("text", text, class_="tick", x=max(at, 8.0), y=bottom + 14, text_anchor="middle"),
         ]
     )
@@ -73,6 +73,7 @@ def _row(b: Bar, top: float, scale: Scale) -> Markup:
                 width=max(end - start, 1.0),
                 height=10.0,
             ),
+            tag("line", class_="axis", x1=scale(1), x2=scale(1), y1=middle - 8, y2=middle + 8),
             tag("line", class_="whisker", x1=low, x2=high, y1=middle, y2=middle),
             tag(
                 "text",
@@ -88,18 +89,3 @@ def _row(b: Bar, top: float, scale: Scale) -> Markup:
 def cut(text: str, most: int) -> str:
     """Return a text of at most ``most`` letters, its end dropped if necessary."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def gain_dot(value: float, low: float, high: float, most: float) -> Markup:
-    """Return a small picture of a speed-up with its interval, for a cell of a table."""
-    scale = linear([1.0, most, low, min(high, most)], 3.0, 97.0, zero=True)
-    ends = {"x1": scale(low), "x2": scale(min(high, scale.high)), "y1": 9.0, "y2": 9.0}
-    return picture(
-        100.0,
-        18.0,
-        f"speed-up {value:.2f}",
-        tag("line", class_="axis", x1=scale(1), x2=scale(1), y1=1.0, y2=17.0),
-        tag("line", class_="whisker", **ends),
-        tag("circle", class_="tuned" if low >= 1 else "default", cx=scale(value), cy=9.0, r=3.5),
-        kind="inline",
-    )
