@@ -16,6 +16,7 @@ from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
+from ..explain.graph import model_graph
 from ..log.contents import Log
 from ..log.records import Best
 from ..log.units import counted
@@ -77,6 +78,7 @@ def bench_cell(
     cost = builds.plain.cost_analysis()
     flops, moved = float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0))
     found = CellBench(key, ways, groups, edges(builder.groups), flops, moved)
+    found = replace(found, graph=model_graph(builder, key.model))
     return replace(found, warnings=tuple(_warnings(found, _bound(subject, builds, plan))))
 
 

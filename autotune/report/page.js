@@ -23,7 +23,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 
 const closed = [];
 window.addEventListener("beforeprint", () => {
-  for (const part of document.querySelectorAll("details:not([open]):not(.behind)")) {
+  for (const part of document.querySelectorAll("details.rest:not([open])")) {
     part.open = true;
     closed.push(part);
   }

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from ..bench.data import BenchReport
+from ..explain.picture import STYLE
 from .charts.bars import cut
 from .embed import embedded, embedded_in, fingerprint, without_paths
 from .formats import FILTERS
@@ -34,7 +35,7 @@ def render(report: BenchReport) -> str:
             has_throughput=any(v.throughput for v in cells),
             facts=machine_rows(shown),
             created=time.strftime("%Y-%m-%d %H:%M", time.localtime(shown.created)),
-            style=Markup(_file("page.css")),
+            style=Markup(_file("page.css") + STYLE),
             script=Markup(script),
             policy=Markup(fingerprint(script)),
             command=command_of(shown),

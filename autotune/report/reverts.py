@@ -64,4 +64,4 @@ def _note(found: Attribution, single: Sequence[Bar]) -> str:
     unclear = sum(not b.clear for b in single)
     if single and unclear == len(single):
         return "No decision alone makes a clear difference: they count together, or it is noise."
-    return f"{unclear} of {len(single)} differences are within the noise." if unclear else ""
+    return f"{unclear} of {len(single)} differences are within the noise (grey)." if unclear else ""

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ..bench.data import CONTROL, TUNED, BenchReport, CellBench, Latency, LogBench
 from .charts.roofline import roofline
 from .formats import DASH, size
-from .graph import Cut, cuts, fused_count, group_picture
+from .graph import GraphView, graph_views
 from .groupviews import GroupView, group_view
 from .kernels import KernelRow, kernel_rows, marks, roof_of
 from .steps import Timeline, timeline_of
@@ -33,9 +33,7 @@ class CellView:
     rows: tuple[KernelRow, ...]
     roofline: Markup
     groups: tuple[GroupView, ...]
-    cuts: tuple[Cut, ...]
-    fused: int
-    picture: Markup
+    graphs: tuple[GraphView, ...]
     timeline: Timeline | None
 
 
@@ -63,9 +61,7 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
         rows=rows,
         roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
         groups=tuple(v for r in rows if (v := group_view(r)) is not None),
-        cuts=cuts(cell),
-        fused=fused_count(cell),
-        picture=group_picture(cell),
+        graphs=graph_views(cell),
         timeline=timeline_of(cell),
     )
 

@@ -18,6 +18,7 @@ from ....ir.errors import ReportError
 from ....ir.files import whole_file
 from ....ir.lazy import resolve
 from ...attribute import Attribution
+from ...explain.graph import ModelGraph
 from ...log.records import Json, quantile, ratios
 from ...measure.peak import Peak
 from .decode import Mismatch, decoded
@@ -205,6 +206,7 @@ class CellBench:
 
     ``flops`` and ``bytes`` are of one call. ``profile`` is that of the tuned build, as
     ``Profile.to_json`` gives it. ``warnings`` say why figures of this cell are not to be trusted.
+    ``graph`` has its groups and what flows between them.
     """
 
     key: CellKey
@@ -216,6 +218,7 @@ class CellBench:
     warnings: tuple[str, ...] = ()
     profile: Mapping[str, Json] | None = None
     problem: str = ""
+    graph: ModelGraph | None = None
 
     def way(self, name: str) -> WayBench | None:
         """Return a way by its name; None if the cell has no such way."""

@@ -49,17 +49,24 @@ def _tick(value: float, text: str, scale: Scale, bottom: float) -> Markup:
     return joined(
         [
             tag("line", class_="grid", x1=at, x2=at, y1=HEAD + 14, y2=bottom),
-            tag("text", text, class_="tick", x=max(at, 8.0), y=bottom + 14, text_anchor="middle"),
+            tag(
+                "text",
+                text,
+                class_="tick",
+                x=max(at, LETTER * len(text) / 2),
+                y=bottom + 14,
+                text_anchor="middle",
+            ),
         ]
     )
 
 
 def _row(b: Bar, top: float, scale: Scale) -> Markup:
     start, end = sorted((scale(1), scale(b.value)))
-    kind = "loss" if b.value < 1 else "gain"
+    kind = "faster" if b.value < 1 else "slower"
     middle = top + ROW - 8
     low, high = scale(max(b.low, scale.low)), scale(min(b.high, scale.high))
-    value = f"{b.value:.2f}×" if b.clear else f"{b.value:.2f}× (not clear)"
+    value = f"{b.value:.2f}×"
     place = min(max(end, high) + 5, WIDTH - LETTER * len(value))
     most = int((WIDTH - 2 * LABEL) / LETTER)
     return joined(

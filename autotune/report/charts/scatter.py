@@ -26,6 +26,6 @@ def honesty(pairs: Sequence[tuple[float, float]], name: str) -> Markup:
     if low < high:
         ends = {"x1": x.scale(low), "y1": y.scale(low), "x2": x.scale(high), "y2": y.scale(high)}
         parts.append(tag("line", class_="equal", **ends))
-    dots = (tag("circle", class_="dot", cx=x.scale(p), cy=y.scale(m), r=2.5) for p, m in shown)
+    dots = (tag("circle", class_="trial", cx=x.scale(p), cy=y.scale(m), r=2.5) for p, m in shown)
     label = f"Predicted against measured time of {len(pairs)} trials of {name}"
     return picture(FRAME.width, FRAME.height, label, *parts, joined(dots), kind="scatter")

@@ -36,7 +36,7 @@ def timeline(spans: Sequence[TimeSpan], name: str) -> Markup:
         tag(
             "rect",
             tag("title", f"{s.name}: {SECONDS.text(s.seconds)}, {100 * s.seconds / end:.1f} %"),
-            class_=f"span {s.kind}{' odd' if n % 2 else ''}",
+            class_=f"{s.kind}{' odd' if n % 2 else ''}",
             x=f"{s.start * WIDTH / end:.2f}",
             y="0",
             width=f"{max(s.seconds * WIDTH / end, LEAST):.2f}",
