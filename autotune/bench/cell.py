@@ -107,7 +107,7 @@ class _Builds:
         plain = builder.build({})
         built = time.perf_counter()
         winners = log.winners(target, builder.groups.distinct)
-        tuned = builder.build({k: Trace.from_json(b.trace) for k, b in winners.items()})
+        tuned = builder.build({k: Trace.from_json(b.trace, b.trial) for k, b in winners.items()})
         done = time.perf_counter()
         seconds = (built - began, prepared - began + done - built)
         return _Builds(builder, winners, plain, tuned, seconds)

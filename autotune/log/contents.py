@@ -152,7 +152,7 @@ def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
 
     def trace(best: Best) -> Trace | None:
         try:
-            return Trace.from_json(best.trace)
+            return Trace.from_json(best.trace, best.trial)
         except ScheduleError:
             broken.append(best.workload)
             return None

@@ -266,7 +266,7 @@ def _model(part: Part, model: prebuilt.Prebuilt, turns: int) -> None:
 def _profiled(part: Part, model: prebuilt.Prebuilt, arguments: Sequence[Any]) -> None:
     """A row for each distinct group of a model, run alone: what it takes beside its prediction."""
     found: dict[str, list[Any]] = {}
-    for row in model.exe.profile(*arguments):
+    for row in model.exe.profile(*arguments).rows:
         found.setdefault(row.task, []).append(row)
     for task, rows in found.items():
         if (p := model.predicted.get(task)) is not None:

@@ -12,7 +12,7 @@ from ...ir.hlo.analysis.inputs import drawable, draws
 from ...ir.hlo.analysis.support import refusal, together
 from ...ir.hlo.fuse.fusion import Group
 from ...ir.hlo.fuse.kinds import pattern
-from ...ir.hlo.layouts import Orders, entry_orders
+from ...ir.hlo.layouts import entry_orders
 from ...ir.hlo.limits import exhaustion_as_limit
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.ops.collectives import devices
@@ -32,11 +32,21 @@ from ...te.from_hlo import lower_group
 from ..plan.bundle import Bundle
 from ..plan.code import KernelCode
 from ..plan.compiled import Compiled
-from ..plan.constants import Constants
 from ..plan.counters import count
+from ..plan.facts import DEFAULT, LOG, TRACE, Facts, cost
+from ..plan.facts import to_json as facts_json
 from ..plan.groups import Groups, compiled, fuse_module, symbol
-from ..plan.nodes import Plan, accesses, walk
-from ..plan.notes import DEVICES, DRAWS, EXCESS_PRECISION, FALLBACK, HLO, SCHEDULED, WEIGHTS
+from ..plan.nodes import Plan
+from ..plan.notes import (
+    DEVICES,
+    DRAWS,
+    EXCESS_PRECISION,
+    FACTS,
+    FALLBACK,
+    HLO,
+    SCHEDULED,
+    WEIGHTS,
+)
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..plan.signature import named
@@ -170,7 +180,11 @@ class PreparedModule:
         library |= dict.fromkeys(self._refused, INTERPRETER)
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
-            plan, pool = _plan(self.optimized, self.groups, kernels, target, orders, library)
+            used = {k: (t.record, k in library or kernels[k].traced) for k, t in chosen.items()}
+            made = _as_called(self.groups, kernels, library, used)
+            find, align = compiled(self.groups, made.__getitem__), backend(target).alignment
+            parts = make_plan(self.optimized, self.groups.fusions, find, orders, align)
+            plan, pool, facts = parts
             plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())
         codes = {symbol(k): kernels[k].code for k in kernels}
@@ -188,11 +202,12 @@ class PreparedModule:
             program=code.code,
             runtime=code.runtime,
             constants=constants,
-            costs=_costs(self.optimized, plan),
+            costs=_costs(plan, facts),
             notes=_draws(self.frozen)
             | hlo
             | _scheduled(self.groups, schedules)
             | strict
+            | {FACTS: facts_json(facts)}
             | self._narrow()
             | self._interpreted()
             | _devices(self.frozen),
@@ -306,24 +321,32 @@ def _draws(module: HloModule) -> dict[str, str]:
     return {DRAWS: json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
 
 
-def _plan(
-    module: HloModule,
+def _as_called(
     groups: Groups,
     kernels: Mapping[str, KernelCode],
-    target: Target,
-    orders: Orders,
     library: Mapping[str, str],
-) -> tuple[Plan, Constants]:
+    used: Mapping[str, tuple[str, bool]],
+) -> dict[str, Compiled]:
+    """Return the kernels and library functions of the groups, by key.
+
+    ``used`` has the record of each schedule that was given, and if it is in force.
+    """
+    found = {key: group.computation for key, group in groups.distinct.items()}
+    computations = found | dict(groups.extra)
+
+    def with_facts(key: str, made: Compiled) -> Compiled:
+        record, in_force = used.get(key, ("", False))
+        schedule = (LOG if record else TRACE) if in_force else DEFAULT
+        return replace(made, work=work(computations[key]), schedule=schedule, record=record)
+
     made = {
         name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
         for name, k in kernels.items()
     }
     for key, chosen in library.items():
-        text = canonical_text(groups.distinct[key].computation) if chosen == INTERPRETER else ""
+        text = canonical_text(computations[key]) if chosen == INTERPRETER else ""
         made[key] = Compiled(symbol(key), key, library=chosen, text=text)
-
-    find = compiled(groups, made.__getitem__)
-    return make_plan(module, groups.fusions, find, orders, backend(target).alignment)
+    return {key: with_facts(key, one) for key, one in made.items()}
 
 
 def _with_names(plan: Plan, inputs: Sequence[str], outputs: Sequence[str]) -> Plan:
@@ -375,18 +398,17 @@ def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
     return replace(error, where=error.where or f"{found}", findings=error.findings or (found,))
 
 
-def _costs(module: HloModule, plan: Plan) -> dict[str, float]:
-    """Return the numbers of ``cost_analysis`` for one run of an optimized module, loops of one
-    iteration.
+def _costs(plan: Plan, facts: Sequence[Facts]) -> dict[str, float]:
+    """Return the numbers of ``cost_analysis`` for one run of a plan, as ``plan.facts`` counts them.
 
     Conventions of XLA's HloCostAnalysis: a multiply-add counts two, an element-wise operation one
     per element, transcendental functions are counted separately. ``bytes accessed`` is read and
-    written by the plan's kernels and copies, so what fusion keeps in registers does not count.
+    written by the plan's kernels and copies, so what fusion keeps in registers does not count, and
+    what it computes twice counts twice.
     """
-    counted = work(module.entry)
-    moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)
+    counted = cost(plan, facts)
     return {
         "flops": counted.flops,
         "transcendentals": counted.transcendentals,
-        "bytes accessed": float(moved),
+        "bytes accessed": counted.bytes,
     }

@@ -43,14 +43,16 @@ def compile_text(
     with timed(timings, "te"):
         func, sharing = loops(parse(text).entry, symbol, trace, target)
     with timed(timings, "schedule"):
-        scheduled = apply(func, target, trace)
+        replayed = replay(func, target, trace)
+        scheduled = default_schedule(func, target) if replayed is None else replayed
     main, packs = split_packs(with_streams(scheduled.func, streamed))
     with timed(timings, "lower"):
         flat = lower(main, target)
     code = backend(target).compile(flat, target, timings)
     with timed(timings, "llvm"):
         packed = tuple(map(pack_code, packs))
-    return KernelCode(code, buffer_sizes(main, flat), workspace_bytes(flat), sharing, packed)
+    sizes, work = buffer_sizes(main, flat), workspace_bytes(flat)
+    return KernelCode(code, sizes, work, sharing, packed, replayed is not None)
 
 
 def with_streams(func: Func, streamed: Sequence[int]) -> Func:
@@ -99,11 +101,18 @@ def loops(
 
 def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:
     """Apply a trace to the function; the default schedule if it does not apply or errs too much."""
-    if trace is not None:
-        try:
-            schedule = trace.replay(func)
-            require_accuracy(schedule.func, target)
-            return schedule
-        except NestwrightError as error:
-            log.warning("%s: its schedule no longer applies: %s", func.name, error)
-    return default_schedule(func, target)
+    found = replay(func, target, trace)
+    return default_schedule(func, target) if found is None else found
+
+
+def replay(func: Func, target: Target, trace: Trace | None) -> Schedule | None:
+    """Return the function scheduled by a trace; None, which is logged, if that does not apply."""
+    if trace is None:
+        return None
+    try:
+        schedule = trace.replay(func)
+        require_accuracy(schedule.func, target)
+    except NestwrightError as error:
+        log.warning("%s: its schedule no longer applies: %s", func.name, error)
+        return None
+    return schedule

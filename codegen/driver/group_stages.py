@@ -162,5 +162,5 @@ def plan_text(
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
     find = compiled(groups, found.__getitem__)
-    plan, _ = make_plan(module, groups.fusions, find, orders, backend(target).alignment)
+    plan, *_ = make_plan(module, groups.fusions, find, orders, backend(target).alignment)
     return show_plan(plan)

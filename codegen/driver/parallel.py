@@ -190,8 +190,8 @@ class Helper:
             )
         )
         updates = tuple((o, i) for o, i in header["updates"])
-        sharing = Sharing(tuple(header["in_place"]), updates)
-        return KernelCode(code, tuple(header["buffers"]), header["workspace"], sharing, packs)
+        sharing, sizes = Sharing(tuple(header["in_place"]), updates), tuple(header["buffers"])
+        return KernelCode(code, sizes, header["workspace"], sharing, packs, header["traced"])
 
     def stop(self) -> None:
         """End the child, whatever it does; a second time, nothing is left to do."""

@@ -40,6 +40,7 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
     packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]
     known = {"buffers": kernel.buffers, "workspace": kernel.workspace, "timings": timings}
+    known["traced"] = kernel.traced
     header = {"parts": sizes, "packs": packs, **known, **shared}
     return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
 

@@ -87,7 +87,8 @@ class KernelCode:
     """A compiled group: its code, the sizes of its arguments, its packs.
 
     ``buffers`` are the bytes of every argument of the kernel: inputs as packed, outputs, and the
-    workspace last if there is one.
+    workspace last if there is one. ``traced`` is true if a given trace is its schedule, not the
+    default.
     """
 
     code: Code
@@ -95,6 +96,7 @@ class KernelCode:
     workspace: int = 0
     sharing: Sharing = NOTHING_SHARED
     packs: tuple[PackCode, ...] = ()
+    traced: bool = False
 
 
 def code_pieces(code: Code) -> dict[str, bytes]:

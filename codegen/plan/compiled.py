@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.hlo.nodes import Instruction
+from ...ir.hlo.ops.definition import Work
 from .code import NOTHING_SHARED, Sharing
 from .constants import Packer
+
+NO_WORK = Work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,8 @@ class Compiled:
     ``packs`` maps an input that the kernel takes in its own layout to the function that packs a
     constant into it. ``guarded`` is set where the kernel is not correct for all inputs. ``library``
     names the function that computes the group instead of the kernel; the interpreter needs its
-    ``text``.
+    ``text``. ``work`` is the arithmetic of one run, ``schedule`` and ``record`` are as in
+    ``plan.facts.Facts``.
     """
 
     symbol: str
@@ -28,6 +32,9 @@ class Compiled:
     guarded: Guarded | None = None
     library: str = ""
     text: str = ""
+    work: Work = NO_WORK
+    schedule: str = ""
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)

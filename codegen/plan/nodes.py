@@ -48,7 +48,8 @@ class KernelThunk:
 
     ``task`` is the canonical key of the group it was compiled from, ``name`` the group's name.
     ``in_place`` are the inputs, by number, that the one output may overwrite: each element is read
-    before the element at its index is written.
+    before the element at its index is written. ``facts`` is the number of its ``plan.facts``, -1
+    without any.
     """
 
     symbol: str
@@ -57,6 +58,7 @@ class KernelThunk:
     task: str = ""
     name: str = ""
     in_place: tuple[int, ...] = ()
+    facts: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,16 @@ class CopyThunk:
 
 @dataclass(frozen=True, slots=True)
 class LibraryThunk:
-    """Let a function of the host compute ``call`` on the operand and result slices."""
+    """Let a function of the host compute ``call`` on the operand and result slices.
+
+    ``facts`` is as in ``KernelThunk``.
+    """
 
     call: LibraryCall
     operands: tuple[BufferSlice, ...]
     results: tuple[BufferSlice, ...]
     name: str = ""
+    facts: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
                 "task": thunk.task,
                 "name": thunk.name,
                 "in_place": list(thunk.in_place),
+                "facts": thunk.facts,
             }
         case CopyThunk():
             return {
@@ -252,6 +259,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
                 "operands": [_slice_to_json(s) for s in thunk.operands],
                 "results": [_slice_to_json(s) for s in thunk.results],
                 "name": thunk.name,
+                "facts": thunk.facts,
             }
         case WhileThunk():
             return {
@@ -353,6 +361,10 @@ def _size(value: Any) -> int:
     return value
 
 
+def _number(value: Any) -> int:
+    return value if value == -1 and type(value) is int else _size(value)
+
+
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not is_unicode(value):
         raise ValueError(f"{value!r} is not a name")
@@ -421,7 +433,8 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
                 raise ValueError("more outputs than arguments")
             places = tuple(_size(i) for i in data["in_place"])
             names = _name(data["task"]), _name(data["name"])
-            return KernelThunk(_name(data["symbol"]), args, outputs, *names, places)
+            number = _number(data["facts"])
+            return KernelThunk(_name(data["symbol"]), args, outputs, *names, places, number)
         case "copy":
             source, target = _slice_from_json(data["source"]), _slice_from_json(data["target"])
             if source.bytes != target.bytes:
@@ -462,4 +475,4 @@ def _library_from_json(data: Any) -> LibraryThunk:
         t.bytes for t in (*call.operands, *call.results)
     ]:
         raise ValueError(f"the arrays of {call.target!r} do not fit their slices")
-    return LibraryThunk(call, operands, results, _name(data["name"]))
+    return LibraryThunk(call, operands, results, _name(data["name"]), _number(data["facts"]))

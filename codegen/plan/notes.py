@@ -25,4 +25,7 @@ FALLBACK = "fallback"
 DEVICES = "devices"
 """The numbers of replicas and partitions, ``1,4``. Not there for a program of one device."""
 
-KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS, FALLBACK, DEVICES})
+FACTS = "facts"
+"""JSON: what each thunk computes, its sources and schedule (``plan.facts``)."""
+
+KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS, FALLBACK, FACTS, DEVICES})

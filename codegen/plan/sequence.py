@@ -29,13 +29,15 @@ from ...ir.hlo.nodes import (
     TokenShape,
     TupleShape,
 )
-from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.ops.registry import definition, work_of
 from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.shape_text import show_shape
+from ...ir.hlo.sources import Sources
 from .coalesce import coalesce
 from .collective_calls import collective_call
 from .compiled import Compiled, kernels
 from .constants import Constants
+from .facts import FactList, Facts
 from .memory import ALIGNMENT, assign, lifetimes, place
 from .nodes import (
     BufferSlice,
@@ -65,14 +67,14 @@ def make_plan(
     kernel: Callable[[Group], Compiled],
     orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
-) -> tuple[Plan, Constants]:
-    """Return the plan of a module's entry, and its constants.
+) -> tuple[Plan, Constants, tuple[Facts, ...]]:
+    """Return the plan of a module's entry, its constants, and the facts of its thunks.
 
     ``fusions`` has the entry and every computation that control flow calls; ``kernel`` maps a group
     to its compiled kernel. ``orders`` are the layouts that the module had before it was optimized.
     Values and constants are aligned to ``alignment`` bytes.
     """
-    maker = _Sequence(fusions, kernel, alignment)
+    maker = _Sequence(fusions, kernel, alignment, FactList(Sources(module).of))
     entry = module.entry
     params, bindings, param_tree = _parameters(entry, orders.params)
     thunks, root = maker.run(entry, bindings)
@@ -98,7 +100,7 @@ def make_plan(
         param_tree=param_tree,
         result_tree=result_tree,
     )
-    return plan, maker.constants
+    return plan, maker.constants, maker.facts.facts
 
 
 def leaves(tree: Slices) -> Iterator[BufferSlice]:
@@ -199,6 +201,7 @@ class _Sequence:
         fusions: Mapping[Computation, Fusion],
         kernel: Callable[[Group], Compiled],
         alignment: int,
+        facts: FactList,
     ) -> None:
         self.fusions = fusions
         self.units = 0
@@ -208,6 +211,7 @@ class _Sequence:
         self.names: dict[int, str] = {}
         self.homes: dict[int, BufferSlice] = {}
         self.constants = Constants(alignment)
+        self.facts = facts
 
     def value(self, nbytes: int, name: str) -> BufferSlice:
         """Return a new value; ``name`` is that of the instruction or kernel that makes it."""
@@ -259,19 +263,21 @@ class _Sequence:
         if compiled.library:
             name = f"{group.name} (library: {compiled.library})"
             call = group_call(group.inputs, group.outputs, compiled.library, compiled.text)
-            return [LibraryThunk(call, tuple(read), tuple(written), name)]
+            number = self.group_facts(group, compiled)
+            return [LibraryThunk(call, tuple(read), tuple(written), name, number)]
         if (guarded := compiled.guarded) is None:
-            return self.call_one(compiled, group.name, group.inputs, read, written)
+            return self.call_one(group, compiled, group.name, group.inputs, read, written)
         name = f"{group.name}.always"
-        always = self.call_one(guarded.always, name, group.inputs, read, written)
+        always = self.call_one(group, guarded.always, name, group.inputs, read, written)
         if guarded.test is None:
             return always
         if guarded.after:  # the inputs must be there still
             compiled = replace(compiled, sharing=replace(compiled.sharing, in_place=()))
-        own = self.call_one(compiled, group.name, group.inputs, read, written)
+        own = self.call_one(group, compiled, group.name, group.inputs, read, written)
         looked_at = group.outputs if guarded.after else group.inputs
         where, right = written if guarded.after else read, self.value(1, name)
         test = self.call_one(
+            group,
             guarded.test,
             f"{group.name}.test",
             [looked_at[n] for n in guarded.places],
@@ -282,8 +288,14 @@ class _Sequence:
             return [*own, *test, ConditionalThunk(right, ((), tuple(always)), group.name)]
         return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
 
+    def group_facts(self, group: Group, compiled: Compiled) -> int:
+        """Return the number of the facts of a kernel that is called for a group."""
+        own = compiled.schedule, compiled.record
+        return self.facts.add(group.kind, group.members, compiled.work, *own)
+
     def call_one(
         self,
+        group: Group,
         compiled: Compiled,
         name: str,
         inputs: Sequence[Instruction],
@@ -306,9 +318,9 @@ class _Sequence:
             written = [*written, self.value(compiled.workspace, name)]
         in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
-        thunks.append(
-            KernelThunk(compiled.symbol, args, len(written), compiled.key, name, in_place)
-        )
+        number = self.group_facts(group, compiled)
+        own = compiled.key, name, in_place, number
+        thunks.append(KernelThunk(compiled.symbol, args, len(written), *own))
         return thunks
 
     def only_packed(
@@ -369,7 +381,8 @@ class _Sequence:
         made = self.values(i)
         read = tuple(s for tree in operands for s in leaves(tree))
         call = collective_call(i) if definition(i.opcode).collective else library_call(i)
-        thunks.append(LibraryThunk(call, read, tuple(leaves(made)), i.name))
+        number = self.facts.add(i.opcode, [i], work_of(i))
+        thunks.append(LibraryThunk(call, read, tuple(leaves(made)), i.name, number))
         return made
 
     def constant(self, shape: AnyShape, literal: object) -> Slices:

@@ -5,13 +5,19 @@ from __future__ import annotations
 PROGRAM = "nw_program"  # runs a whole plan
 LIBRARY = "nw_library"  # the way out to functions of the host
 POLL = "nw_poll"  # asks whether the call has been interrupted
+PARALLEL = "nw_parallel"  # runs a loop on the pool's threads
+POOL = "nw_pool_parallel"  # the same, for the probe that stands in for it
+PROBE = "nw_probe"  # the probe's structure
+PROBE_BEGIN = "nw_probe_begin"  # tells it that a thunk begins
+PROBE_END = "nw_probe_end"
+PROBE_COST = "nw_probe_cost"  # measures what telling takes
 SIMULATION_FAILED = "nw_sim_failed"  # asks whether a simulated run has a fault
 NO_MEMORY = 1  # the status of a program that got no arena
 FAILED = 2  # the status of a program after a library call that failed
 INTERRUPTED = 3  # the status of an interrupted program
 
 RUNTIME = (
-    "nw_parallel",
+    PARALLEL,
     "nw_scratch",
     "nw_scratch_mark",
     "nw_scratch_release",

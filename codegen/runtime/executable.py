@@ -18,9 +18,9 @@ import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, write
-from ..plan.loaded import Loaded, ThunkTime
+from ..plan.loaded import Loaded
 from ..plan.nodes import Plan, show
-from ..plan.notes import DRAWS, FALLBACK, HLO, WEIGHTS
+from ..plan.notes import DEVICES, DRAWS, FALLBACK, HLO, WEIGHTS
 from ..plan.signature import names
 from ..targets.registry import export_c, load, loads_eagerly
 from .arguments import in_order, rebuild
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
     from ..plan.interface import CLibrary
     from .call_tree import CallTree
+    from .profile.data import Profile
+
+
+TOGETHER = 5  # rounds of a profile that several processes make, each as many
 
 
 class Executable:
@@ -298,11 +302,38 @@ class Executable:
             f"no text of stage {stage!r}", "a saved executable holds the stages hlo and plan only"
         )
 
-    def profile(self, *args: object, rounds: int = 5) -> tuple[ThunkTime, ...]:
-        """Return the time of each thunk of the plan, run one at a time; arguments as for a call."""
-        if not isinstance(rounds, int) or rounds < 1:
+    def profile(self, *args: object, rounds: int | None = None, **named: object) -> Profile:
+        """Return the time of every step of a call, what it computes and where; see ``Profile``.
+
+        Arguments are as for a call, without ``out=``. ``rounds`` calls as they are and as many with
+        timed steps are made in turns; by default for about a second, 5 at least. The profile's
+        ``notes`` say where timing takes over 5 % of a call. Raises what a call raises.
+        """
+        if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
             raise ArgumentError(f"rounds={rounds!r}", "at least one round is needed", self.name)
-        return self.loaded().profile(args, rounds)
+        if "out" in named:
+            raise ArgumentError("out=", "a profile keeps no results", self.name)
+        from .profile.assemble import assembled
+
+        if rounds is None and DEVICES in self.bundle.notes:
+            rounds = TOGETHER
+        times = self.loaded().profile(self._leaves(args, named), rounds)
+        return assembled(self.bundle, times, self.memory_analysis())
+
+    def _leaves(self, args: tuple[object, ...], named: dict[str, object]) -> tuple[object, ...]:
+        """Return the arguments of a call as the flat call takes them."""
+        taken: list[tuple[object, ...]] = []
+
+        def take(*given: object, **rest: object) -> Any:
+            found = in_order(given, rest, self.input_names, self.name) if rest else given
+            taken.append(tuple(found))
+            return self._flat_call(*found)
+
+        if self._tree is None:
+            take(*args, **named)
+        else:
+            self._tree.call(take, args, named)
+        return taken[-1]
 
     def loaded(self) -> Loaded:
         """Return the loaded code; ``TargetError`` if this machine cannot run it."""

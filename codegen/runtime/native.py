@@ -10,8 +10,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from struct import Struct
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -23,11 +24,12 @@ from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
 from ..plan.constants import Bytes
 from ..plan.function import CompiledFunc
-from ..plan.loaded import ThunkTime
+from ..plan.loaded import Times
 from ..plan.memory import ALIGNMENT
-from ..plan.nodes import Plan, children, library_thunks
+from ..plan.nodes import Plan, children, library_thunks, walk
 from ..plan.signature import ArraySpec, Tree, is_bounded, slots
-from ..plan.symbols import FAILED, LIBRARY, PROGRAM
+from ..plan.symbols import FAILED, LIBRARY, PARALLEL, POOL, PROBE, PROBE_COST, PROGRAM
+from ..targets.registry import backend
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
@@ -36,10 +38,10 @@ from .library_calls import LibraryCalls
 from .outputs import allocator
 from .packing import LoadedPack, packers
 from .process import SHARED, runtime
-from .profile import profile
 
 if TYPE_CHECKING:
     from .collectives.communicator import Communicator
+    from .profile.measure import Probe
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
@@ -63,12 +65,18 @@ def _require_host(name: str, target: Target) -> None:
 class Native:
     """A bundle's native code, loaded. ``call`` is the function that Python calls."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, probed: Sequence[bytes] = ()) -> None:
+        """Load a bundle; ``probed`` is object code to run its plan with, and to time it."""
         self.bundle = bundle
         self.plan = bundle.plan
         shared = runtime(bundle.runtime[:SHARED])
         self.host = LibraryCalls(library_thunks(self.plan), bundle.name)
-        self.library = self.linked({**shared.addresses, LIBRARY: self.host.address})
+        symbols = {**shared.addresses, LIBRARY: self.host.address}
+        if probed:
+            symbols[POOL] = symbols.pop(PARALLEL)
+        self.library = self.linked(symbols, probed or (bundle.program,))
+        self._twin: tuple[Native, Probe] | None = None
+        self._profiling = Lock()
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.table).atexit = False
@@ -81,11 +89,11 @@ class Native:
             address = shared.addresses["nw_call"]
             self.call = self.entry.callable(bundle.name, address, self.library)
 
-    def linked(self, symbols: Mapping[str, int]) -> jit.JitLibrary:
+    def linked(self, symbols: Mapping[str, int], program: Sequence[bytes]) -> jit.JitLibrary:
         """Link the kernels and the program that calls them; ``symbols`` are what they call."""
         kernels = [code for code in self.bundle.kernels.values() if isinstance(code, bytes)]
         own = self.bundle.runtime[SHARED:]
-        return jit.load([*kernels, self.bundle.program, *own], symbols)
+        return jit.load([*kernels, *program, *own], symbols)
 
     def _entry(self) -> Entry:
         plan, bundle = self.plan, self.bundle
@@ -150,24 +158,27 @@ class Native:
         action()
         return time.perf_counter() - began
 
-    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """Return the time of each thunk of the plan, run one at a time."""
-        plan = self.plan
-        runtime().set_threads(self.bundle.target.threads)
-        arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
-        arrays, results = padded(arrays, plan.params), empty(plan.results)
-        code, constants = self.library.address, self.bundle.constants
-        return profile(
-            plan.thunks,
-            code,
-            self.host,
-            arrays,
-            results,
-            plan.arena_bytes,
-            constants,
-            rounds,
-            runtime().guarded,
-        )
+    def profile(self, args: Sequence[object], rounds: int | None) -> Times:
+        """Return the times of calls and of their thunks, by default for about a second."""
+        from .profile.measure import measure
+
+        with self._profiling:
+            twin, probe = self._twin = self._twin or self._probed()
+            twin.host.communicator = self.host.communicator
+            calls = partial(self.call, *args), partial(twin.call, *args)
+            return measure(self.plan, *calls, probe, rounds)
+
+    def _probed(self) -> tuple[Native, Probe]:
+        """Return the same code with a program that times its thunks, and its probe."""
+        from .profile.measure import Probe
+
+        bundle = self.bundle
+        make = backend(bundle.target).probed
+        assert make is not None
+        twin = type(self)(bundle, make(self.plan, bundle.target, bundle.kernels))
+        cost = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(twin.library.address(PROBE_COST))
+        number = sum(1 for _ in walk(self.plan.thunks))
+        return twin, Probe(twin.library.address(PROBE), cost, number)
 
 
 Layout: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]

@@ -67,6 +67,8 @@ class Backend:
     seal (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target
     is linked with: first what all executables of a process share, then what each has of its own.
     ``library`` gives a C library's functions; None where there are no such libraries.
+    ``probed`` makes the objects that run a plan and tell when its thunks do (``cpu.probe``); none
+    where a device's own clock tells it.
 
     Values of a program begin at multiples of ``alignment`` bytes, the arrays that a caller hands a
     kernel at multiples of ``argument_alignment`` and of their elements' size. Compiling a kernel
@@ -81,6 +83,7 @@ class Backend:
     starts: Mapping[str, Start]
     finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], CompiledPlan]
     runtime: Callable[[Target], tuple[bytes, ...]]
+    probed: Callable[[Plan, Target, Mapping[str, Code]], tuple[bytes, ...]] | None = None
     alignment: int = ALIGNMENT
     argument_alignment: int = 1
     weight: int = 1

@@ -44,9 +44,13 @@ Given: TypeAlias = Ref | SampledInt | SampledStr
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The steps of a schedule, in order. Loops and new blocks are named as results of steps."""
+    """The steps of a schedule, in order. Loops and new blocks are named as results of steps.
+
+    ``record`` is the id of the log's record that it is from, "" for none.
+    """
 
     steps: tuple[Step, ...] = ()
+    record: str = field(default="", compare=False)
 
     @property
     def library(self) -> str:
@@ -65,9 +69,9 @@ class Trace:
         return data.to_json(self.steps)
 
     @staticmethod
-    def from_json(plain: object) -> Trace:
-        """Invert ``to_json``; raise ``ScheduleError`` for any other value."""
-        return Trace(data.from_json(plain))
+    def from_json(plain: object, record: str = "") -> Trace:
+        """Invert ``to_json``, and note the record; ``ScheduleError`` for any other value."""
+        return Trace(data.from_json(plain), record)
 
     def replay(self, func: Func, decisions: Choices | None = None) -> Schedule:
         """Return a schedule of ``func`` with every step repeated.

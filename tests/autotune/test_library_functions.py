@@ -154,7 +154,8 @@ def test_a_model_is_built_with_it_and_says_so(tmp_path: Path) -> None:
     (key,) = builder.groups.distinct
     exe = builder.build({key: Trace.from_json(library_trace("blas"))})
     assert np.array_equal(exe(X, W), X @ W)
-    (row,) = exe.profile(X, W, rounds=1)
+    row, _ = exe.profile(X, W, rounds=1).rows
+    assert row.kind == "library" and row.schedule == "trace" and row.flops
     assert row.name.endswith("(library: blas)")
     assert "library blas" in exe.as_text("plan")
     exe.save(tmp_path / "m.nw")

@@ -20,8 +20,8 @@ from ....ir.library.session import Session
 from ...plan.bundle import Bundle
 from ...plan.code import DeviceCode
 from ...plan.function import CompiledFunc
-from ...plan.loaded import ThunkTime
-from ...plan.nodes import KernelThunk, LibraryThunk, Plan
+from ...plan.loaded import ThunkTime, Times
+from ...plan.nodes import KernelThunk, LibraryThunk, Plan, walk
 from ...plan.signature import ArraySpec, is_bounded, slots
 from ..arguments import (
     Array,
@@ -36,7 +36,7 @@ from ..arguments import (
 )
 from ..bounded import empty, live, padded
 from ..packing import packers
-from ..profile import thunk_time
+from ..profile.measure import quicker
 from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, device
 from .driver import DriverError
@@ -47,6 +47,7 @@ from .staging import Pinned, Staging
 from .steps import Branch, Call, Loop, Repeat, Segment, Step, chosen, steps
 
 DECISION_BYTES = 8
+ROUNDS = 5  # of a profile
 
 
 class DeviceProgram:
@@ -216,18 +217,25 @@ class DeviceProgram:
                 for event in events:
                     on.dispose("cuEventDestroy", event)
 
-    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """Return the time of each thunk, from events around it; the best of the rounds."""
-        plan = self.plan
+    def profile(self, args: Sequence[object], rounds: int | None) -> Times:
+        """Return the device's times of runs and of their outermost thunks, from events."""
+        plan, rounds = self.plan, rounds or ROUNDS
         flat = self._slots(flatten(args, plan.params, plan.param_tree, self.bundle.name))
         alone = [steps((t,)) for t in plan.thunks]
-        best = [float("inf")] * len(alone)
+        found: list[list[float]] = [[] for _ in alone]
+        runs: list[float] = []
         with self._call:
             places = self._places(self._params(flat), self._result_homes())
             for _ in range(rounds):
+                runs.append(self.seconds(partial(self._run_steps, self.steps, places)))
                 for n, todo in enumerate(alone):
-                    best[n] = min(best[n], self.seconds(partial(self._run_steps, todo, places)))
-        return tuple(thunk_time(t, s) for t, s in zip(plan.thunks, best, strict=True))
+                    found[n].append(self.seconds(partial(self._run_steps, todo, places)))
+        numbers = {id(t): n for n, t in enumerate(walk(plan.thunks))}
+        times = {
+            numbers[id(t)]: ThunkTime(quicker(seconds), 1)
+            for t, seconds in zip(plan.thunks, found, strict=True)
+        }
+        return Times(rounds, quicker(runs), sum(t.seconds for t in times.values()), times)
 
     def _params(self, flat: Sequence[object]) -> list[Placed]:
         """Return the arguments on the device."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ...plan.bundle import Bundle
 from ...plan.function import CompiledFunc
-from ...plan.loaded import ThunkTime
 from ..native import Native, NativeFunc
 from .process import watching
 
@@ -19,19 +18,14 @@ def load(bundle: Bundle) -> Simulated:
 class Simulated(Native):
     """A bundle's simulated code, loaded. Runs come one after the other."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        super().__init__(bundle)
+    def __init__(self, bundle: Bundle, probed: Sequence[bytes] = ()) -> None:
+        super().__init__(bundle, probed)
         self.call = self._slow
 
     def run_at(self, params: Sequence[int], results: Sequence[int]) -> None:
         """Run as ``Native.run_at``; ``SimulationError`` if the run did something undefined."""
         with watching(self.library):
             super().run_at(params, results)
-
-    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """Profile as ``Native.profile``; ``SimulationError`` if a run did something undefined."""
-        with watching(self.library):
-            return super().profile(args, rounds)
 
 
 def load_function(compiled: CompiledFunc) -> SimulatedFunc:

@@ -17,6 +17,7 @@ from ..registry import Backend, CompiledPlan, LibraryCode, Stage, Start, backend
 from ..timings import timed
 from . import entry_ir, instance, interrupts_ir, pool, program
 from . import toolchain as cpu
+from .probe import probe
 from .untrusted import compile_untrusted
 
 
@@ -56,6 +57,12 @@ def _library(interface: Interface, target: Target) -> LibraryCode:
     return LibraryCode(code, instance.memory_bytes(interface))
 
 
+def _probed(plan: Plan, target: Target, kernels: Mapping[str, Code]) -> tuple[bytes, ...]:
+    polling = [symbol for symbol, code in kernels.items() if polls_interrupts(code)]
+    text = program.module_text(plan, b"", target, polling=polling, probed=True)
+    return cpu.compile(text, target), probe(target)
+
+
 BACKEND = Backend(
     lowering=Lowering(PASSES),
     emit=emit,
@@ -66,4 +73,5 @@ BACKEND = Backend(
     finish=_finish,
     runtime=shared_runtime,
     library=_library,
+    probed=_probed,
 )

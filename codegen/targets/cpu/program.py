@@ -2,8 +2,8 @@
 
 ``i32 nw_program(ptr params, ptr results, ptr arena, ptr constants)`` runs everything; ``params``
 and ``results`` are arrays of pointers. Every piece of control flow is a function of the same
-signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time. They return 0,
-``FAILED`` as soon as a library call fails, or ``INTERRUPTED`` as soon as a poll says so.
+signature, at the top level ``nw_step_N``. They return 0, ``FAILED`` as soon as a library call
+fails, or ``INTERRUPTED`` as soon as a poll says so.
 
 Long-running code polls (``runtime.interrupts_ir``): loop iterations, and stretches of calls. Each
 call and copy has a cost in units, and a poll comes after ``BUDGET`` of them: counted in a register
@@ -36,8 +36,18 @@ from ...plan.nodes import (
     accesses,
     kernels,
     library_thunks,
+    walk,
 )
-from ...plan.symbols import FAILED, INTERRUPTED, LIBRARY, POLL, PROGRAM, step_symbol
+from ...plan.symbols import (
+    FAILED,
+    INTERRUPTED,
+    LIBRARY,
+    POLL,
+    PROBE_BEGIN,
+    PROBE_END,
+    PROGRAM,
+    step_symbol,
+)
 
 BUDGET = 8192  # units between two polls
 UNITS = (1 << 10, 1), (16 << 10, 16)  # bytes that a call reads and writes, and what it counts
@@ -48,15 +58,23 @@ _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
 
 
 def module_text(
-    plan: Plan, seal: bytes, target: Target, failed: str = "", polling: Collection[str] = ()
+    plan: Plan,
+    seal: bytes,
+    target: Target,
+    failed: str = "",
+    polling: Collection[str] = (),
+    probed: bool = False,
 ) -> str:
     """Return the LLVM module of a plan, marked with a seal; it declares the kernels it calls.
 
+    If ``probed``, every thunk tells a probe its number when it begins and ends (``probe``).
     ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
     ``polling`` are the symbols of the kernels that poll and may return early.
     """
     library = library_thunks(plan)
-    writer = _Writer(failed, {id(t): n for n, t in enumerate(library)}, frozenset(polling))
+    numbers = {id(t): n for n, t in enumerate(library)}
+    probes = {id(t): n for n, t in enumerate(walk(plan.thunks))} if probed else {}
+    writer = _Writer(failed, numbers, frozenset(polling), probes)
     for number, thunk in enumerate(plan.thunks):
         if isinstance(thunk, WhileThunk | ConditionalThunk):
             writer.function(step_symbol(number), thunk)
@@ -70,6 +88,8 @@ def module_text(
     if library:
         declared.append(f"declare i32 @{LIBRARY}(i64, ptr)")
     declared.append(f"declare i1 @{POLL}()")
+    if probed:
+        declared += [f"declare i64 @{PROBE_BEGIN}(i64)", f"declare void @{PROBE_END}(i64, i64)"]
     mark = "".join(f"\\{byte:02X}" for byte in seal)
     sealed = f'@nw_seal = constant [{len(seal)} x i8] c"{mark}"'
     head = [f'target triple = "{target.triple}"', "", sealed, *declared, "", _MEMCPY, ""]
@@ -81,6 +101,7 @@ class _Writer:
     failed: str
     numbers: dict[int, int]  # of the library calls, by id
     polling: frozenset[str]
+    probes: dict[int, int]  # numbers of the thunks, by id, if they are probed
     pointers: int = 0  # most operands and results of a library call in this function
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -178,6 +199,16 @@ class _Writer:
             self.thunk(thunk)
 
     def thunk(self, thunk: Thunk) -> None:
+        number = self.probes.get(id(thunk))
+        if number is None:
+            self.plain(thunk)
+            return
+        began = self.value(f"call i64 @{PROBE_BEGIN}(i64 {number})")
+        self.plain(thunk)
+        self.emit(f"call void @{PROBE_END}(i64 {number}, i64 {began})")
+
+    def plain(self, thunk: Thunk) -> None:
+        """Write what a thunk does, without the probe."""
         if not isinstance(thunk, WhileThunk | ConditionalThunk):
             self.spend(units(thunk))
         match thunk:

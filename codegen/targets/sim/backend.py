@@ -19,6 +19,7 @@ from ..cpu import program
 from ..cpu import toolchain as cpu
 from ..cpu.backend import BACKEND as PROCESSOR
 from ..cpu.backend import shared_runtime
+from ..cpu.probe import probe
 from ..cuda.emit import PARAM_ALIGN
 from ..registry import CompiledPlan
 from .roll import roll
@@ -50,12 +51,18 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return CompiledPlan(cpu.compile(text, target.host), runtime(target))
 
 
+def _probed(plan: Plan, target: Target, kernels: Mapping[str, Code]) -> tuple[bytes, ...]:
+    text = program.module_text(plan, b"", target.host, SIMULATION_FAILED, probed=True)
+    return cpu.compile(text, target.host), probe(target.host)
+
+
 BACKEND = replace(
     PROCESSOR,
     lowering=Lowering(GPU_PASSES),
     emit=emit,
     finish=_finish,
     runtime=runtime,
+    probed=_probed,
     alignment=GPU_ALIGNMENT,
     argument_alignment=PARAM_ALIGN,
 )

@@ -98,6 +98,7 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 HOMONYMS = {
+    ("codegen/plan/facts.py", "log"): "a schedule that a log has",
     ("codegen/plan/sharing.py", "copy"): "a note of a block",
     ("ir/hlo/attributes.py", "pad"): "a field of a window",
     ("ir/hlo/attributes.py", "slice"): "an attribute",

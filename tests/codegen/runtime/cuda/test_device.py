@@ -163,7 +163,7 @@ def test_other_libraries_arrays_change_hands(library: str) -> None:
 def test_a_profile_and_a_function_of_the_dsl() -> None:
     module = load_model(ROOT / "examples" / "softmax.hlo")
     exe = build(module, "cuda")
-    assert all(r.seconds > 0 for r in exe.profile(*random_arguments(module.entry, 5)))
+    assert all(r.seconds > 0 for r in exe.profile(*random_arguments(module.entry, 5)).rows)
     a = nw.te.placeholder((1000,), name="a")
     double = nw.te.create_func([a, nw.te.compute((1000,), lambda i: a[i] + a[i])])
     x = np.arange(1000, dtype=np.float32)

@@ -210,7 +210,9 @@ def test_new_places_get_new_graphs_and_old_ones_go(fake: Any) -> None:
 def test_a_profile_has_a_row_for_each_thunk(fake: Any) -> None:
     for text in (CHAIN, COUNT):
         exe = fake.executable(text)
-        rows = exe.profile(*arguments(exe), rounds=2)
+        found = exe.profile(*arguments(exe), rounds=2)
+        rows = found.rows
+        assert found.seconds > 0 and found.rounds == 2 and not found.events
         assert [r.name for r in rows] == [t.name for t in exe.plan.thunks]
         assert all(r.seconds > 0 for r in rows) and any(r.bytes for r in rows)
         assert exe.memory_analysis()["temp_size_in_bytes"] == exe.plan.arena_bytes

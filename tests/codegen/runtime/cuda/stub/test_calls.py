@@ -120,7 +120,7 @@ def test_large_arrays_go_in_pieces(stub: Stub) -> None:
 def test_times_are_those_of_events(stub: Stub) -> None:
     model = prepared("chain")
     exe, args = model.over(stub), model.arguments()
-    times = exe.profile(*args)
+    times = exe.profile(*args).rows
     assert len(times) == len(model.bundle.plan.thunks) and all(t.seconds > 0 for t in times)
     program: Any = exe.loaded()
     assert program.seconds(lambda: exe(*args)) > 0

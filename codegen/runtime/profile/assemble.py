@@ -1,0 +1,89 @@
+"""A profile from measured times and what a bundle knows of its thunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...plan.bundle import Bundle
+from ...plan.facts import facts_of, from_json, own_cost
+from ...plan.loaded import Times
+from ...plan.nodes import (
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    LibraryThunk,
+    Thunk,
+    WhileThunk,
+    children,
+)
+from ...plan.notes import FACTS
+from ...plan.signature import is_bounded
+from .data import Profile
+from .figures import CALL, CONTROL, COPY, KERNEL, LIBRARY, ProfileRow
+
+
+def assembled(bundle: Bundle, times: Times, memory: dict[str, int]) -> Profile:
+    """Return the profile of a model, from times of its calls and its ``memory_analysis``."""
+    plan, facts = bundle.plan, from_json(bundle.notes.get(FACTS, ""))
+    rows: list[ProfileRow] = []
+    for number, (thunk, depth) in enumerate(_deep(plan.thunks, 0)):
+        time = times.thunks.get(number)
+        if time is None:
+            continue
+        known, cost = facts_of(thunk, facts), own_cost(thunk, facts)
+        row = ProfileRow(
+            thunk.name,
+            _kind(thunk),
+            time.seconds,
+            time.calls,
+            cost.flops,
+            cost.transcendentals,
+            cost.bytes,
+            known.group,
+            thunk.task if isinstance(thunk, KernelThunk) else "",
+            known.members,
+            known.schedule,
+            known.record,
+            depth,
+            time.busy,
+            time.parts,
+        )
+        rows.append(row)
+    if times.outside is not None:
+        rows.append(ProfileRow(CALL, CALL, times.outside, 1))
+    return Profile(
+        bundle.name,
+        bundle.target.spec,
+        bundle.target.threads,
+        times.rounds,
+        times.whole,
+        times.probed,
+        times.timing,
+        tuple(rows),
+        times.events,
+        times.lost,
+        dict(bundle.costs),
+        memory,
+        is_bounded((*plan.params, *plan.results)),
+        bundle.target.row.simulated,
+    )
+
+
+def _deep(thunks: Sequence[Thunk], depth: int) -> Iterator[tuple[Thunk, int]]:
+    """Yield thunks as ``nodes.walk`` does, each with the number of those around it."""
+    for thunk in thunks:
+        yield thunk, depth
+        for inner in children(thunk):
+            yield from _deep(inner, depth + 1)
+
+
+def _kind(thunk: Thunk) -> str:
+    match thunk:
+        case KernelThunk():
+            return KERNEL
+        case CopyThunk():
+            return COPY
+        case LibraryThunk():
+            return LIBRARY
+        case WhileThunk() | ConditionalThunk():
+            return CONTROL
