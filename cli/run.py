@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.comparison import Comparison, leaves
+from ..ir.comparison import Comparison, compare_all, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, sizes, write_npz
 from .options import (
@@ -26,6 +26,7 @@ from .options import (
     shape_option,
     weights_option,
 )
+from .ranks import Ranks, own_parts, ranks
 from .weights import weight_lines
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def run(
 ) -> int:
     """Run MODEL, or OUT (a built model), once.
 
-    A built model with frozen parameters does not contain its HLO and cannot be checked.
+    A built model with frozen parameters does not contain its HLO and cannot be checked. A model for
+    several devices runs under `mpiexec -n N`, each rank on its part; {rank} in a file's name is its
+    number.
     """
     given = {
         "--target": target,
@@ -84,17 +87,23 @@ def run(
         "--excess-precision": excess_precision,
         "--accuracy": accuracy,
     }
-    exe, module = _prepare(model, inputs, given)
-    args = _arguments(model, exe, inputs, seed)
+    here = ranks()
+    with here.together():
+        inputs, outputs = here.file(inputs), here.file(outputs, written=True)
+        exe, module = _prepare(model, inputs, given)
+        args = _arguments(model, exe, module, inputs, seed, here.rank)
+    exe = here.bound(exe)
     start = time.perf_counter()
-    result = exe(*args)
+    with here.under_way():
+        results = leaves(exe(*args))
     seconds = time.perf_counter() - start
-    results = leaves(result)
-    if outputs is not None:
-        write_npz(outputs, results)
-    rows = _check(module(), args, results, exe, weights) if check else None
-    answer = RunAnswer(model, seconds, results, rows, weight_lines(exe))
-    click.echo(json.dumps(answer.facts()) if as_json else answer.text())
+    with here.together():
+        if outputs is not None:
+            write_npz(outputs, results)
+        rows = _check(module(), args, results, exe, weights, here) if check else None
+    answer = RunAnswer(model, seconds, results, rows, weight_lines(exe), here.rank, here.size)
+    if here.rank == 0 or not answer.ok:
+        click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1
 
 
@@ -161,15 +170,17 @@ def _is_settled(lowered: Lowered) -> bool:
 def _arguments(
     model: str,
     exe: Executable,
+    module: Callable[[], HloModule],
     inputs: str | None,
     seed: int | None,
+    rank: int,
 ) -> list[Any]:
     """Return one value per parameter: an array, or a tuple where the parameter is one."""
     from ..codegen.runtime.arguments import rebuild
 
     params = exe.plan.params
     if inputs is not None and seed is None:
-        arrays = in_order(read_npz(inputs), params)
+        arrays = own_parts(in_order(read_npz(inputs), params), module, exe, rank)
         whole = len(arrays) == len(params)
         return list(rebuild(arrays, exe.plan.param_tree)) if whole else arrays
     if seed is not None and inputs is None:
@@ -189,9 +200,14 @@ def _check(
     results: Sequence[Array],
     exe: Executable,
     weights: str | None,
+    here: Ranks,
 ) -> list[Comparison]:
-    from ..codegen.driver.oracle import Oracle
+    from ..codegen.driver.oracle import Oracle, on_devices
 
+    if here.size > 1:
+        everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]
+        expected = on_devices(module, everyone, exe.bundle.excess_precision, weights)
+        return compare_all(results, expected[here.rank])
     oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights)
     return oracle.judge(results, exe.bundle.target.tf32)
 
@@ -208,6 +224,8 @@ class RunAnswer:
     results: Sequence[Array]
     rows: Sequence[Comparison] | None
     weights: Sequence[str]
+    rank: int = 0
+    ranks: int = 1
 
     @property
     def ok(self) -> bool:
@@ -216,7 +234,9 @@ class RunAnswer:
 
     def text(self) -> str:
         """Return the answer as text for people."""
-        lines = [f"ran {self.model} in {self.seconds * 1e3:.3f} ms (first call)", *self.weights]
+        where = f" on rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
+        took = f"{self.seconds * 1e3:.3f} ms (first call)"
+        lines = [f"ran {self.model}{where} in {took}", *self.weights]
         for i, a in enumerate(self.results):
             verdict = f"  {self.rows[i]}" if self.rows is not None else ""
             lines.append(f"  out{i}: {a.dtype}{list(a.shape)}{verdict}")
@@ -235,6 +255,8 @@ class RunAnswer:
             "seconds": self.seconds,
             "outputs": outs,
         }
+        if self.ranks > 1:
+            facts |= {"rank": self.rank, "ranks": self.ranks}
         if self.rows is not None:
             facts["checks"] = [
                 {

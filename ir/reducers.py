@@ -61,6 +61,7 @@ def in_order(op: str, values: Sequence[Array]) -> Array:
     dtype = values[0].dtype
     f, wide = ufunc_of(op, dtype), accumulator(op, dtype)
     total = values[0].astype(wide)
-    for value in values[1:]:
-        total = f(total, value.astype(wide))
-    return convert(np.asarray(total), dtype)
+    with np.errstate(all="ignore"):
+        for value in values[1:]:
+            total = f(total, value.astype(wide))
+        return convert(np.asarray(total), dtype)

@@ -15,8 +15,9 @@ import numpy as np
 
 from ...ir.comparison import Comparison, compare_all, leaves
 from ...ir.hlo.fuse.fusion import Fusion
+from ...ir.hlo.interp.devices import evaluate_devices
 from ...ir.hlo.interp.evaluate import evaluate
-from ...ir.hlo.layouts import Order, entry_orders
+from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
@@ -75,6 +76,23 @@ class Oracle:
         optimized = _run(narrow, self.module, self.args)
         right = all(r.ok for r in compare_all(optimized, self.strict, tf32))
         return rows if right else as_given
+
+
+def on_devices(
+    module: HloModule, args: Sequence[Values], excess_precision: bool, weights: str | None
+) -> list[Any]:
+    """Return the result of each device of a program, as ``reference`` does for one.
+
+    ``args`` has the arguments of each device.
+    """
+    run = _wide(module, weights) if excess_precision else None
+    if run is None and weights is not None:
+        run = optimize_narrow(module, weights)[0]
+    if run is None:
+        return list(evaluate_devices(module, args))
+    orders = entry_orders(module)
+    found = evaluate_devices(run, [in_memory_order(a, orders.params) for a in args])
+    return [_as_given(result, orders) for result in found]
 
 
 def _strict(module: HloModule, args: Values, weights: str | None) -> Any:
@@ -137,7 +155,11 @@ def _run(optimized: HloModule, module: HloModule, args: Values) -> Any:
     before them.
     """
     orders = entry_orders(module)
-    result = evaluate(optimized, in_memory_order(args, orders.params))
+    return _as_given(evaluate(optimized, in_memory_order(args, orders.params)), orders)
+
+
+def _as_given(result: Any, orders: Orders) -> Any:
+    """Return a result of optimized code in the layouts that the caller knows."""
     numbers = iter(range(len(leaves(result))))
 
     def restored(value: Any) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.hlo.library import array_types
-from ...ir.hlo.meaning.values import simple_op
+from ...ir.hlo.meaning.collectives import reducer_op
 from ...ir.hlo.nodes import Instruction
 from ...ir.hlo.ops.collectives import PAIRS, written
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.library.call import COLLECTIVE, LibraryCall
-from ...ir.reducers import UFUNCS
 
 
 def collective_call(i: Instruction) -> LibraryCall:
@@ -25,9 +24,8 @@ def collective_call(i: Instruction) -> LibraryCall:
     if "dimensions" in i.attrs:
         (attributes["dimension"],) = i.attrs["dimensions"]
     if (reducer := i.attrs.get("to_apply")) is not None:
-        op = simple_op(reducer)
-        attributes["reducer"] = op if op in UFUNCS else ""
-        text = "" if op in UFUNCS else canonical_text(reducer)
+        attributes["reducer"] = op = reducer_op(reducer)
+        text = "" if op else canonical_text(reducer)
     operands = array_types(o.shape for o in i.operands)
     results = array_types((i.shape,))
     return LibraryCall(i.opcode, i.opcode, operands, results, text, attributes)

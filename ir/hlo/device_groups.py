@@ -85,7 +85,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _iota(shape: tuple[int, ...], dims: tuple[int, ...], order: tuple[int, ...]) -> Groups:
     """``[groups, size]<=[dims]T(order)``: numbers in order, transposed and cut into groups."""
-    if len(shape) != 2 or prod(shape) > MANY or prod(dims) != prod(shape):
+    if len(shape) != 2 or not 0 < prod(shape) <= MANY or prod(dims) != prod(shape):
         raise ValueError("sizes")
     numbers = np.arange(prod(dims)).reshape(dims)
     return _rows(numbers.transpose(order or None).reshape(shape))

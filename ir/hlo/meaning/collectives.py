@@ -9,8 +9,8 @@ import numpy as np
 from ...conversion import convert
 from ...reducers import UFUNCS, in_order
 from ..device_groups import Groups
-from ..nodes import Instruction, TupleShape
-from .values import Array, CallEvaluator, Value, shaped, simple_op
+from ..nodes import Computation, Instruction, TupleShape
+from .values import Array, CallEvaluator, Value, shaped
 
 
 def exchanged(
@@ -56,11 +56,30 @@ def zeros(values: Sequence[Array]) -> list[Array]:
 
 def _reduced(i: Instruction, values: Sequence[Array], run: CallEvaluator) -> Array:
     reducer = i.attrs["to_apply"]
-    op = simple_op(reducer)
-    if op in UFUNCS:
+    if op := reducer_op(reducer):
         return in_order(op, values)
     combine = run.lifted(reducer)
     total = values[0]
     for value in values[1:]:
         total = convert(np.asarray(combine(total, value)), values[0].dtype)
     return total
+
+
+def reducer_op(c: Computation) -> str:
+    """Return the operation that a reducer is, if NumPy has it; else an empty text.
+
+    Also that of one which computes in a wider type and rounds: ``in_order`` rounds once.
+    """
+    root = _unconverted(c.root)
+    operands = [_unconverted(o) for o in root.operands]
+    if root.opcode not in UFUNCS or set(operands) != set(c.parameters) or len(operands) != 2:
+        return ""
+    widest = max(p.array.dtype.bits for p in c.parameters)
+    return root.opcode if root.array.dtype.bits >= widest else ""
+
+
+def _unconverted(i: Instruction) -> Instruction:
+    """Return the operand of a conversion between two types of one kind."""
+    if i.opcode != "convert" or i.operands[0].array.dtype.kind != i.array.dtype.kind:
+        return i
+    return i.operands[0]

@@ -117,7 +117,8 @@ class _Splitter:
         convention = Convention.SORT if i.opcode == "sort" else Convention.SCALARS
         if involved and of.complex is ComplexPolicy.COMBINED:
             return sums.combined(i, operands, lambda c: self.computation(c, convention))
-        i = relink(i, {c: self.computation(c, convention) for c in called(i)})
+        if not of.is_library:  # the host computes on complex numbers
+            i = relink(i, {c: self.computation(c, convention) for c in called(i)})
         if not involved:
             return with_operands(i, tuple(map(join, operands)))
         match of.complex:
