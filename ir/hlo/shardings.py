@@ -26,7 +26,7 @@ _REPLICATED = ("last_tile_dim_replicate", "last_tile_dims")
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class Sharding:
     """Parts of an array: how many along each dimension, and the place of each device's part."""
 
     counts: tuple[int, ...]
@@ -43,7 +43,7 @@ class Tiles:
         return array[tuple(cut)]
 
 
-def tiles(parameter: Instruction) -> Tiles | None:
+def tiles(parameter: Instruction) -> Sharding | None:
     """Return how a parameter is cut; None if all devices have all of it, or that is unknown."""
     value = parameter.attrs.get("sharding")
     found = _TILES.fullmatch(value.text.strip()) if isinstance(value, Raw) else None
@@ -63,7 +63,7 @@ def tiles(parameter: Instruction) -> Tiles | None:
     places = {int(device): n for n, row in enumerate(rows) for device in row}
     if sorted(places) != list(range(len(places))):
         return None
-    return Tiles(counts, tuple(places[n] for n in range(len(places))))
+    return Sharding(counts, tuple(places[n] for n in range(len(places))))
 
 
 def _iota(dims: str, order: str | None) -> Array:

@@ -113,7 +113,7 @@ def _require_same(bundle: Bundle, communicator: Communicator) -> None:
         if column.any():
             ranks = ", ".join(map(str, np.flatnonzero(column)))
             raise CommunicationError(
-                f"rank{'s' * (column.sum() > 1)} {ranks} and rank 0 run different programs",
+                f"rank{'s' * int(column.sum() > 1)} {ranks} and rank 0 run different programs",
                 f"their {what} differ",
                 bundle.name,
                 "give all ranks the same model, built with the same options for the same target",

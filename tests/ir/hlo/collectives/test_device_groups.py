@@ -19,7 +19,7 @@ from nestwright.ir.hlo.device_groups import (
 from nestwright.ir.hlo.nodes import Raw, Shape
 from nestwright.ir.hlo.ops.collectives import devices, ids
 from nestwright.ir.hlo.rewrite import parameter, with_attrs
-from nestwright.ir.hlo.shardings import Tiles, tiles
+from nestwright.ir.hlo.shardings import Sharding, tiles
 from nestwright.ir.hlo.text import parse
 
 
@@ -131,22 +131,22 @@ def test_misfits_are_named() -> None:
     [
         ("{replicated}", None),
         ("{maximal device=0}", None),
-        ("{devices=[2,1]<=[2]}", Tiles((2, 1), (0, 1))),
-        ("{devices=[2,1]1,0}", Tiles((2, 1), (1, 0))),
-        ("{devices=[1,2,2]<=[4] last_tile_dim_replicate}", Tiles((1, 2), (0, 0, 1, 1))),
-        ("{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}", Tiles((2, 1), (0, 1, 0, 1))),
+        ("{devices=[2,1]<=[2]}", Sharding((2, 1), (0, 1))),
+        ("{devices=[2,1]1,0}", Sharding((2, 1), (1, 0))),
+        ("{devices=[1,2,2]<=[4] last_tile_dim_replicate}", Sharding((1, 2), (0, 0, 1, 1))),
+        ("{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}", Sharding((2, 1), (0, 1, 0, 1))),
         ("{devices=[2,2]<=[5]}", None),
         ("{devices=[2,1]3,0}", None),
     ],
 )
-def test_shardings(text: str, expected: Tiles | None) -> None:
+def test_shardings(text: str, expected: Sharding | None) -> None:
     found = tiles(with_attrs(parameter(0, Shape(f32, (4, 6))), sharding=Raw(text)))
     assert found == expected
 
 
 def test_a_device_has_its_part_of_an_array() -> None:
     whole = np.arange(48).reshape(8, 6)
-    cut = Tiles((2, 3), (5, 0, 1, 2, 3, 4))
+    cut = Sharding((2, 3), (5, 0, 1, 2, 3, 4))
     assert cut.whole((4, 2)) == (8, 6)
     np.testing.assert_array_equal(cut.part(whole, (4, 2), 0), whole[4:, 4:])
     np.testing.assert_array_equal(cut.part(whole, (4, 2), 2), whole[:4, 2:4])

@@ -1,0 +1,169 @@
+"""Models on several processes, by MPI: the command, Python, and ranks that die or are missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.text import parse
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed (the extra `mpi`)")
+
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+if not MPIEXEC.exists():
+    pytest.skip("there is no mpiexec beside this Python", allow_module_level=True)
+
+DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).parents[4]
+LIMIT = 240  # seconds; a busy machine may be slow
+
+
+def mpi(count: int, *command: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a Python command on ``count`` processes."""
+    words = [str(MPIEXEC), *options, "-n", str(count), sys.executable, *command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, env=environment())
+
+
+def environment() -> dict[str, str]:
+    """The environment with one thread a process."""
+    return {**os.environ, "NESTWRIGHT_NUM_THREADS": "1"}
+
+
+def nestwright(count: int, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command on ``count`` processes."""
+    return mpi(count, "-m", "nestwright", *args)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The arguments of the training step, whole."""
+    path = tmp_path_factory.mktemp("inputs") / "x.npz"
+    draw = np.random.default_rng(0)
+    one = parse((DATA / "step_1.hlo").read_text())
+    arrays = [draw.normal(size=p.array.dims).astype("f4") for p in one.entry.parameters]
+    np.savez(path, **{f"arg{n}": a for n, a in enumerate(arrays)})
+    return path
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_training_step_is_that_of_one_process(count: int, inputs: Path, tmp_path: Path) -> None:
+    outputs = tmp_path / "y.{rank}.npz"
+    model = str(DATA / f"step_{count}.hlo")
+    done = nestwright(
+        count, "run", model, "--inputs", str(inputs), "--outputs", str(outputs), "--check"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("check: all outputs match") == 1  # rank 0 alone talks
+    assert f"on rank 0 of {count}" in done.stdout and not done.stderr
+    with np.load(inputs) as given:
+        wanted = evaluate(parse((DATA / "step_1.hlo").read_text()), [given[k] for k in given])
+    found = [dict(np.load(str(outputs).replace("{rank}", str(n)))) for n in range(count)]
+    for n, value in enumerate(wanted):
+        np.testing.assert_allclose(found[0][f"out{n}"], value, rtol=1e-5, atol=1e-6)
+        for other in found[1:]:
+            np.testing.assert_array_equal(other[f"out{n}"], found[0][f"out{n}"])
+
+
+@pytest.mark.parametrize(
+    ("count", "args", "why"),
+    [
+        (3, ("--random", "1"), "is written for 2 devices"),
+        (2, ("--random", "1", "--outputs", "y.npz"), "2 ranks have results of their own"),
+        (2, ("--inputs", "nowhere.{rank}.npz"), "cannot read nowhere."),
+    ],
+    ids=["count", "outputs", "inputs"],
+)
+def test_each_rank_says_once_what_does_not_fit(count: int, args: tuple[str, ...], why: str) -> None:
+    done = nestwright(count, "run", str(DATA / "step_2.hlo"), *args)
+    assert done.returncode == 2
+    assert done.stderr.count(why) == count and "Traceback" not in done.stderr
+    assert all(f"nestwright: rank {n}: " in done.stderr for n in range(count))
+    assert not done.stdout
+
+
+def test_what_one_rank_lacks_is_told_by_all(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.0.npz").write_bytes(inputs.read_bytes())
+    files = str(tmp_path / "x.{rank}.npz")
+    done = nestwright(2, "run", str(DATA / "step_2.hlo"), "--inputs", files)
+    assert done.returncode == 2
+    assert "rank 0: rank 1 cannot run the model" in done.stderr
+    assert "rank 1: cannot read" in done.stderr
+
+
+SCRIPT = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+import numpy as np
+from mpi4py import MPI
+import nestwright as nw
+
+world = MPI.COMM_WORLD
+exe = nw.build({model!r})
+"""
+CALL = """
+exe = exe.on(world, seconds=240)
+part = np.full((4, 8), world.rank, "f4")
+for _ in range(3):
+    found = exe(part)
+assert (found[0] == 1).all() and found[7][0, 0] == 2 * world.rank, found
+print("right", flush=True)
+"""
+STOPS = """
+exe = exe.on(world, seconds=2)
+part = np.zeros((4, 8), "f4")
+exe(part)
+if world.rank == 1:
+    os.kill(os.getpid(), signal.SIGNAL)
+try:
+    exe(part)
+except nw.ir.errors.CommunicationError as error:
+    print("told:", error, flush=True)
+    world.Abort(7)
+"""
+MISSING = """
+if world.rank == 0:
+    try:
+        exe.on(world, seconds=1)
+    except nw.ir.errors.CommunicationError as error:
+        print("told:", error, flush=True)
+        world.Abort(6)
+time.sleep(200)
+"""
+
+
+def script(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "program.py"
+    head = SCRIPT.format(tests=str(ROOT), model=str(DATA / "every_2.hlo"))
+    path.write_text(head + "import nestwright.ir.errors\n" + body)
+    return str(path)
+
+
+def test_from_python(tmp_path: Path) -> None:
+    done = mpi(2, script(tmp_path, CALL))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("right") == 2
+
+
+def test_a_killed_rank_ends_the_program(tmp_path: Path) -> None:
+    """MPICH's launcher ends the others at once."""
+    done = mpi(2, script(tmp_path, STOPS.replace("SIGNAL", "SIGKILL").replace("=2)", "=200)")))
+    assert done.returncode != 0 and "Killed" in done.stdout
+
+
+def test_a_rank_that_hangs_gives_an_error_within_the_limit(tmp_path: Path) -> None:
+    done = mpi(2, script(tmp_path, STOPS.replace("SIGNAL", "SIGSTOP")))
+    assert done.returncode == 7
+    assert "told: rank 0 waits for rank 1 in" in done.stdout and "2 seconds" in done.stdout
+
+
+def test_a_missing_rank_gives_an_error_within_the_limit(tmp_path: Path) -> None:
+    done = mpi(2, script(tmp_path, MISSING))
+    assert done.returncode != 0
+    assert "told: rank 0 waits for rank" in done.stdout and "in the start" in done.stdout
