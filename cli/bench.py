@@ -1,11 +1,15 @@
-"""`nestwright bench`: default against tuned, checked, as a table, JSON and one HTML page."""
+"""`nestwright bench`: sweeps of models as tables, JSON and one HTML page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 import click
 
+from ..ir.errors import ArgumentError
+from ..ir.target import KINDS
 from .arrays import read_constants
 from .options import (
     ModelCommand,
@@ -16,20 +20,62 @@ from .options import (
     weights_option,
 )
 
-if TYPE_CHECKING:
-    from rich.table import Table
+Numbers: TypeAlias = tuple[int, ...] | None
 
-    from ..autotune.bench.data import BenchReport, CellBench
+BETWEEN_TARGETS = re.compile(rf",\s*(?=(?:{'|'.join(KINDS)})\b)")
+"""A comma between targets: their options may have commas, too."""
 
-PIPED = 120  # columns where there is no terminal
+
+def counts(most: int) -> Callable[[click.Context, click.Parameter, str | None], Numbers]:
+    """Return the callback of an option of whole numbers with commas between, as ``1,2,8``.
+
+    A usage error for what is none, below 1 or above ``most``.
+    """
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Numbers:
+        if value is None:
+            return None
+        parts = value.split(",")
+        if not all(p.isascii() and p.isdecimal() and len(p) < 9 for p in parts):
+            raise click.BadParameter(f"{value!r} is not whole numbers with commas between")
+        numbers = tuple(dict.fromkeys(map(int, parts)))
+        if not all(1 <= n <= most for n in numbers):
+            raise click.BadParameter(f"{value!r} is not from 1 to {most}")
+        return numbers
+
+    return read
 
 
 @click.command(cls=ModelCommand)
 @click.argument("models", nargs=-1, required=True, type=click.Path())
-@click.option("--target", default="cpu", show_default=True, help="Target to run on.")
-@click.option("--log", type=click.Path(), help="Tuning log, or `auto` (default: each model's own).")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
+@click.option(
+    "--target",
+    "--targets",
+    default="cpu",
+    show_default=True,
+    help="Targets to run on, with commas between.",
+)
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(),
+    help="Tuning log, or `auto` (default: each model's own); repeatable.",
+)
+@click.option(
+    "--threads", callback=counts(1024), metavar="N,N", help="Threads to run with, as 1,2."
+)
+@click.option(
+    "--batch",
+    callback=counts(1 << 20),
+    metavar="N,N",
+    help="First size of the inputs that leave it open.",
+)
 @shape_option()
+@click.option("--peers", help="What else runs the models in the same turns, or `all`.")
+@click.option(
+    "--callers", callback=counts(256), metavar="N,N", help="Threads that call at once: throughput."
+)
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
@@ -41,15 +87,20 @@ PIPED = 120  # columns where there is no terminal
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="Measure why winners won, for so long per model.",
+    help="Measure why winners won, for so long per cell.",
 )
+@click.option("--against", type=click.Path(), help="Compare with the data of an older bench.")
+@click.option("--fail-on-regression", is_flag=True, help="Exit 1 if --against finds one.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
 def bench(
     models: tuple[str, ...],
     target: str,
-    log: str | None,
-    threads: int | None,
+    logs: tuple[str, ...],
+    threads: Numbers,
+    batch: Numbers,
     shapes: tuple[str, ...],
+    peers: str | None,
+    callers: Numbers,
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
@@ -57,89 +108,52 @@ def bench(
     json_path: str | None,
     html_path: str | None,
     attribute: float,
+    against: str | None,
+    fail_on_regression: bool,
     seed: int,
 ) -> int:
-    """Time MODELS as built by default and with the best schedules of a log."""
-    from ..autotune.bench import bench as bench_models
-    from ..ir.target import with_accuracy
+    """Time MODELS as built by default and with the best schedules of a log.
 
+    Several targets, numbers of threads, batch sizes or logs make a sweep.
+    """
+    from ..autotune.bench import bench as bench_models
+    from ..autotune.bench.against import compared
+    from ..autotune.bench.data import read_report
+    from ..autotune.bench.peers.table import PEERS
+    from ..ir.target import with_accuracy
+    from .sweep import print_report
+
+    if fail_on_regression and against is None:
+        raise ArgumentError("--fail-on-regression", "there is no --against to compare with")
+    old = None if against is None else read_report(against)  # before minutes of timing
+    wanted = tuple(PEERS) if peers == "all" else tuple(peers.split(",")) if peers else ()
     report = bench_models(
         models,
-        target=with_accuracy(target, accuracy).spec,
-        log=log,
+        target=[with_accuracy(t, accuracy).spec for t in BETWEEN_TARGETS.split(target)],
+        log=logs or None,
         shapes=read_shapes(shapes),
         constants=read_constants(constants),
         threads=threads,
+        batch=batch,
+        peers=wanted,
+        callers=callers or (),
         seed=seed,
         excess_precision=excess_precision,
         weights=weights,
         attribute=attribute,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
+    report = report if old is None else compared(report, old)
     print_report(report)
-    for path, write in ((json_path, report.write_json), (html_path, report.write_html)):
-        if path is not None:
-            write(path)
-            click.echo(f"written to {path}")
+    _write(json_path, report.write_json)
+    _write(html_path, report.write_html)
+    if fail_on_regression and report.against is not None and report.against.regressions:
+        return 1
     bad = sum(bool(c.problem) for c in report.cells)
     return 0 if not bad else 1 if bad < len(report.cells) else 2
 
 
-def print_report(report: BenchReport) -> None:
-    """Print a sweep as tables: a line per model, then its heaviest groups."""
-    from rich.console import Console
-
-    from ..autotune.log.units import rate
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED)
-    console.print(f"machine: {report.machine['model']} ({report.machine['cpu']})", markup=False)
-    for p in report.peaks:
-        console.print(
-            f"peaks of {p.target} with {p.threads} threads: {rate(p.peak.flops)} GFLOP/s FMA, "
-            f"{rate(p.peak.bandwidth)} GB/s copy ({p.peak.origin})"
-        )
-    for cell in report.cells:
-        if cell.problem:
-            console.print(f"{cell.key}: {cell.problem}", markup=False)
-        else:
-            console.print(_table(cell))
-
-
-def _table(cell: CellBench) -> Table:
-    """Return a cell as a table: the whole model, then its groups, the heaviest first."""
-    from rich.table import Table
-
-    from ..autotune.log.units import duration, rate
-
-    default, tuned = cell.way("default"), cell.way("tuned")
-    assert default is not None and tuned is not None
-    error = "not checked" if tuned.error is None else f"{tuned.error:.1e}"
-    table = Table(title=str(cell.key), title_justify="left", box=None, pad_edge=False)
-    for name in ("group", "kind", "default", "tuned", "gain", "GFLOP/s", "GB/s", "error"):
-        table.add_column(name, justify="left" if name in ("group", "kind") else "right")
-    seconds = tuned.seconds or 0.0
-    table.add_row(
-        "whole model",
-        "",
-        duration(default.seconds),
-        duration(seconds),
-        f"{cell.speedup() or 1.0:.2f}x",
-        rate(cell.flops / seconds if seconds else 0.0),
-        rate(cell.bytes / seconds if seconds else 0.0),
-        error,
-    )
-    for g in sorted(cell.groups, key=lambda g: -g.weight * g.tuned_seconds):
-        gain = g.default_seconds / g.tuned_seconds if g.tuned_seconds else 1.0
-        table.add_row(
-            f"{g.name} x{g.weight:g}",
-            g.kind,
-            duration(g.default_seconds),
-            duration(g.tuned_seconds),
-            f"{gain:.2f}x",
-            rate(g.flops / g.tuned_seconds if g.tuned_seconds else 0.0),
-            rate(g.bytes / g.tuned_seconds if g.tuned_seconds else 0.0),
-            f"{g.error:.1e}",
-        )
-    return table
+def _write(path: str | None, write: Callable[[str], None]) -> None:
+    if path is not None:
+        write(path)
+        click.echo(f"written to {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -60,7 +61,7 @@ class _Lane:
 def race(entries: Sequence[WayEntry], rules: RaceRules) -> tuple[WayBench, ...]:
     """Run ways in turns; return them in the same order. One that fails has its problem.
 
-    Each gets a turn in every round, in alternating order, under the machine's lock.
+    Each gets a turn in every round, in random order: none always follows the same other one.
     """
     lock = MachineLock()
     lost: dict[str, str] = {}
@@ -90,7 +91,7 @@ def _rounds(lanes: Sequence[_Lane], rules: RaceRules, lock: MachineLock) -> None
     for lane in lanes:
         with lock.timing():
             _attempt(lane, _prepare)
-    spent, done = 0.0, 0
+    spent, done, order = 0.0, 0, random.Random(0)
     while live := [lane for lane in lanes if not lane.problem]:
         longest = max(lane.once for lane in live)
         least = FEW if longest > SLOW else ROUNDS
@@ -100,7 +101,7 @@ def _rounds(lanes: Sequence[_Lane], rules: RaceRules, lock: MachineLock) -> None
             break
         began = time.monotonic()
         with lock.timing():
-            for lane in live if done % 2 else live[::-1]:
+            for lane in order.sample(live, len(live)):
                 _attempt(lane, _turn)
         spent, done = spent + time.monotonic() - began, done + 1
     for lane in lanes:
