@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from markupsafe import Markup, escape
 
 CONTEXT = 2  # unchanged lines that are shown around a change
+ALIKE = 0.5  # similarity of two lines from which their words are compared
 MOST = 400  # lines of a text up to which it is compared
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -69,9 +70,12 @@ def _changed(a: Sequence[str], b: Sequence[str]) -> Iterator[Pair]:
 
 
 def _marked(left: str, right: str) -> tuple[Markup, Markup]:
-    """Return both lines with the words marked that the other does not have."""
+    """Return both lines; if they are alike, with the words marked that the other does not have."""
     a, b = _WORDS.findall(left), _WORDS.findall(right)
-    codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    if matcher.ratio() < ALIKE:
+        return escape(left), escape(right)
+    codes = matcher.get_opcodes()
     sides = (
         [(code, "".join(a[i:j])) for code, i, j, _, _ in codes],
         [(code, "".join(b[k:m])) for code, _, _, k, m in codes],

@@ -41,7 +41,8 @@ def _bar(winner: Sequence[float], v: Reverted) -> Bar | None:
         return None
     slower = ratios(v.runs, tuple(winner))
     low, high = interval(slower)
-    label = f"{v.decision}: {shown(v.winner)} → {shown(v.default)}"
+    change = "" if v.winner == v.default else f": {shown(v.winner)} → {shown(v.default)}"
+    label = f"{v.decision}{change}"
     return Bar(label, quantile(slower, 0.5), low, high, clear=low > 1 or high < 1)
 
 

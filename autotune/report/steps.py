@@ -1,82 +1,75 @@
-"""The steps of a profiled call as a timeline and as a table."""
+"""The steps of a profiled call, as a timeline by thread and as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
+from ...codegen.runtime.profile.data import Profile
+from ...codegen.runtime.profile.figures import CALL, CONTROL, ProfileRow
+from ...ir.errors import ArtifactError
 from ..bench.data import CellBench
-from .charts.timeline import TimeSpan, timeline
-
-KINDS = {"kernel": "kernel", "copy": "copy", "library": "library"}
+from .charts.timeline import Lane, TimeSpan, timeline
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileStep:
-    """A row of the profile, as the table shows it."""
+class StepView:
+    """A row of the profile as the table shows it."""
 
-    name: str
-    kind: str
-    seconds: float
+    row: ProfileRow
     share: float
-    calls: float
+    roof: float | None
     schedule: str
     members: str
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """The picture of a call, its steps, and their seconds together."""
+class ProfileView:
+    """The picture of a call, its steps, its seconds, and what a reader of the figures must know."""
 
     picture: Markup
-    rows: tuple[ProfileStep, ...]
+    steps: tuple[StepView, ...]
     seconds: float
+    notes: tuple[str, ...]
 
 
-def timeline_of(cell: CellBench) -> Timeline | None:
-    """Return the timeline of a cell's profile; None without one, or if nothing took time."""
-    rows = (cell.profile or {}).get("rows")
-    if not isinstance(rows, list):
+def profile_view(cell: CellBench) -> ProfileView | None:
+    """Return the view of a cell's profile; None without one, or if this version cannot read it."""
+    if cell.profile is None:
         return None
-    known = [r for r in rows if isinstance(r, dict)]
-    total = sum(_number(r, "seconds") for r in known)
-    if total <= 0:
+    try:
+        found = Profile.from_json(dict(cell.profile))
+    except ArtifactError:
         return None
-    steps = tuple(_step(r, total) for r in known)
+    steps = tuple(_step(found, row) for row in found.heaviest)
+    picture = timeline(_lanes(found), str(cell.key))
+    return ProfileView(picture, steps, found.seconds, found.notes)
+
+
+def _step(profile: Profile, row: ProfileRow) -> StepView:
+    members = ", ".join(f"{m.name} ({m.source})" if m.source else m.name for m in row.members)
+    schedule = f"{row.schedule} {row.record[:12]}".strip()
+    return StepView(row, profile.share(row), profile.roofline(row), schedule, members)
+
+
+def _lanes(profile: Profile) -> list[Lane]:
+    """Return what each thread did; the rows one after the other, if there are no events."""
+    if not profile.events:
+        return [Lane("", tuple(_one_by_one(profile.rows)))]
+    lanes: dict[int, list[TimeSpan]] = {}
+    for e in profile.events:
+        row = profile.rows[e.row]
+        if row.kind not in (CONTROL, CALL) and e.part == (e.thread > 0):
+            span = TimeSpan(row.name, row.kind, e.begin, e.seconds)
+            lanes.setdefault(e.thread, []).append(span)
+    return [Lane(f"thread {n}", tuple(spans)) for n, spans in sorted(lanes.items())]
+
+
+def _one_by_one(rows: tuple[ProfileRow, ...]) -> list[TimeSpan]:
     spans, at = [], 0.0
-    for step in steps:
-        kind = next((k for word, k in KINDS.items() if step.kind.startswith(word)), "control")
-        spans.append(TimeSpan(step.name, kind, at, step.seconds))
-        at += step.seconds
-    return Timeline(timeline(spans, str(cell.key)), steps, total)
-
-
-def _step(row: Mapping[str, Any], total: float) -> ProfileStep:
-    seconds = _number(row, "seconds")
-    members = row.get("members")
-    names = [_member(m) for m in members] if isinstance(members, list) else []
-    return ProfileStep(
-        str(row.get("name", "")),
-        str(row.get("kind", "")),
-        seconds,
-        seconds / total,
-        _number(row, "calls") or 1.0,
-        str(row.get("schedule", "") or ""),
-        ", ".join(names),
-    )
-
-
-def _member(value: object) -> str:
-    """Return an instruction with the line of the model's source that it came from."""
-    if isinstance(value, Mapping):
-        where = value.get("source") or ""
-        return f"{value.get('name', '')}{f' ({where})' if where else ''}"
-    return str(value)
-
-
-def _number(row: Mapping[str, Any], name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+    for row in rows:
+        kind = row.kind.partition(" ")[0]
+        spans.append(TimeSpan(row.name, kind, at, row.seconds))
+        at += row.seconds
+    return spans

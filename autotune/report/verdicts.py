@@ -52,7 +52,7 @@ class CellVerdict:
     def advice(self) -> str:
         """Say if more trials are worth it; "" if nothing is known."""
         if self.left is None:
-            return "" if self.trials else "not tuned"
+            return "" if self.trials else "no trials of this setting"
         late = f"the last third of the trials saved {100 * self.left:.1f} %"
         return f"more trials may pay: {late}" if self.left >= WORTH else f"done: {late}"
 

@@ -12,7 +12,7 @@ from .formats import DASH, size
 from .graph import GraphView, graph_views
 from .groupviews import GroupView, group_view
 from .kernels import KernelRow, kernel_rows, marks, roof_of
-from .steps import Timeline, timeline_of
+from .steps import ProfileView, profile_view
 from .verdicts import CellVerdict, doubts, verdict
 
 
@@ -34,7 +34,7 @@ class CellView:
     roofline: Markup
     groups: tuple[GroupView, ...]
     graphs: tuple[GraphView, ...]
-    timeline: Timeline | None
+    profile: ProfileView | None
 
 
 def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
@@ -54,7 +54,8 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
         fastest=min(timed, key=lambda w: w.seconds or 0.0).name if timed else "",
         latency=tuned.latency if tuned else None,
         throughput=tuple(
-            f"{t.rate:,.0f} ({t.callers}×)" for t in (tuned.throughput if tuned else ())
+            f"{t.rate:,.0f} ({t.callers} {'share one' if t.shared else 'apart'})"
+            for t in (tuned.throughput if tuned else ())
         ),
         error=DASH if error is None else f"{error:.0e}",
         log=next((log for log in report.logs if log.name == cell.key.log), None),
@@ -62,7 +63,7 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
         roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
         groups=tuple(v for r in rows if (v := group_view(r)) is not None),
         graphs=graph_views(cell),
-        timeline=timeline_of(cell),
+        profile=profile_view(cell),
     )
 
 

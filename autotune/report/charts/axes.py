@@ -11,7 +11,6 @@ from markupsafe import Markup
 from .svg import joined, tag
 
 LETTER = 6.4  # pixels of a letter of an axis at most
-LINE = 12.0  # pixels between two lines of text
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -210,24 +209,3 @@ def spread(labels: Sequence[tuple[float, str]], scale: Scale) -> list[tuple[floa
             kept.append((value, text))
             end = scale(value) + half
     return kept
-
-
-def apart(wanted: Sequence[float], low: float, high: float, gap: float = LINE) -> list[float]:
-    """Return places near the wanted ones, in their order, ``gap`` apart and within the ends.
-
-    They move down where they are too close, and up again at the lower end. With no room for all,
-    the distances shrink.
-    """
-    order = sorted(range(len(wanted)), key=lambda n: wanted[n])
-    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
-    placed: list[float] = []
-    for n in order:
-        placed.append(max(wanted[n], low, placed[-1] + gap if placed else low))
-    limit = high
-    for n in reversed(range(len(placed))):
-        placed[n] = min(placed[n], limit)
-        limit = placed[n] - gap
-    found = [0.0] * len(wanted)
-    for place, n in zip(placed, order, strict=True):
-        found[n] = place
-    return found

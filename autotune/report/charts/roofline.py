@@ -5,15 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from markupsafe import Markup
 
-from .axes import BYTES, FLOPS, INTENSITY, Canvas, ChartAxis, Scale, apart, draw_axes, logarithmic
-from .svg import joined, path, picture, tag
+from .axes import (
+    BYTES,
+    FLOPS,
+    INTENSITY,
+    LETTER,
+    Canvas,
+    ChartAxis,
+    Scale,
+    draw_axes,
+    logarithmic,
+)
+from .svg import Place, joined, path, picture, tag
 
 FRAME = Canvas(width=460.0, height=330.0, left=50.0, right=26.0)
-LABELLED = 12  # kernels with a number in the picture, the heaviest
+LABELLED = 16  # kernels with a number in the picture at most, the heaviest
+SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+"""Places of a number beside its mark, the best first."""
 MOVED = 0.5  # place of kernels without arithmetic, relative to the least intensity
+
+
+Box: TypeAlias = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +137,13 @@ def _roof(roof: Roof, x: Scale, y: Scale) -> Markup:
     )
 
 
+def _radius(k: RooflineMark) -> float:
+    return 3.0 + 5.0 * math.sqrt(k.share)
+
+
 def _mark(k: RooflineMark, x: Scale, y: Scale) -> Markup:
     before, after = (y(r) for r in _rates(k, x.low))
-    at, size = x(_intensity(k, x.low)), 3.0 + 5.0 * k.share**0.5
+    at, size = x(_intensity(k, x.low)), _radius(k)
     shape = (
         tag("circle", class_="tuned", cx=at, cy=after, r=size)
         if k.flops > 0
@@ -150,11 +170,36 @@ def _told(k: RooflineMark) -> str:
 
 
 def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale) -> Markup:
-    """Numbers beside the heaviest kernels, as in the table, none on another."""
+    """Numbers beside the heaviest kernels, as in the table, where there is room for them."""
     places = [(x(_intensity(k, x.low)), y(_rates(k, x.low)[1])) for k in kernels]
-    heights = apart([b for _, b in places], y.end + 4, y.start - 4, 11.0)
+    taken = [
+        (a - r, b - r, a + r, b + r)
+        for k, (a, b) in zip(kernels, places, strict=True)
+        for r in (_radius(k),)
+    ]
     parts = []
-    for n, ((at, high), height) in enumerate(zip(places, heights, strict=True), 1):
-        parts.append(tag("line", class_="leader", x1=at, x2=at + 11, y1=high, y2=height))
-        parts.append(tag("text", str(n), class_="mark", x=at + 13, y=height + 4))
+    for n, (k, place) in enumerate(zip(kernels, places, strict=True), 1):
+        room = _room(str(n), place, _radius(k), taken)
+        if room is not None:
+            taken.append(room)
+            middle, low = (room[0] + room[2]) / 2, room[3] - 1.5
+            parts.append(tag("text", str(n), class_="mark", x=middle, y=low, text_anchor="middle"))
     return joined(parts)
+
+
+def _room(text: str, place: Place, radius: float, taken: Sequence[Box]) -> Box | None:
+    """Return a free box for a text next to a mark; None if there is none."""
+    width, height = len(text) * LETTER + 2, 11.0
+    left, (bottom, top) = FRAME.left, FRAME.upward
+    for across, up in SIDES:
+        a = place[0] + across * (radius + width / 2 + 1)
+        b = place[1] - up * (radius + height / 2 + 1)
+        box = a - width / 2, b - height / 2, a + width / 2, b + height / 2
+        inside = box[0] >= left and box[2] <= FRAME.width and box[1] >= top and box[3] <= bottom
+        if inside and not any(_meet(box, other) for other in taken):
+            return box
+    return None
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

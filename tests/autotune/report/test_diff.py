@@ -41,3 +41,8 @@ def test_unchanged_lines_are_folded_but_for_context() -> None:
 def test_texts_are_escaped() -> None:
     (row,) = aligned("<b>", "<i>")
     assert row.left == "&lt;<mark>b</mark>&gt;" and "<i>" not in row.right
+
+
+def test_lines_that_are_not_alike_are_not_compared() -> None:
+    (row,) = aligned("reorder(a, b)", "x = 1")
+    assert row.kind == "changed" and "<mark>" not in row.left + row.right

@@ -18,7 +18,6 @@ from nestwright.autotune.report.charts.axes import (
     Canvas,
     ChartAxis,
     Scale,
-    apart,
     draw_axes,
     figure,
     linear,
@@ -110,13 +109,3 @@ def test_one_unit_for_all_labels() -> None:
     axis = ChartAxis(logarithmic([2e8, 4e11], 0, 100), FLOPS, "rate")
     assert axis.caption == "rate (GFLOP/s)"
     assert [t for _, t in axis.labels] == ["1", "10", "100"]
-
-
-@given(st.lists(st.floats(-50, 400), min_size=1, max_size=15))
-def test_places_are_moved_apart_and_inside(wanted: list[float]) -> None:
-    found = apart(wanted, 0.0, 300.0, 12.0)
-    ordered = sorted(found)
-    assert ordered[0] >= -1e-9 and ordered[-1] <= 300 + 1e-9
-    assert all(b - a >= 12 - 1e-6 for a, b in itertools.pairwise(ordered))
-    order = sorted(range(len(wanted)), key=lambda n: wanted[n])
-    assert [found[n] for n in order] == ordered
