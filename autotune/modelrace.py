@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..codegen.driver.build import PreparedModule
-from ..codegen.plan.bundle import write
+from ..codegen.plan.saved.write import write
 from ..ir.errors import NestwrightError
 from ..ir.target import Target
 from ..schedule.language.trace import Trace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..codegen.plan.bundle import write
+from ..codegen.plan.saved.write import write
 from ..ir.errors import ArgumentError, NestwrightError, UnsupportedError
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import imported

@@ -14,14 +14,16 @@ import mmap
 import os
 import stat
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from .errors import ArtifactError
+
+if TYPE_CHECKING:
+    import zipfile
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -99,13 +101,14 @@ class Archive:
         return data
 
     def mapped(self, name: str) -> memoryview:
-        """Return a stored member's bytes as the file has them, mapped to memory and not checked.
+        """Return a member's bytes, mapped to memory as the file has them and not checked.
 
-        ``ArtifactError`` if it is missing or packed. The file must not change while it is used.
+        ``ArtifactError`` if it is missing. The file must not change while it is used. A member that
+        is packed is read.
         """
         member = self._members.get(name)
         if member is None or member.method != _STORED:
-            self.damaged(f"{name} is missing or packed")
+            return memoryview(self.read(name))
         start = self._start(member)
         if start + member.size > self._end:
             self.damaged("the directory points outside of the file")

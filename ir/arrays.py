@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +33,8 @@ def as_array(
 
 def refuse_masked(value: object, what: str, where: str = "") -> None:
     """Raise ``ArgumentError`` for a NumPy masked array: compiled code ignores masks."""
-    if isinstance(value, np.ma.MaskedArray):
+    module = sys.modules.get("numpy.ma")  # importing it takes longer than most calls
+    if module is not None and isinstance(value, module.MaskedArray):
         why = "a masked array, whose mask would be lost"
         raise ArgumentError(what, why, where, hint="x.filled(value) gives a plain array")
 

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +66,8 @@ def whole_file(
 
 @contextmanager
 def _renamed(place: Path, durable: bool, mode: int) -> Iterator[BinaryIO]:
+    import tempfile  # reading needs none
+
     handle, temporary = tempfile.mkstemp(prefix=f".{place.name[:64]}.", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -7,7 +7,6 @@ imported when a spec first names the kind.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -78,6 +77,22 @@ class Target:
         found = kind(words[0])
         return found.parse(spec, _options(spec, words[1:], found.options))
 
+    @staticmethod
+    def restored(spec: str, record: Mapping[str, str]) -> Target:
+        """Return the target that ``spec`` named where ``record`` was taken of it."""
+        words = spec.split()
+        if not words or words[0] not in KINDS or len(spec) > _LONGEST:
+            raise _unknown(spec[:_LONGEST], words[:1])
+        found = kind(words[0])
+        if found.restore is None:
+            return Target.parse(spec)
+        return found.restore(spec, _options(spec, words[1:], found.options), record)
+
+    @property
+    def record(self) -> dict[str, str]:
+        """The facts of this machine that ``restored`` needs, beside the spec."""
+        return self.row.record(self)
+
     @property
     def row(self) -> TargetKind:
         """The row of the target's kind."""
@@ -106,7 +121,12 @@ class Target:
     @property
     def is_host(self) -> bool:
         """True if this machine can run the code. Of a GPU it asks the driver, once."""
-        return self.row.runs_here(self)
+        return not self.missing
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The features of a processor, say, that the code needs and this machine does not have."""
+        return self.row.missing(self)
 
     @property
     def machine(self) -> str:
@@ -152,16 +172,22 @@ def no_gpu(target: Target) -> Gpu:
     raise TargetError(f"target {target.spec!r} is not a GPU")
 
 
+def no_record(target: Target) -> dict[str, str]:
+    """Return nothing: what is recorded of a target whose spec says everything."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class TargetKind:
     """One kind of target.
 
     ``options`` are the names of a spec's options, which ``parse`` gets with the spec; ``key`` and
-    ``runs_here`` answer ``Target.key`` and ``Target.is_host``. ``specs`` says, for whoever lists
-    the targets, what can be written and what it means; ``nicknames`` are words that people may try
-    instead. ``groups`` are the kinds of groups that are formed for some targets only, those with a
-    sketch for them (``ir/hlo/fuse/``). ``rounds`` is false where the machine may cut sums rather
-    than round them, as tensor cores do.
+    ``missing`` answer ``Target.key`` and ``Target.missing``. A kind whose specs mean this machine
+    where they name none has ``record`` and ``restore``, for ``Target.restored``. ``specs`` says,
+    for whoever lists the targets, what can be written and what it means; ``nicknames`` are words
+    that people may try instead. ``groups`` are the kinds of groups that are formed for some targets
+    only, those with a sketch for them (``ir/hlo/fuse/``). ``rounds`` is false where the machine may
+    cut sums rather than round them, as tensor cores do.
     """
 
     name: str
@@ -169,9 +195,11 @@ class TargetKind:
     specs: Mapping[str, str]
     parse: Callable[[str, Mapping[str, str]], Target]
     key: Callable[[Target], str]
-    runs_here: Callable[[Target], bool]
+    missing: Callable[[Target], tuple[str, ...]]
     host: Callable[[Target], Target] = itself
     gpu: Callable[[Target], Gpu] = no_gpu
+    record: Callable[[Target], dict[str, str]] = no_record
+    restore: Callable[[str, Mapping[str, str], Mapping[str, str]], Target] | None = None
     work: Work = "threads"
     place: Place = "process"
     simulated: bool = False
@@ -213,6 +241,8 @@ def _unknown(spec: str, words: list[str]) -> TargetError:
 
 def did_you_mean(word: str, known: tuple[str, ...]) -> str:
     """Return a hint that names the known word that is closest; "" if none is close."""
+    import difflib  # errors need it
+
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else ""
 

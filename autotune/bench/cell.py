@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...codegen.driver.build import PreparedModule
-from ...codegen.plan.bundle import write
+from ...codegen.plan.saved.write import write
 from ...codegen.runtime.executable import Executable
 from ...ir.accuracy import relative_error, tolerance
 from ...ir.dtypes import from_numpy

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...codegen.runtime.library_calls import array_at, array_to_read
 from ...ir.dtypes import to_numpy
-from ...ir.library.call import ArrayType, LibraryCall
-from ...ir.library.functions import GROUP, run
+from ...ir.library.call import GROUP, ArrayType, LibraryCall
+from ...ir.library.functions import run
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from ..log.records import Json

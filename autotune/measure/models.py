@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...codegen.plan.bundle import read
+from ...codegen.plan.saved.read import read
 from ...codegen.runtime.executable import Executable
 from ...codegen.targets.registry import codec
 from ...ir.target import Target

@@ -27,7 +27,7 @@ from nestwright.autotune.plan import TuningPlan
 from nestwright.autotune.tasks.extract import Task, extract, priced
 from nestwright.autotune.tune import Tuner
 from nestwright.codegen.driver.build import PreparedModule
-from nestwright.codegen.plan.bundle import write
+from nestwright.codegen.plan.saved.write import write
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.frontends.load import as_module
 from nestwright.ir.target import Target

@@ -20,7 +20,9 @@ from threading import Thread
 from ...ir.archive import Archive
 from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
 from ...ir.files import cache_folder, distrust_reason, open_own
-from ..plan.bundle import Bundle, from_archive, write
+from ..plan.bundle import Bundle
+from ..plan.saved.read import from_archive
+from ..plan.saved.write import write
 from ..targets.registry import codec
 
 VARIABLE = "NESTWRIGHT_CACHE"
@@ -66,7 +68,7 @@ def _read(place: Path, name: str) -> Bundle:
     """Return the model of an entry; ``PermissionError`` for one that must not be used."""
     with os.fdopen(open_own(place), "rb") as file:
         archive = Archive(file, str(place), "built model")
-        bundle, kept_for = from_archive(archive, codec, mapped=True)
+        bundle, kept_for = from_archive(archive, codec)
     if kept_for != name:
         raise PermissionError(errno.EPERM, "it was stored for another model", str(place))
     return bundle

@@ -7,12 +7,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...ir.errors import ArtifactError
-from ...ir.gpus import Gpu
 from ...ir.target import Target
 from .symbols import POLL
+
+if TYPE_CHECKING:
+    from ...ir.gpus import Gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -103,6 +102,8 @@ class Constants:
                 for part in parts:
                     part.fill(memory)
             else:
+                from concurrent.futures import ThreadPoolExecutor  # builds need it
+
                 with ThreadPoolExecutor(threads) as pool:
                     for _ in pool.map(lambda part: part.fill(memory), parts):
                         pass

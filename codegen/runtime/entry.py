@@ -2,11 +2,11 @@
 
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. Its executable is described
 by a structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats,
-the function to run, the arena. It takes every argument but masked arrays through the buffer
-protocol and checks rank, dimensions, item size, format and contiguity; allocates the results;
-releases the GIL while the program runs, if the program is long enough for that to pay; and returns
-one array or a tuple. Anything else (another kind of argument, a keyword, a wrong shape) goes to the
-Python function ``slow``, which converts or raises.
+the function to run, the arena. It takes every argument but arrays of derived classes through the
+buffer protocol and checks rank, dimensions, item size, format and contiguity; allocates the
+results; releases the GIL while the program runs, if the program is long enough for that to pay; and
+returns one array or a tuple. Anything else (another kind of argument, a keyword, a wrong shape)
+goes to the Python function ``slow``, which converts or raises: a masked array is such.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
@@ -113,7 +113,6 @@ class Entry:
             "failure": self._object(self.failure),
             "type_offset": object.__basicsize__ - 8,  # an object's type is last in CPython's head
             "ndarray": self._object(np.ndarray),
-            "masked_array": self._object(np.ma.MaskedArray),
         }
         object.__setattr__(self, "table", ENTRY.table([values]))
 

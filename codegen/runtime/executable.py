@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
-from ..plan.bundle import Bundle, write
+from ..plan.bundle import Bundle
 from ..plan.loaded import Loaded
 from ..plan.nodes import Plan, show
 from ..plan.notes import DEVICES, DRAWS, FALLBACK, HLO, WEIGHTS
@@ -219,6 +219,8 @@ class Executable:
         """Write one file that ``nestwright.load`` reads, atomically."""
         if not isinstance(path, str | os.PathLike):
             raise ArtifactError(f"cannot write {path!r}", "it is not a path")
+        from ..plan.saved.write import write
+
         write(self.bundle, Path(path))
 
     def export_c(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,14 @@ import numpy as np
 
 from ...ir.lazy import LazyModule
 from ...ir.library.call import ArrayType
-from ...ir.library.functions import GROUP
-from ...ir.library.functions import run as run_group
-from ...ir.library.session import Session
 from ..plan.nodes import LibraryThunk
 from .arguments import Array
 
 if TYPE_CHECKING:
+    from ...ir.library.session import Session
     from .collectives.communicator import Communicator
 
+_FUNCTIONS = LazyModule("...ir.library.functions", __package__)  # a model may call none
 _OPERATIONS = LazyModule(".collectives.operations", __package__)
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 
@@ -33,7 +33,6 @@ class LibraryCalls:
 
     def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:
         self._calls = [t.call for t in thunks]
-        self._session = Session()
         self.communicator: Communicator | None = None
         self._raised = local()
         self.callback = _CALLBACK(_answer(self, where))
@@ -52,8 +51,8 @@ class LibraryCalls:
         try:
             if call.is_collective:
                 _OPERATIONS.run(call, operands, results, self.communicator, number)
-            elif call.opcode == GROUP:
-                run_group(call, operands, results)
+            elif call.is_group:
+                _FUNCTIONS.run(call, operands, results)
             else:
                 made = self._session.run(call, operands)
                 for result, value in zip(results, made, strict=True):
@@ -61,6 +60,12 @@ class LibraryCalls:
         finally:  # the frames of what was raised live on, the memory may not
             operands.clear()
             results.clear()
+
+    @cached_property
+    def _session(self) -> Session:
+        from ...ir.library.session import Session
+
+        return Session()
 
     def arrays(self, number: int) -> int:
         """Return the number of a call's operands and results."""

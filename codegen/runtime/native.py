@@ -23,7 +23,6 @@ from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
 from ..plan.constants import Bytes
-from ..plan.function import CompiledFunc
 from ..plan.loaded import Times
 from ..plan.memory import ALIGNMENT
 from ..plan.nodes import Plan, children, library_thunks, walk
@@ -36,11 +35,12 @@ from .bounded import empty, live, padded
 from .entry import MAX_PARAMETERS, Entry
 from .library_calls import LibraryCalls
 from .outputs import allocator
-from .packing import LoadedPack, packers
 from .process import SHARED, runtime
 
 if TYPE_CHECKING:
+    from ..plan.function import CompiledFunc
     from .collectives.communicator import Communicator
+    from .packing import LoadedPack
     from .profile.measure import Probe
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
@@ -54,10 +54,10 @@ def load(bundle: Bundle) -> Native:
 
 
 def _require_host(name: str, target: Target) -> None:
-    if not target.is_host:
+    if missing := target.missing:
         raise TargetError(
             f"{name} was built for {target.spec}",
-            "this machine cannot run its code",
+            f"this machine cannot run its code: it lacks {', '.join(missing)}",
             hint="save it and load it on such a machine",
         )
 
@@ -199,6 +199,8 @@ class NativeFunc:
     @classmethod
     def load(cls, compiled: CompiledFunc, symbols: Mapping[str, int] | None = None) -> Self:
         """Load a function, linked with the process's runtime or with ``symbols`` instead."""
+        from .packing import packers
+
         assert isinstance(compiled.code, bytes)
         library = jit.load([compiled.code, *compiled.runtime], symbols or runtime().addresses)
         count = len(compiled.params) + (1 if compiled.workspace else 0)

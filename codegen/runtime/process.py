@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from ...ir.target import HERE, Target
+from ...ir.targets.processor import default_threads
 from ..plan.symbols import RUNTIME
 from ..targets.registry import backend
 from . import jit
@@ -46,13 +47,17 @@ def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
     """Return the runtime of this process. The first call loads it, from ``compiled`` if given."""
     with _lock:
         if not _loaded:
-            host = Target.parse(HERE)
-            library = jit.load(compiled or backend(host).runtime(host))
+            library = jit.load(compiled or _compiled())
             # For ever: worker threads run in this code until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
             addresses = {name: library.address(name) for name in RUNTIME}
             init = ctypes.CFUNCTYPE(None, ctypes.c_int32)(addresses["nw_pool_init"])
-            init(host.threads)
+            init(default_threads())
             guarded = builtin("guarded", addresses["nw_guarded"], None)
             _loaded.append(Runtime(addresses, Signals(addresses), guarded))
         return _loaded[0]
+
+
+def _compiled() -> Sequence[bytes]:
+    host = Target.parse(HERE)
+    return backend(host).runtime(host)

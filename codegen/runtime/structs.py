@@ -22,7 +22,6 @@ ENTRY = Struct(
         "failure": "ptr",
         "type_offset": "i64",
         "ndarray": "ptr",
-        "masked_array": "ptr",
     },
 )
 """An executable, as passed to ``nw_call`` and ``nw_run``. ``arena`` is the cached arena's slot,

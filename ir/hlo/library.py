@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..dtypes import to_numpy
 from ..library.attributes import read, unquoted
-from ..library.call import ArrayType, LibraryCall
-from ..library.functions import GROUP
+from ..library.call import GROUP, ArrayType, LibraryCall
 from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
 
 _ATTRIBUTES = (

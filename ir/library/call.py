@@ -11,6 +11,9 @@ import numpy as np
 
 from ..dtypes import BY_NAME, from_numpy, to_numpy
 
+GROUP = "group"
+"""The opcode of a call that computes a group; its target is the function's name."""
+
 COLLECTIVE = "collective"
 """The attribute that gives a collective the name of its instruction."""
 
@@ -53,6 +56,11 @@ class LibraryCall:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     frontend_attributes: Mapping[str, str] = field(default_factory=dict)
     api_version: str = ""
+
+    @property
+    def is_group(self) -> bool:
+        """True for a call that computes a group of the model."""
+        return self.opcode == GROUP
 
     @property
     def is_collective(self) -> bool:

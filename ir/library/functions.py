@@ -27,9 +27,6 @@ INTERPRETER = "interpreter"
 
 _INTERPRET = "..hlo.interp.group:interpret"
 
-GROUP = "group"
-"""The opcode of a ``LibraryCall`` that computes a group; its target is the function's name."""
-
 _functions: dict[str, GroupFunction | str] = {}  # a string: where to import it from, on first use
 
 

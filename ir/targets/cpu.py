@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from ..cores import Cache, CpuCore, core_of
 from ..errors import TargetError
 from ..target import Target, TargetKind, did_you_mean
+from .processor import cores, default_threads, lacking, threads_of, triple_here
 
 _V2 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
@@ -55,6 +55,7 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
 )
 """Without the feature, LLVM drops those that begin like this too."""
+_NAMED = {"mtriple", "mcpu", "mattr"}  # options that make it another machine than this one
 _LOOSEST = 0.01  # a larger bound would not tell a wrong result from a rounded one
 
 
@@ -64,18 +65,25 @@ def processors() -> Mapping[str, Mapping[str, frozenset[str]]]:
 
 
 def _parse(spec: str, options: Mapping[str, str]) -> Target:
-    named = options.keys() & {"mtriple", "mcpu", "mattr"}
-    threads = _threads(options.get("threads"))
-    if not named:
+    if not options.keys() & _NAMED:
         triple, cpu, attributes, features = _host()
-        cores = _cores()
     else:
-        triple = _triple(options["mtriple"]) if "mtriple" in options else _host_triple()
+        triple = _triple(options["mtriple"]) if "mtriple" in options else triple_here()
         machine = triple.partition("-")[0]
         cpu = options.get("mcpu", _BASELINE[machine])
         attributes = options.get("mattr", "")
         features = _features(machine, cpu, attributes)
-        cores = threads
+    return _made(spec, options, (triple, cpu, attributes, features))
+
+
+def _made(
+    spec: str, options: Mapping[str, str], code: tuple[str, str, str, frozenset[str]]
+) -> Target:
+    """Return the target of a spec for code of this triple, processor, attributes, features."""
+    triple, cpu, attributes, features = code
+    named = options.keys() & _NAMED
+    asked = options.get("threads")
+    threads = default_threads() if asked is None else threads_of(asked, "-threads")
     wide = "avx512f" in features
     x86 = not triple.startswith("aarch64-")
     vector_bits = 512 if wide else 256 if "avx" in features else 128
@@ -91,7 +99,7 @@ def _parse(spec: str, options: Mapping[str, str]) -> Target:
         features=features,
         vector_bits=vector_bits,
         registers=16 if x86 and not wide else 32,
-        cores=cores,
+        cores=threads if named else cores(),
         threads=threads,
         l1=core.l1.size,
         l2=core.l2.size,
@@ -99,6 +107,25 @@ def _parse(spec: str, options: Mapping[str, str]) -> Target:
         core=core,
         accuracy=_accuracy(options.get("accuracy", "0")),
     )
+
+
+def _restored(spec: str, options: Mapping[str, str], code: Mapping[str, str]) -> Target:
+    """Return the target that a spec named where ``code`` was recorded of it."""
+    if code.keys() != {"triple", "cpu", "attributes", "features"}:
+        raise TargetError(f"target {spec!r}", "its record is not complete")
+    features = frozenset(filter(None, code["features"].split(",")))
+    _triple(code["triple"])
+    found = code["triple"], code["cpu"], code["attributes"], features
+    return _made(spec, options, found)
+
+
+def _recorded(target: Target) -> dict[str, str]:
+    return {
+        "triple": target.triple,
+        "cpu": target.cpu,
+        "attributes": target.attributes,
+        "features": ",".join(sorted(target.features)),
+    }
 
 
 def _accuracy(text: str) -> float:
@@ -141,22 +168,6 @@ def _features(machine: str, cpu: str, attributes: str) -> frozenset[str]:
     return frozenset(features)
 
 
-def _threads(asked: str | None) -> int:
-    text = asked if asked is not None else os.environ.get("NESTWRIGHT_NUM_THREADS", "")
-    if not text:
-        return _cores()
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 1024):
-        where = "-threads" if asked is not None else "NESTWRIGHT_NUM_THREADS"
-        raise TargetError(f"{where}={text!r}", "it must be an integer from 1 to 1024")
-    return int(text)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @cache
 def _host() -> tuple[str, str, str, frozenset[str]]:
     """Triple, processor, LLVM's feature list and the features that are there."""
@@ -165,20 +176,20 @@ def _host() -> tuple[str, str, str, frozenset[str]]:
     cpu = llvm.get_host_cpu_name()
     attributes = llvm.get_host_cpu_features().flatten()
     features = frozenset(a[1:] for a in attributes.split(",") if a.startswith("+"))
-    return _host_triple(), cpu, attributes, features
+    return triple_here(), cpu, attributes, features
 
 
-@cache
-def _host_triple() -> str:
-    import llvmlite.binding as llvm
-
-    return str(llvm.get_process_triple())
-
-
-def _runs_here(target: Target) -> bool:
-    here, _, _, there = _host()
-    a, b = here.split("-"), target.triple.split("-")
-    return a[0] == b[0] and ("linux" in a) == ("linux" in b) and target.features <= there
+def _missing(target: Target) -> tuple[str, ...]:
+    """Return the features that the code needs and this machine lacks, or its kind of machine."""
+    a, b = triple_here().split("-"), target.triple.split("-")
+    if a[0] != b[0]:
+        return (f"an {target.machine} processor",)
+    if ("linux" in a) != ("linux" in b):
+        return (f"the system of {target.triple}",)
+    found = lacking(target.features, target.machine)
+    # LLVM may know features that the kernel does not list, of code that was made here.
+    known = _host()[3] if found and _host.cache_info().currsize else frozenset[str]()
+    return tuple(f for f in found if f not in known)
 
 
 def _key(target: Target) -> str:
@@ -233,6 +244,8 @@ KIND = TargetKind(
     },
     parse=_parse,
     key=_key,
-    runs_here=_runs_here,
+    missing=_missing,
+    restore=_restored,
+    record=_recorded,
     groups=frozenset({"attention", "planes", "transposed"}),
 )

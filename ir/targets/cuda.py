@@ -97,7 +97,7 @@ KIND = TargetKind(
     },
     parse=_parse,
     key=gpu_key,
-    runs_here=lambda target: runs_here(target.cpu),
+    missing=lambda target: () if runs_here(target.cpu) else (f"a GPU of {target.cpu}",),
     host=caller,
     gpu=gpu_of,
     work="launches",

@@ -27,7 +27,7 @@ KIND = TargetKind(
     },
     parse=_parse,
     key=_key,
-    runs_here=lambda target: True,
+    missing=lambda target: (),
     host=caller,
     gpu=gpu_of,
     work="launches",

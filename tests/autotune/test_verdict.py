@@ -24,8 +24,8 @@ from nestwright.autotune.progress import Progress, TuneResult
 from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tune import Tuner
 from nestwright.codegen.driver.build import PreparedModule
-from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.plan.notes import SCHEDULED
+from nestwright.codegen.plan.saved.read import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.registry import codec
 from nestwright.ir.hlo.text import parse

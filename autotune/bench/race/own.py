@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....codegen.plan.bundle import read
+from ....codegen.plan.saved.read import read
 from ....codegen.runtime.executable import Executable
 from ....codegen.targets.registry import codec
 from ....ir.comparison import leaves

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .read import ObjectFile, ObjectSymbol, Relocation, Section, read, refuse
+from .read import ObjectFile, ObjectRelocation, ObjectSection, ObjectSymbol, read, refuse
 from .relocations import KINDS, STUB_BYTES, RelocationKind
 
 PAGE = 16384  # of any system that we run on, or a multiple
@@ -103,7 +103,7 @@ class _Layout:
             refuse("a relocation to no place")
         return symbol.name not in self.symbols
 
-    def slot_key(self, n: int, r: Relocation, symbol: ObjectSymbol) -> tuple[int, int] | str:
+    def slot_key(self, n: int, r: ObjectRelocation, symbol: ObjectSymbol) -> tuple[int, int] | str:
         return symbol.name if not symbol.local else (n, r.symbol)
 
     def address(self, n: int, symbol: ObjectSymbol) -> int:
@@ -112,7 +112,7 @@ class _Layout:
             return self.places[n, symbol.section] + symbol.value
         return self.symbols[symbol.name]
 
-    def target(self, n: int, r: Relocation, kind: RelocationKind) -> int:
+    def target(self, n: int, r: ObjectRelocation, kind: RelocationKind) -> int:
         """Return the offset that a relocation refers to."""
         symbol = self.objects[n].symbols[r.symbol]
         if kind.needs == "slot":
@@ -163,7 +163,7 @@ def _defined(objects: Sequence[ObjectFile]) -> list[str]:
 
 def _filled(layout: _Layout, writable: int) -> bytearray:
     """Return the image's bytes, up to the last that is not zero by itself."""
-    pieces: list[tuple[int, Section]] = [
+    pieces: list[tuple[int, ObjectSection]] = [
         (at, layout.objects[n].sections[number]) for (n, number), at in layout.places.items()
     ]
     end = writable + SLOT * len(layout.slots)

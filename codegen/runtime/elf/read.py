@@ -31,7 +31,7 @@ _UNWINDING = b".eh_frame"  # what exceptions need, which our code has none of
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ObjectSection:
     """The memory of a section: ``size`` bytes, those of ``data`` and then zeros."""
 
     data: bytes
@@ -51,7 +51,7 @@ class ObjectSymbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Relocation:
+class ObjectRelocation:
     """A place in section ``section`` that depends on where symbol ``symbol`` will be."""
 
     section: int
@@ -66,9 +66,9 @@ class ObjectFile:
     """An object: sections by number, symbols, and relocations of those sections."""
 
     machine: str
-    sections: dict[int, Section]
+    sections: dict[int, ObjectSection]
     symbols: list[ObjectSymbol]
-    relocations: list[Relocation]
+    relocations: list[ObjectRelocation]
 
 
 def is_elf(data: bytes) -> bool:
@@ -94,7 +94,7 @@ def read(data: bytes) -> ObjectFile:
     heads = list(_SECTION.iter_unpack(_part(data, at, size * count)))
     names_at, names_size = heads[names][4:6]
     labels = _part(data, names_at, names_size)
-    sections: dict[int, Section] = {}
+    sections: dict[int, ObjectSection] = {}
     for n, head in enumerate(heads):
         if (found := _section(data, head, _text(labels, head[0]))) is not None:
             sections[n] = found
@@ -117,7 +117,7 @@ def _text(labels: bytes, at: int) -> bytes:
     return labels[at:end]
 
 
-def _section(data: bytes, head: tuple[int, ...], name: bytes) -> Section | None:
+def _section(data: bytes, head: tuple[int, ...], name: bytes) -> ObjectSection | None:
     """Return the section of a header; None for one that is not loaded."""
     _, kind, flags, _, at, size, _, _, alignment, _ = head
     if kind in _CONSTRUCTORS or kind == _REL:
@@ -130,14 +130,14 @@ def _section(data: bytes, head: tuple[int, ...], name: bytes) -> Section | None:
     if size > MOST_BYTES:
         refuse(f"a section of {size} bytes")
     if kind == _NOBITS and flags & _WRITE:
-        return Section(b"", size, alignment, True)
+        return ObjectSection(b"", size, alignment, True)
     if kind != _PROGBITS:
         refuse(f"it has a section of kind {kind}")
-    return Section(_part(data, at, size), size, alignment, bool(flags & _WRITE))
+    return ObjectSection(_part(data, at, size), size, alignment, bool(flags & _WRITE))
 
 
 def _symbols(
-    data: bytes, heads: list[tuple[int, ...]], sections: dict[int, Section]
+    data: bytes, heads: list[tuple[int, ...]], sections: dict[int, ObjectSection]
 ) -> list[ObjectSymbol]:
     tables = [head for head in heads if head[1] == _SYMTAB]
     if len(tables) != 1:
@@ -162,9 +162,9 @@ def _symbols(
 def _relocations(
     data: bytes,
     heads: list[tuple[int, ...]],
-    sections: dict[int, Section],
+    sections: dict[int, ObjectSection],
     symbols: list[ObjectSymbol],
-) -> list[Relocation]:
+) -> list[ObjectRelocation]:
     found = []
     for _, kind, _, _, at, size, _, target, _, width in heads:
         if kind != _RELA or target not in sections:
@@ -175,5 +175,5 @@ def _relocations(
         for offset, what, symbol, addend in _RELOCATION.iter_unpack(_part(data, at, size)):
             if offset >= end or symbol >= len(symbols):
                 refuse("a relocation is outside of its section")
-            found.append(Relocation(target, offset, what, symbol, addend))
+            found.append(ObjectRelocation(target, offset, what, symbol, addend))
     return found

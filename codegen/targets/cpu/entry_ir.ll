@@ -111,8 +111,9 @@ no:
   ret i1 false
 }
 
-; Is this one of NumPy's masked arrays? Its buffer would do, and its mask be lost.
-define internal i1 @is_masked(ptr %table, ptr %object) {
+; Is this of a class derived from NumPy's arrays? The buffer of a masked array would do, and its
+; mask be lost.
+define internal i1 @is_derived(ptr %table, ptr %object) {
 entry:
   %offset_p = getelementptr i8, ptr %table, i64 ${entry.type_offset}
   %offset = load i64, ptr %offset_p
@@ -123,9 +124,7 @@ entry:
   %is_plain = icmp eq ptr %type, %plain
   br i1 %is_plain, label %no, label %look
 look:
-  %masked_p = getelementptr i8, ptr %table, i64 ${entry.masked_array}
-  %masked = load ptr, ptr %masked_p
-  %derived = call i32 @PyType_IsSubtype(ptr %type, ptr %masked)
+  %derived = call i32 @PyType_IsSubtype(ptr %type, ptr %plain)
   %yes = icmp ne i32 %derived, 0
   ret i1 %yes
 no:
@@ -135,8 +134,8 @@ no:
 ; Fill ``view`` from ``object``. False (nothing held; an error may be set) where it does not fit.
 define internal i1 @take(ptr %table, ptr %object, ptr %parameter, ptr %view) {
 entry:
-  %masked = call i1 @is_masked(ptr %table, ptr %object)
-  br i1 %masked, label %no, label %start
+  %derived = call i1 @is_derived(ptr %table, ptr %object)
+  br i1 %derived, label %no, label %start
 start:
   %code_p = getelementptr i8, ptr %parameter, i64 ${parameter.code}
   %code = load i32, ptr %code_p

@@ -13,7 +13,8 @@ from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure import models
 from nestwright.autotune.measure.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job
-from nestwright.codegen.plan.bundle import read, write
+from nestwright.codegen.plan.saved.read import read
+from nestwright.codegen.plan.saved.write import write
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.registry import codec
 from nestwright.ir.hlo.text import parse

@@ -23,6 +23,7 @@ from fuzzing.mutate import ODD
 import nestwright as nw
 from nestwright.cli.arrays import read_constants
 from nestwright.codegen.driver.artifact import is_artifact, load
+from nestwright.codegen.plan.saved.manifest import sums
 from nestwright.codegen.replay import archive as reports
 from nestwright.ir.errors import ArgumentError, ArtifactError, NestwrightError
 
@@ -145,6 +146,8 @@ def sealed(members: dict[str, bytes], manifest: Any) -> dict[str, bytes]:
     if isinstance(manifest, dict):
         rest = {n: d for n, d in members.items() if n != "manifest.json"}
         manifest["sha256"] = {n: sha256(d).hexdigest() for n, d in rest.items()}
+        if "constants" in rest:
+            manifest["sums"] = sums(np.frombuffer(rest["constants"], np.uint8))
         plain = {k: v for k, v in manifest.items() if k != "digest"}
         manifest["digest"] = sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
     return members | {"manifest.json": json.dumps(manifest).encode()}
@@ -294,7 +297,7 @@ def test_a_plan_and_sizes_changed_together_do_not_fit_the_program(
     saved: bytes, tmp_path: Path
 ) -> None:
     def smaller(manifest: Any) -> None:
-        for sizes in manifest["buffers"].values():
+        for sizes in manifest["variants"][0]["buffers"].values():
             sizes[:] = [min(n, 4) for n in sizes]
 
     with pytest.raises(ArtifactError, match="made for another plan"):
@@ -309,6 +312,9 @@ def test_a_plan_whose_slices_moved_is_refused(saved: bytes, tmp_path: Path) -> N
         load(edited(saved, tmp_path, roomier))
 
 
+OF_A_VARIANT = {"buffers", "costs", "record", "target"}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -321,13 +327,17 @@ def test_a_plan_whose_slices_moved_is_refused(saved: bytes, tmp_path: Path) -> N
         ("sha256", []),
         ("target", 3),
         ("costs", None),
+        ("record", {}),
+        ("record", {"triple": "x"}),
+        ("variants", []),
+        ("variants", [3]),
     ],
 )
 def test_a_manifest_of_other_types_is_refused(
     saved: bytes, tmp_path: Path, name: str, value: object
 ) -> None:
     def change(manifest: Any) -> None:
-        manifest[name] = value
+        (manifest["variants"][0] if name in OF_A_VARIANT else manifest)[name] = value
 
     place = edited(saved, tmp_path, manifest=change)
     if name == "sha256":  # `edited` makes it fit

@@ -337,7 +337,7 @@ def manifest_with(**fields: object) -> Callable[[str, bytes], bytes]:
     [
         (manifest_with(format=99), "format 99"),
         (manifest_with(kind="other"), "another program"),
-        (manifest_with(target_key="cpu-x86_64-other-12345678"), "built for another machine"),
+        (manifest_with(name="other"), "the manifest does not match its digest"),
         (lambda n, d: None if n == "program.o" else d, "program.o is missing"),
         (lambda n, d: d[:-1] + b"x" if n == "plan.json" else d, "does not match its digest"),
         (lambda n, d: b"[1" if n == "manifest.json" else d, "the file is damaged"),

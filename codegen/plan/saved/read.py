@@ -1,0 +1,166 @@
+"""Built models read from a file, without trust; ``manifest`` says what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ....ir.archive import Archive, opened, parse_object
+from ....ir.errors import ArtifactError, TargetError
+from ....ir.target import Target
+from ..bundle import Bundle, Variant
+from ..code import Codec
+from ..constants import Bytes, aligned_zeros
+from ..nodes import Plan, check_buffers, from_json, kernels
+from ..seal import seal
+from . import manifest as facts
+from .manifest import CONSTANTS, MANIFEST, SIGNATURE
+
+TrustedKey = str | Path | bytes
+
+
+def read(
+    path: Path, codec_of: Callable[[Target], Codec], trusted: TrustedKey | None = None
+) -> Bundle:
+    """Return the bundle in a file; ``ArtifactError`` if the file is damaged or unusable here.
+
+    Of several variants it is the one for this processor. ``codec_of`` returns the codec of a
+    target's code (``targets.registry.codec``). The constants are mapped from the file, which must
+    not be written to while the bundle is used. With ``trusted``, a public key as the file or the
+    text of a PEM, the file must be signed with its private key, and everything that is used of the
+    file is checked against the signed digests before it is looked at.
+    """
+    with opened(path, "built model") as archive:
+        return from_archive(archive, codec_of, trusted)[0]
+
+
+def from_archive(
+    archive: Archive, codec_of: Callable[[Target], Codec], trusted: TrustedKey | None = None
+) -> tuple[Bundle, str]:
+    """Return the bundle in an archive and its cache key; raises as ``read``."""
+    where = archive.where
+    head = bytes(archive.read(MANIFEST))
+    if trusted is not None:
+        from .signature import check
+
+        signature = bytes(archive.read(SIGNATURE)) if SIGNATURE in archive else None
+        check(head, signature, trusted, where)
+    manifest = parse_object(head, MANIFEST, where)
+    facts.check_kind(manifest, where)
+    if manifest.get("digest") != facts.digest(manifest):
+        archive.damaged("the manifest does not match its digest")
+    source = _Source(archive, manifest, trusted is not None)
+    number, target, variants = _chosen(manifest, where)
+    return _bundle(source, number, target, codec_of(target), variants), facts.text(
+        manifest, "key", where
+    )
+
+
+class _Source:
+    """An archive whose members are checked against a manifest's digests."""
+
+    def __init__(self, archive: Archive, manifest: Mapping[str, Any], strict: bool) -> None:
+        self.archive = archive
+        self.manifest = manifest
+        self.strict = strict
+        self.where = archive.where
+        self.digests = facts.texts(manifest, "sha256", archive.where)
+        unknown = set(archive.names) - self.digests.keys() - {MANIFEST, SIGNATURE, CONSTANTS}
+        if unknown:
+            self.damaged(f"the manifest does not know {min(unknown)}")
+
+    def damaged(self, why: str) -> NoReturn:
+        self.archive.damaged(why)
+
+    def data(self, name: str) -> bytes:
+        """Return a member's bytes."""
+        found = bytes(self.archive.read(name))
+        if facts.hex_digest(found) != self.digests.get(name):
+            self.damaged(f"{name} does not match its digest")
+        return found
+
+    def constants(self, size: int) -> Bytes:
+        """Return the constants, mapped; where that is not possible, in aligned memory."""
+        found = np.frombuffer(self.archive.mapped(CONSTANTS), np.uint8)
+        if found.size != size:
+            self.damaged("the constants have another size")
+        if found.ctypes.data % facts.ALIGNED:
+            found, raw = aligned_zeros(size), found
+            found[:] = raw
+        known = facts.hex_digest(found) if self.strict else facts.sums(found)
+        if known != (self.digests.get(CONSTANTS) if self.strict else self.manifest.get("sums")):
+            self.damaged("constants do not match their digest")
+        return found
+
+
+def _chosen(manifest: Mapping[str, Any], where: str) -> tuple[int, Target, tuple[Variant, ...]]:
+    """Return the variant to use, by number, its target, and what is known of them all.
+
+    It has the most features of those that run here; the first, if none does.
+    """
+    targets = [_target(v, where) for v in facts.variants(manifest, where)]
+    lacking = [t.missing for t in targets]
+    fitting = [n for n, missing in enumerate(lacking) if not missing]
+    number = max(fitting, key=lambda n: (len(targets[n].features), n), default=0)
+    rows = (
+        Variant(t.spec, missing, n == number)
+        for n, (t, missing) in enumerate(zip(targets, lacking, strict=True))
+    )
+    return number, targets[number], tuple(rows)
+
+
+def _target(variant: Mapping[str, Any], where: str) -> Target:
+    """Return the target that a variant was built for."""
+    spec, recorded = facts.text(variant, "target", where), facts.text(variant, "target_key", where)
+    try:
+        target = Target.restored(spec, facts.texts(variant, "record", where))
+    except TargetError as error:
+        raise ArtifactError("the manifest is damaged", str(error), where) from error
+    if target.key != recorded:
+        raise ArtifactError(
+            "built for another machine",
+            f"it needs target {recorded}, and {target.spec!r} is {target.key} here",
+            where,
+            "build it here, or name the machine at build time: target='cpu -mcpu=...'",
+        )
+    return target
+
+
+def _bundle(
+    source: _Source, number: int, target: Target, codec: Codec, variants: tuple[Variant, ...]
+) -> Bundle:
+    where, place = source.where, facts.folder(number)
+    variant = facts.variants(source.manifest, where)[number]
+    plan = from_json(parse_object(source.data(f"{place}plan.json"), "plan.json", where))
+    codes = {
+        symbol: codec.join(
+            {kind: source.data(f"{place}kernels/{symbol}.{kind}") for kind in codec.pieces}, target
+        )
+        for symbol in sorted(kernels(plan))
+    }
+    buffers = facts.buffers(variant, codes, where)
+    check_buffers(plan, buffers)
+    mark, program = seal(plan, codes, buffers), source.data(f"{place}program.o")
+    if variant.get("seal") != mark.hex() or (codec.linked and mark not in program):
+        source.damaged("its program and kernels were made for another plan")
+    runtime = sorted(n for n in source.digests if n.startswith(f"{place}runtime/"))
+    return Bundle(
+        name=facts.text(source.manifest, "name", where),
+        target=target,
+        plan=plan,
+        kernels=codes,
+        buffers=buffers,
+        program=program,
+        runtime=tuple(map(source.data, runtime)),
+        constants=_constants(source, plan),
+        costs=facts.costs(variant, where),
+        notes=facts.texts(source.manifest, "notes", where),
+        variants=variants if len(variants) > 1 else (),
+    )
+
+
+def _constants(source: _Source, plan: Plan) -> Bytes:
+    return source.constants(plan.constant_bytes)

@@ -1,0 +1,166 @@
+"""This machine's processor as the system tells it, without LLVM: its features, its threads.
+
+Linux lists the features in ``/proc/cpuinfo``, under names of its own, where its kernel supports
+them too. Other systems are asked through LLVM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+from ..errors import TargetError
+
+_CPUINFO = "/proc/cpuinfo"
+_ENOUGH = 1 << 14  # bytes of it: the first processor's
+_X86: Mapping[str, str] = MappingProxyType(
+    {
+        "avx512bf16": "avx512_bf16",
+        "avx512bitalg": "avx512_bitalg",
+        "avx512fp16": "avx512_fp16",
+        "avx512vbmi2": "avx512_vbmi2",
+        "avx512vnni": "avx512_vnni",
+        "avx512vp2intersect": "avx512_vp2intersect",
+        "avx512vpopcntdq": "avx512_vpopcntdq",
+        "avxifma": "avx_ifma",
+        "avxneconvert": "avx_ne_convert",
+        "avxvnni": "avx_vnni",
+        "avxvnniint16": "avx_vnni_int16",
+        "avxvnniint8": "avx_vnni_int8",
+        "bmi": "bmi1",
+        "crc32": "sse4_2",
+        "lzcnt": "abm",
+        "pclmul": "pclmulqdq",
+        "prfchw": "3dnowprefetch",
+        "rdrnd": "rdrand",
+        "sahf": "lahf_lm",
+        "sha": "sha_ni",
+        "sse3": "pni",
+    }
+)
+_ARM: Mapping[str, str] = MappingProxyType(
+    {
+        "crc": "crc32",
+        "dotprod": "asimddp",
+        "fp-armv8": "fp",
+        "fp16fml": "asimdfhm",
+        "fullfp16": "asimdhp",
+        "lse": "atomics",
+        "neon": "asimd",
+        "rcpc": "lrcpc",
+        "rdm": "asimdrdm",
+    }
+)
+"""LLVM's names of features, where the kernel has others than the same with underscores."""
+_UNUSED = frozenset(
+    [
+        "64bit",
+        "cldemote",
+        "clflushopt",
+        "clwb",
+        "clzero",
+        "cmpccxadd",
+        "enqcmd",
+        "fsgsbase",
+        "hreset",
+        "invpcid",
+        "lwp",
+        "movdir64b",
+        "movdiri",
+        "mwaitx",
+        "pconfig",
+        "pku",
+        "prefetchi",
+        "ptwrite",
+        "rdpid",
+        "rdpru",
+        "rdrnd",
+        "rdseed",
+        "rtm",
+        "serialize",
+        "sgx",
+        "shstk",
+        "tsxldtrk",
+        "uintr",
+        "usermsr",
+        "waitpkg",
+        "wbnoinvd",
+        "xsave",
+        "xsavec",
+        "xsaveopt",
+        "xsaves",
+    ]
+)
+"""Features whose instructions no compiler chooses by itself, so that code does not need them."""
+
+
+def default_threads() -> int:
+    """Return the threads to use where a target names none.
+
+    They are those of ``NESTWRIGHT_NUM_THREADS``, or as many as this process has cores.
+    """
+    text = os.environ.get("NESTWRIGHT_NUM_THREADS", "")
+    return threads_of(text, "NESTWRIGHT_NUM_THREADS") if text else cores()
+
+
+def threads_of(text: str, where: str) -> int:
+    """Return a number of threads that was given; ``TargetError`` if it is none."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 1024):
+        raise TargetError(f"{where}={text!r}", "it must be an integer from 1 to 1024")
+    return int(text)
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def triple_here() -> str:
+    """Return the triple of this process."""
+    machine = os.uname().machine if hasattr(os, "uname") else ""
+    if sys.platform == "linux" and machine in ("x86_64", "aarch64"):
+        return f"{machine}-unknown-linux-gnu"
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple())
+
+
+def lacking(features: Iterable[str], machine: str) -> tuple[str, ...]:
+    """Return the features, by LLVM's names, that code may use and this processor does not have.
+
+    ``machine`` is its architecture.
+    """
+    names, flags = (_ARM if machine == "aarch64" else _X86), features_here()
+    return tuple(f for f in sorted(set(features) - _UNUSED) if _flag(f, names) not in flags)
+
+
+def _flag(feature: str, names: Mapping[str, str]) -> str:
+    return names.get(feature) or feature.replace("-", "_").replace(".", "_")
+
+
+@cache
+def features_here() -> frozenset[str]:
+    """Return the features of this processor, by the kernel's names."""
+    try:
+        with open(_CPUINFO, encoding="ascii", errors="replace") as file:
+            text = file.read(_ENOUGH)
+    except OSError:
+        return _asked()
+    for line in text.splitlines():
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return _asked()
+
+
+def _asked() -> frozenset[str]:
+    """Return the features that LLVM finds, by the kernel's names."""
+    import llvmlite.binding as llvm
+
+    names = _ARM if os.uname().machine in ("aarch64", "arm64") else _X86
+    return frozenset(_flag(f, names) for f, here in llvm.get_host_cpu_features().items() if here)
