@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from ..ir.errors import ArgumentError
 from .arrays import read_constants
+from .library import library_lines, library_options, read_library
 from .options import (
     ModelCommand,
     accuracy_option,
@@ -34,6 +36,7 @@ from .weights import weight_lines
 @excess_precision_option()
 @accuracy_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
+@library_options()
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -48,6 +51,9 @@ def build(
     excess_precision: bool,
     accuracy: float | None,
     output: str | None,
+    form: str,
+    weights_as: str | None,
+    name: str | None,
     no_cache: bool,
     timings: bool,
     as_json: bool,
@@ -57,7 +63,11 @@ def build(
     With --from, compilation starts at a stage. `hlo`, `optimized`, one group of `fused`, and one
     function of `loop`, `scheduled` or `flat` become a model that `nestwright run` takes; `llvm` and
     `ptx` become code for the target.
+
+    With --format c the output is a folder with a static library, which C programs link, headers,
+    an example program, and files for CMake and pkg-config.
     """
+    library = read_library(form, weights_as, name, output, target)
     if stage is not None:
         given = {
             "--log": log,
@@ -66,6 +76,7 @@ def build(
             "--weights": weights,
             "--accuracy": accuracy,
             "--timings": timings or None,
+            "--format": library,
         }
         if unused := [option for option, value in given.items() if value is not None]:
             raise ArgumentError(
@@ -88,18 +99,20 @@ def build(
         accuracy=accuracy,
     )
     exe = lowered.compile(log, stages, not no_cache)
-    if output is not None:
+    made = exe.export_c(output, **library.options) if output and library else None
+    if output is not None and made is None:
         exe.save(output)
     total = time.perf_counter() - start
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
         memory = exe.memory_analysis()
         narrow = {"narrow_weights": exe.weights_analysis()} if weights is not None else {}
-        click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory}))
+        c = {"library": asdict(made)} if made else {}
+        click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory, **c}))
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
-    for line in weight_lines(exe):
+    for line in (*weight_lines(exe), *library_lines(made)):
         click.echo(line)
     if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
         click.echo(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...ir.errors import UnsupportedError
 from ...ir.target import Target
 from ..plan.bundle import Bundle
+from ..plan.interface import Interface
 from ..plan.nodes import LibraryThunk, library_thunks
 from ..plan.notes import FALLBACK
 from ..plan.signature import is_bounded
+from ..targets.registry import LibraryCode, backend
 from .elf import MACHINES
 
 SHOWN = 8  # calls that a message names
@@ -48,16 +50,21 @@ def require_exportable(bundle: Bundle) -> None:
         )
 
 
-def require_target(target: Target, has_library: bool) -> None:
-    """Raise ``UnsupportedError`` for a target that has no C libraries."""
+def require_target(target: Target) -> Callable[[Interface, Target], LibraryCode]:
+    """Return what makes the functions of libraries for a target.
+
+    ``UnsupportedError`` for a target that has no C libraries.
+    """
     what = f"a C library for {target.spec!r}"
     hint = 'targets such as "cpu" or "llvm -mtriple=aarch64-linux-gnu" can have one'
-    if not has_library:
+    found = backend(target).library
+    if found is None:
         raise UnsupportedError(what, "its code does not run on a processor", hint=hint)
     if "linux" not in target.triple or target.machine not in MACHINES:
         raise UnsupportedError(
             what, f"libraries are made for Linux, and this is {target.triple}", hint=hint
         )
+    return found
 
 
 def require_known(needed: Iterable[str]) -> None:

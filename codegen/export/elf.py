@@ -31,7 +31,7 @@ UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00  # in place of a section's num
 
 
 @dataclass(frozen=True, slots=True)
-class Relocation:
+class ElfRelocation:
     """Where an address is put in: the offset, the symbol's number, the type and the addend."""
 
     offset: int
@@ -41,7 +41,7 @@ class Relocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ElfSection:
     """A section's contents and facts. ``size`` is that of its contents, or of zeros."""
 
     name: str
@@ -51,7 +51,7 @@ class Section:
     size: int
     alignment: int
     item: int = 0
-    relocations: tuple[Relocation, ...] = ()
+    relocations: tuple[ElfRelocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class ElfSymbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class ElfObject:
     """An object file. ``sections`` are those that a program takes, by number."""
 
     machine: int
     flags: int
-    sections: dict[int, Section]
+    sections: dict[int, ElfSection]
     symbols: tuple[ElfSymbol, ...]
 
 
-def read(data: bytes, where: str) -> Object:
+def read(data: bytes, where: str) -> ElfObject:
     """Return an object file; ``ArtifactError`` if it is not one, or has what LLVM never writes."""
     try:
         return _read(data)
@@ -85,7 +85,7 @@ def read(data: bytes, where: str) -> Object:
         raise ArtifactError("object code cannot be read", str(e), where) from None
 
 
-def _read(data: bytes) -> Object:
+def _read(data: bytes) -> ElfObject:
     fields = HEADER.unpack_from(data)
     if fields[0][:7] != IDENT[:7] or fields[1] != RELOCATABLE:
         raise ValueError("it is not a relocatable ELF object of 64 bits, little-endian")
@@ -97,7 +97,7 @@ def _read(data: bytes) -> Object:
     links = {h[7]: bodies[n] for n, h in enumerate(heads) if h[1] == RELA}
     texts = bytes(bodies[names])
     sections = {
-        n: Section(
+        n: ElfSection(
             _string(texts, h[0]), h[1], h[2], bodies[n], h[5], h[8], h[9], _relocations(links, n)
         )
         for n, h in enumerate(heads)
@@ -109,12 +109,12 @@ def _read(data: bytes) -> Object:
         ElfSymbol(_string(strings, name), info >> 4, info & 15, other & 3, place, value, size)
         for name, info, other, place, value, size in SYMBOL.iter_unpack(bodies[table])
     )
-    return Object(fields[2], fields[7], sections, symbols)
+    return ElfObject(fields[2], fields[7], sections, symbols)
 
 
-def _relocations(links: dict[int, memoryview], section: int) -> tuple[Relocation, ...]:
+def _relocations(links: dict[int, memoryview], section: int) -> tuple[ElfRelocation, ...]:
     found = RELOCATION.iter_unpack(links.get(section, memoryview(b"")))
-    return tuple(Relocation(at, info >> 32, info & 0xFFFFFFFF, add) for at, info, add in found)
+    return tuple(ElfRelocation(at, info >> 32, info & 0xFFFFFFFF, add) for at, info, add in found)
 
 
 def _string(strings: bytes, at: int) -> str:

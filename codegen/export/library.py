@@ -20,7 +20,6 @@ from ..plan.interface import (
 )
 from ..plan.seal import seal
 from ..plan.signature import ArraySpec
-from ..targets.registry import backend
 from . import elf
 from .archive import archive
 from .checks import require_exportable, require_known, require_target
@@ -47,11 +46,9 @@ def export_c(
     options that there are not, ``ArtifactError`` for a folder that cannot be written.
     """
     target = bundle.target
-    make = backend(target).library
-    require_target(target, make is not None)
+    make = require_target(target)
     require_exportable(bundle)
     interface = _interface(bundle, name, weights, threads)
-    assert make is not None
     own = make(interface, target)
     linked = _linked(bundle, interface, own.code)
     require_known(linked.needed)
@@ -130,7 +127,8 @@ def _public(interface: Interface) -> tuple[str, ...]:
 
 def _linked(bundle: Bundle, interface: Interface, own: bytes) -> Linked:
     """Return the library's one object: its functions, the program, the kernels, the weights."""
-    named = {"functions": own, "program": bundle.program, **bundle.kernels}
+    kernels = dict(sorted(bundle.kernels.items()))
+    named = {"functions": own, "program": bundle.program, **kernels}
     objects = [elf.read(code, at) for at, code in named.items() if isinstance(code, bytes)]
     if interface.weights == "object":
         data = bundle.constants.data

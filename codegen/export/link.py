@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.errors import ArtifactError
 from . import elf
-from .elf import Data, ElfSymbol, Object, Section
+from .elf import Data, ElfObject, ElfSection, ElfSymbol
 
 _ABSOLUTE = {62: {1, 10, 11, 12, 14}, 183: {257, 258, 259, *range(263, 270)}, 243: {1, 2}}
 """By machine: relocations that put absolute addresses, which code must not have: a program may be
@@ -40,24 +40,24 @@ class _Table:
     outer: list[ElfSymbol] = field(default_factory=list)
 
 
-def data_object(like: Object, name: str, data: Data, alignment: int) -> Object:
+def data_object(like: ElfObject, name: str, data: Data, alignment: int) -> ElfObject:
     """Return an object, of the same machine as another, that defines a constant of some bytes."""
-    section = Section(f".rodata.{name}", elf.PROGBITS, elf.ALLOCATED, data, len(data), alignment)
+    section = ElfSection(f".rodata.{name}", elf.PROGBITS, elf.ALLOCATED, data, len(data), alignment)
     symbols = (
         ElfSymbol("", elf.LOCAL, 0, 0, elf.UNDEFINED, 0, 0),
         ElfSymbol(name, elf.GLOBAL, elf.OBJECT, 0, 1, 0, len(data)),
     )
-    return Object(like.machine, like.flags, {1: section}, symbols)
+    return ElfObject(like.machine, like.flags, {1: section}, symbols)
 
 
-def link(objects: Sequence[Object], public: Collection[str]) -> Linked:
+def link(objects: Sequence[ElfObject], public: Collection[str]) -> Linked:
     """Return the objects as one. ``ArtifactError`` if a name is defined twice, or if code has
     absolute addresses.
     """
     machine = objects[0].machine
     if any(o.machine != machine for o in objects):
         raise ArtifactError("objects of several machines cannot be linked")
-    sections: list[Section] = []
+    sections: list[ElfSection] = []
     places: list[dict[int, int]] = []
     for one in objects:
         own = {n: s for n, s in one.sections.items() if s.size or s.relocations or _used(one, n)}
@@ -79,13 +79,13 @@ def link(objects: Sequence[Object], public: Collection[str]) -> Linked:
     return Linked(_write(machine, flags, sections, symbols, first_outer), needed, code)
 
 
-def _used(one: Object, section: int) -> bool:
+def _used(one: ElfObject, section: int) -> bool:
     """True if a symbol or the linker asks for a section though it is empty."""
     named = one.sections[section].name == ".note.GNU-stack"
     return named or any(s.section == section and s.name for s in one.symbols)
 
 
-def _check_code(section: Section, machine: int) -> None:
+def _check_code(section: ElfSection, machine: int) -> None:
     types = {r.type for r in section.relocations} if section.flags & elf.EXECUTABLE else set()
     if types & _ABSOLUTE[machine]:
         raise ArtifactError(
@@ -96,7 +96,7 @@ def _check_code(section: Section, machine: int) -> None:
 
 
 def _symbols(
-    objects: Sequence[Object], places: Sequence[dict[int, int]], public: Collection[str]
+    objects: Sequence[ElfObject], places: Sequence[dict[int, int]], public: Collection[str]
 ) -> tuple[list[dict[int, int]], list[ElfSymbol], int]:
     """Return the number of each object's symbols in the result, its symbols, and how many of them
     are local.
@@ -134,7 +134,7 @@ def _moved(symbol: ElfSymbol, place: dict[int, int]) -> ElfSymbol | None:
 
 
 def _resolved(
-    objects: Sequence[Object],
+    objects: Sequence[ElfObject],
     table: _Table,
     local: list[dict[int, int]],
     defined: dict[str, tuple[bool, int]],
@@ -154,7 +154,11 @@ def _resolved(
 
 
 def _write(
-    machine: int, flags: int, sections: Sequence[Section], symbols: Sequence[ElfSymbol], first: int
+    machine: int,
+    flags: int,
+    sections: Sequence[ElfSection],
+    symbols: Sequence[ElfSymbol],
+    first: int,
 ) -> tuple[Data, ...]:
     """Return the file: header, contents, tables, and the sections' heads last."""
     names, strings = elf.Strings(), elf.Strings()

@@ -65,4 +65,5 @@ BACKEND = replace(
     probed=_probed,
     alignment=GPU_ALIGNMENT,
     argument_alignment=PARAM_ALIGN,
+    library=None,
 )
