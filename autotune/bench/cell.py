@@ -26,6 +26,7 @@ from ..tasks.extract import extract
 from .attributed import attributed
 from .data import CONTROL, DEFAULT, TUNED, CellBench, CellKey, WayBench
 from .groups import bench_groups, edges
+from .logs import unused
 from .peers import table
 from .peers.table import PeerWay
 from .race.arrays import Array, write_arrays
@@ -79,7 +80,8 @@ def bench_cell(
     flops, moved = float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0))
     found = CellBench(key, ways, groups, edges(builder.groups), flops, moved)
     found = replace(found, graph=model_graph(builder, key.model))
-    return replace(found, warnings=tuple(_warnings(found, _bound(subject, builds, plan))))
+    odd = [unused(key.log, log, target)] if key.log and not builds.winners else []
+    return replace(found, warnings=(*odd, *_warnings(found, _bound(subject, builds, plan))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,15 @@
-"""The circumstances of a sweep: machine, versions, logs, and why to distrust its figures."""
+"""The circumstances of a sweep: the machine, its load, the versions of what ran."""
 
 from __future__ import annotations
 
 import os
 import platform
 from collections.abc import Iterable
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ...ir.target import HERE, Target
-from ..log.contents import Log
 from ..log.records import Json
-from .data import LogBench
 
 PACKAGES = ("nestwright", "llvmlite", "numpy")
 
@@ -58,20 +55,9 @@ def versions(further: Iterable[str] = ()) -> dict[str, str]:
     return found
 
 
-def log_facts(name: str, log: Log) -> LogBench:
-    """Return the facts of a log: the hash of its files' contents, and what was skipped in them.
-
-    Problems name files without their folders.
-    """
-    digest = sha256()
-    for path in log.paths:
-        digest.update(path.read_bytes())
-    folders = {f"{path.parent}{os.sep}" for path in log.paths}
-    problems = [_without(folders, p) for p in log.problems]
-    return LogBench(name, digest.hexdigest(), len(log.trials), tuple(problems))
-
-
-def _without(folders: Iterable[str], text: str) -> str:
-    for folder in sorted(folders, key=len, reverse=True):
+def without_folders(text: str, files: Iterable[Path]) -> str:
+    """Return a text that names these files, without their folders."""
+    folders = {f"{folder}{os.sep}" for f in files for folder in (f.parent, f.absolute().parent)}
+    for folder in sorted(folders - {f".{os.sep}"}, key=len, reverse=True):
         text = text.replace(folder, "")
     return text

@@ -53,8 +53,9 @@ class BenchModel:
 
     @property
     def name(self) -> str:
-        """The name of the model's file, else of its module."""
-        return name_of(self.model) or self.known.module.name
+        """The name of the model's file, else of its module, by which its default log is found."""
+        is_file = isinstance(self.model, str | os.PathLike)
+        return name_of(self.model) if is_file else self.known.module.name
 
     def expected(
         self, frozen: HloModule, seed: int, excess_precision: bool, weights: str | None
@@ -105,7 +106,7 @@ def name_of(model: GraphLike) -> str:
         case HloModule(name=name):
             return name
         case _:
-            return ""
+            return str(getattr(model, "__name__", type(model).__name__))
 
 
 def _write_hlo(subject: BenchModel, place: Path) -> None:

@@ -5,30 +5,26 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.registry import Shapes
 from ...ir.target import Target
-from ..best import AUTO
-from ..log.contents import Log
-from ..log.journal import read
-from ..log.shelf import shelved, with_kin
 from ..log.units import counted
 from ..measure.machine import measure_peak, require_timeable
 from ..measure.trust import trust
 from ..recipe import Constants, GraphLike
-from ..session import default_log
 from .cell import CellPlan, bench_cell
-from .data import BenchReport, CellBench, CellKey, LogBench, TargetPeak
-from .facts import load_now, log_facts, machine_facts, versions
+from .data import BenchReport, CellBench, CellKey, TargetPeak
+from .facts import load_now, machine_facts, versions, without_folders
+from .logs import BenchLogs, LogLike
 from .peers.table import ways_of
 from .subject import BenchModel, name_of
 
-LogLike = str | os.PathLike[str]
 Notify = Callable[[str], object]
 
 
@@ -83,12 +79,14 @@ def bench(
     began, load = time.time(), load_now()
     peaks = {m: measure_peak(m.target) for m in machines}
     trusts = [trust(n) for n in sorted({m.target.threads for m in machines})]
-    logs = _Logs()
+    logs, names = BenchLogs(), _names(_each(models))
     cells = [
         cell
-        for model in _each(models)
+        for model, name in zip(_each(models), names, strict=True)
         for size in _each(batch)
-        for cell in _cells(_Model(model, size, shapes, example), machines, _each(log), plan, logs)
+        for cell in _cells(
+            _Model(model, name, size, shapes, example), machines, _each(log), plan, logs
+        )
     ]
     return BenchReport(
         machine_facts(),
@@ -99,8 +97,22 @@ def bench(
         tuple(cells),
         tuple(TargetPeak(m.name, m.target.threads, peak) for m, peak in peaks.items()),
         tuple(logs.facts.values()),
-        tuple(f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"),
+        (
+            *(f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"),
+            *logs.warnings,
+        ),
     )
+
+
+def _names(models: Sequence[GraphLike]) -> list[str]:
+    """Return a name for each model; those that would have the same one are numbered."""
+    seen: Counter[str] = Counter()
+    found = []
+    for model in models:
+        name = name_of(model)
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
 
 
 def _each(value: Any) -> list[Any]:
@@ -126,54 +138,20 @@ class _Machine:
         return _Machine(spec, Target.parse(f"{spec} -threads={threads}" if threads else spec))
 
 
-@dataclass(slots=True)
-class _Logs:
-    """The logs that were read, by the path or name that was asked for."""
-
-    read: dict[str, tuple[str, Log]] = field(default_factory=dict)
-    facts: dict[str, LogBench] = field(default_factory=dict)
-
-    def find(self, asked: LogLike | None, model: str, target: Target) -> tuple[str, Log]:
-        """Return the name and contents of the log for a model; an empty name for none."""
-        place = Path(asked) if asked is not None else default_log(model, target)
-        if asked is None and not place.exists():
-            return "", Log(())
-        if asked == AUTO:
-            return AUTO, with_kin(shelved(), target)[0]
-        if (known := self.read.get(str(place))) is None:
-            known = self.read[str(place)] = self._new(place, read(place))
-        return known
-
-    def _new(self, place: Path, log: Log) -> tuple[str, Log]:
-        name = place.name
-        if name in self.facts:
-            name = f"{place.parent.name}/{name}"
-        self.facts[name] = log_facts(name, log)
-        return name, log
-
-
 @dataclass(frozen=True, slots=True)
 class _Model:
     """A model of the sweep as it was given, and the batch size that it is to have."""
 
     model: GraphLike
+    name: str
     batch: int | None
     shapes: Shapes | None
     example: Any
 
-    @property
-    def name(self) -> str:
-        """A name for it, before it is read."""
-        found = getattr(self.model, "__name__", type(self.model).__name__)
-        return name_of(self.model) or str(found)
-
-    def problem(self, error: NestwrightError) -> str:
-        """Return an error's message without the folder of the model's file."""
-        told = str(error)
-        if isinstance(self.model, str | os.PathLike):
-            folder = str(Path(self.model).parent)
-            return told.replace(f"{folder}{os.sep}", "") if folder != "." else told
-        return told
+    def problem(self, error: NestwrightError, log: LogLike | None = None) -> str:
+        """Return an error's message without the folders of the model's file and the log's."""
+        files = [f for f in (self.model, log) if isinstance(f, str | os.PathLike)]
+        return without_folders(str(error), map(Path, files))
 
 
 def _cells(
@@ -181,7 +159,7 @@ def _cells(
     machines: Sequence[_Machine],
     chosen: Sequence[LogLike | None],
     plan: CellPlan,
-    logs: _Logs,
+    logs: BenchLogs,
 ) -> Iterator[CellBench]:
     """Yield the cells of one model at one batch size; it is read once."""
     places = list(itertools.product(machines, chosen))
@@ -192,11 +170,11 @@ def _cells(
         yield from (CellBench(key, problem=given.problem(e)) for key in keys)
         return
     for key, (machine, asked) in zip(keys, places, strict=True):
-        here = replace(key, model=subject.name)
-        plan.tell(str(here))
+        plan.tell(str(key))
+        here = key
         try:
             used, history = logs.find(asked, subject.name, machine.target)
-            here = replace(here, log=used)
+            here = replace(key, log=used)
             yield bench_cell(here, subject, machine.target, history, plan)
         except NestwrightError as e:
-            yield CellBench(here, problem=given.problem(e))
+            yield CellBench(here, problem=given.problem(e, asked))
