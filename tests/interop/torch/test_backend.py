@@ -346,3 +346,13 @@ def test_a_constant_that_the_model_makes_is_compiled() -> None:
 
     same(scaled, torch.randn(3))
     same(scaled, torch.randn(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("biases", [True, False])
+@torch.no_grad()
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_an_lstm_that_torch_hands_to_onednn_is_one_cluster(biases: bool) -> None:
+    layers = torch.nn.LSTM(5, 7, 2, bias=biases, batch_first=True, bidirectional=True).eval()
+    x, start = torch.randn(3, 4, 5), (torch.randn(4, 3, 7), torch.randn(4, 3, 7))
+    same(layers, x, start)
+    assert "in 1 cluster" in str(nw.explain(layers, x, start))

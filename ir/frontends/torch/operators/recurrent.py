@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 from ...lax.functions import relu
 from ...lax.recurrent import Step, gru_step, lstm_step, rnn_step, run
-from ...lax.shaping import concatenate, stack, swap_axes, unstack
+from ...lax.shaping import concatenate, full, reshape, stack, swap_axes, unstack
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows
+
+ONEDNN_LSTM = 2  # of oneDNN's kinds of cells
 
 Cell: TypeAlias = Callable[[Term, Term | None], Step]
 """The step of a cell, from the state's weight and bias."""
@@ -59,7 +61,42 @@ def _listed(hx: Term | Sequence[Term]) -> Sequence[Term]:
     return [hx] if isinstance(hx, Term) else hx
 
 
+def _onednn_layer(
+    c: AtenCall,
+    x: Term,
+    own: Term,
+    old: Term,
+    bias: Term,
+    old_bias: Term,
+    hx: Term,
+    cx: Term,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
+) -> list[Term]:
+    """One direction of a layer, as torch hands it to oneDNN; x is (time, batch, features)."""
+    if mode != ONEDNN_LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes:
+        c.refuse("only one direction of one layer of an LSTM is known by this name")
+    step = lstm_step(old, old_bias if has_biases else None, order="ifgo")
+    starts = [reshape(h, h.dims[-2:]) for h in (hx, cx)]
+    made, *ends = run(step, x, own, bias if has_biases else None, starts, backwards=reverse)
+    space = c.results[3]
+    assert space is not None  # of the backward pass, and empty
+    return [
+        made,
+        *(reshape(end, h.dims) for end, h in zip(ends, (hx, cx), strict=True)),
+        full(c.graph, 0, space.dtype, space.dims),
+    ]
+
+
 ROWS: Rows = {
+    "aten.mkldnn_rnn_layer.default": _onednn_layer,
     "aten.lstm.input": _layers(partial(lstm_step, order="ifgo")),
     "aten.gru.input": _layers(partial(gru_step, order="rz")),
     "aten.rnn_tanh.input": _layers(rnn_step),
