@@ -20,7 +20,7 @@ SHOWN = 8  # calls that a message names
 
 _LIBC_NAMES = """
 memcpy memmove memset memcmp posix_memalign free abort open close lseek mmap munmap madvise syscall
-sched_yield getpid
+sched_yield getpid getauxval
 """
 _LIBC = frozenset(_LIBC_NAMES.split())
 _PTHREAD = frozenset({"pthread_create", "pthread_join", "pthread_sigmask"})

@@ -48,6 +48,11 @@ bad:
   ret i32 ${BAD_ARGUMENT}
 clear:
   store ptr null, ptr %out
+  %fits_here = call i1 @processor_fits()
+  br i1 %fits_here, label %memory_given, label %wrong_processor
+wrong_processor:
+  ret i32 ${WRONG_PROCESSOR}
+memory_given:
   %no_memory = icmp eq ptr %memory, null
   br i1 %no_memory, label %bad, label %alignment
 alignment:

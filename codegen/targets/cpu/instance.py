@@ -31,6 +31,7 @@ from ...plan.interface import (
 )
 from ...runtime.structs import POOL, SEAT
 from . import pool
+from .processor_check import check_text
 
 ARENA_OFFSET = -(-(POOL.bytes + INSTANCE.bytes) // ALIGNMENT) * ALIGNMENT
 
@@ -49,8 +50,8 @@ def module_text(interface: Interface, target: Target) -> str:
     else:
         tables = [POOL.names, SEAT.names, INSTANCE.names]
         joined, threads = render(__package__, "pool_instance_futex.ll", tables), workers
-    parts = pool.base_text(target), own, joined, threads, _functions(interface), _weights(interface)
-    return "".join(parts)
+    checks = check_text(target), _functions(interface), _weights(interface)
+    return "".join((pool.base_text(target), own, joined, threads, *checks))
 
 
 def _functions(interface: Interface) -> str:
@@ -72,6 +73,7 @@ def _functions(interface: Interface) -> str:
         "outputs": TENSOR.constants([texts.tensor(t) for t in interface.outputs]),
         "statuses": _pointers([texts.string(text) for text in STATUSES.values()]),
         **_statuses("NO_MEMORY", "BAD_ARGUMENT", "BUSY", "MISALIGNED", "TOO_SMALL", "BAD_THREADS"),
+        **_statuses("WRONG_PROCESSOR"),
     }
     tables = [POOL.names, SEAT.names, INSTANCE.names, OPTIONS.names, TENSOR.names]
     text = render(__package__, "instance.ll", tables, names)

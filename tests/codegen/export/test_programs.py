@@ -110,6 +110,15 @@ def test_valgrind_finds_nothing(weights: str, tmp_path: Path) -> None:
     assert same(ran(one, program, "-t", 2, *options, before=valgrind), wanted(one))
 
 
+@x86
+def test_a_processor_without_the_instructions(tmp_path: Path) -> None:
+    """Valgrind's processor has no AVX-512, whatever the machine has."""
+    need("valgrind")
+    one = library(tmp_path, target="cpu -mcpu=x86-64-v4 -threads=1")
+    program = one.program(one.folder / "main.c", threads=False)
+    assert "this processor lacks instructions" in run("valgrind", "-q", program, "-z", status=1)
+
+
 @pytest.mark.parametrize("weights", ["object", "file"])
 def test_cmake(weights: str, tmp_path: Path) -> None:
     need("cmake", "gcc")
