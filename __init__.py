@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .codegen.driver.from_stage import build_from as build_from
     from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
+    from .interop.explain import explain as explain
     from .interop.jit import jit as jit
-    from .interop.torch.explain import explain as explain
     from .ir.hlo.fuse.library_groups import register_library as register_library
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
@@ -72,7 +72,7 @@ _HOME = {
     "build": ".autotune.build",
     "build_from": ".codegen.driver.from_stage",
     "counters": ".codegen.plan.counters",
-    "explain": ".interop.torch.explain",
+    "explain": ".interop.explain",
     "explain_recompile": ".autotune.recompile",
     "jit": ".interop.jit",
     "load": ".codegen.driver.artifact",

@@ -31,6 +31,7 @@ class Commands(LazyGroup):
         "run": ".run",
         "bench": ".bench",
         "show": ".show",
+        "explain": ".explain",
         "log": ".log",
         "replay": ".replay",
         "opt": ".opt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -33,9 +34,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if 0 < share < 0.1 else f"{100 * share:.0f} %" if share else "–"
 
 
-def operations(vertex: Vertex) -> str:
-    """Return a vertex's opcodes with their numbers, the most frequent first."""
-    found = Counter(vertex.operations).most_common()
+def operations_text(operations: Sequence[str]) -> str:
+    """Return opcodes with their numbers, the most frequent first."""
+    found = Counter(operations).most_common()
     return ", ".join(name if n == 1 else f"{n} {name}" for name, n in found)
 
 
@@ -53,7 +54,7 @@ def _node(graph: ModelGraph, computation: ComputationGraph, vertex: Vertex) -> C
         lines=summary(graph, vertex),
         kind=vertex.kind if vertex.key else "outside",
         share=graph.shares(vertex)[0] if vertex.key else None,
-        tip=f"{vertex.name}: {operations(vertex) or vertex.kind}\n{vertex.shape}",
+        tip=f"{vertex.name}: {operations_text(vertex.operations) or vertex.kind}\n{vertex.shape}",
         carries=sized(max(carried)) if carried else "",
     )
 

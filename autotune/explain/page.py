@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from .cards import model_picture, operations, percent, sized
+from .cards import model_picture, operations_text, percent, sized
 from .graph import ComputationGraph, Flow, ModelGraph, Vertex
 from .picture import STYLE
 
@@ -88,7 +88,7 @@ def _vertex(graph: ModelGraph, v: Vertex, notes: Sequence[str]) -> dict[str, Any
     facts = [("kind", v.kind), ("result", v.shape)]
     if v.key:
         facts += [
-            ("operations", operations(v)),
+            ("operations", operations_text(v.operations)),
             ("work", f"{v.work / 1e6:.4g} MFLOP, {percent(work)} of the model"),
             ("data", f"{sized(v.bytes)} at least, {percent(size)} of the model"),
             ("constants", sized(v.constants) if v.constants else ""),

@@ -1,4 +1,4 @@
-"""``nestwright.explain``: what of a torch model is compiled, what stays outside, and why."""
+"""The parts of a torch model that are compiled, those that stay outside, and why."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-from ...ir.errors import ArgumentError, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,15 @@ class Explanation:
         return "\n".join([*rows, *(f"graph break: {why}" for why in self.breaks)])
 
 
-def explain(model: Callable[..., Any], *args: Any, **named: Any) -> Explanation:
+def explain_torch(model: Callable[..., Any], *args: Any, **named: Any) -> Explanation:
     """Run a torch model once and tell what of it would be compiled, what not, and why.
 
     ``model`` is a ``torch.nn.Module`` or a function of tensors, called with ``args`` and ``named``
     by torch itself: nothing is compiled. Backward graphs are explained where gradients are asked
-    for. Raises ``ArgumentError`` for what cannot be called, ``UnsupportedError`` without torch.
+    for.
     """
-    if not callable(model):
-        what = f"cannot explain a {type(model).__name__}"
-        raise ArgumentError(what, "expected a torch module or a function of tensors")
-    try:
-        import torch
-    except ImportError as error:
-        hint = 'pip install "nestwright[torch]"'
-        raise UnsupportedError("cannot explain a model", str(error), hint=hint) from error
+    import torch
+
     from .backend import compile_graph
     from .partition import Division
     from .settings import Settings

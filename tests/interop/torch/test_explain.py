@@ -11,8 +11,8 @@ from nestwright.ir.errors import ArgumentError
 
 
 def test_what_cannot_be_called_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="expected a torch module"):
-        nw.explain(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="not a model"):
+        nw.explain(3)  # type: ignore[call-overload]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -44,3 +44,12 @@ def test_backward_graphs_are_told() -> None:
     told = nw.explain(net, torch.ones(5, 3))
     assert sorted(graph.name for graph in told.graphs) == ["Sequential", "Sequential_backward"]
     assert all(graph.clusters == 1 and not graph.left for graph in told.graphs)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_groups_of_a_module_are_those_of_its_lowering() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not in this environment")
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    told = nw.explain(nw.lower(net, torch.ones(5, 3)))
+    assert [g.kind for g in told.groups] == ["dot"]
+    assert all(why for g in told.groups for flow in g.reads for why in flow.reasons)
