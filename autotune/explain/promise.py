@@ -25,7 +25,7 @@ MOST = 24  # records that the estimate is compared with: each takes some ten mil
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """The experience of tuning in logs: ``gains`` are default over tuned, 1 where the default was kept.
+    """The record of tuning in logs: ``gains`` are default over tuned, 1 where the default stayed.
 
     ``scale`` is measured over estimated default seconds in the middle of ``compared`` records, and
     ``error`` the factor within which half of them are of the scaled estimate.
