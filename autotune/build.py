@@ -23,6 +23,7 @@ from .best import AUTO, best_traces, foreign
 from .lowered import as_arguments, lower
 from .recipe import Constants, GraphLike, ModelLike
 from .rules import OpenShapes, SizeRule, fixed, is_open
+from .variants import built
 
 if TYPE_CHECKING:
     from ..codegen.driver.kernel import Kernel
@@ -112,6 +113,9 @@ def build(
     ``jax.ShapeDtypeStruct`` or pytrees of them: the executable takes and gives their leaves, in
     JAX's order); or a function or ``Schedule`` of the DSL.
 
+    A target may name several processors, ``cpu -mcpu=x86-64-v2,x86-64-v3``: the executable is saved
+    as one file with a variant for each, of which ``load`` takes the one that fits best.
+
     The weights that a model carries are frozen as ``constants`` are; with ``freeze`` false they are
     arguments of the executable, after the model's inputs. ``shapes`` are the sizes of inputs that
     a file leaves open, by name or place. It is ``lower(model, *example, ...).compile(log, timings,
@@ -154,8 +158,8 @@ def build(
             from .sized import SizedModel  # with what else it takes to compile
 
             return SizedModel(model, shapes, rule, partial(lower, **options), log)
-        lowered = lower(model, *as_arguments(example), shapes=fixed(shapes), **options)
-        return lowered.compile(log, timings, cache).flat
+        example = as_arguments(example)
+        return built(model, example, fixed(shapes), log, timings, cache, **options).flat
     machine = with_accuracy(target, accuracy)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)

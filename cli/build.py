@@ -20,6 +20,7 @@ from .options import (
     shape_option,
     weights_option,
 )
+from .variants import variant_lines
 from .weights import weight_lines
 
 
@@ -37,6 +38,7 @@ from .weights import weight_lines
 @accuracy_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @library_options()
+@click.option("--sign", type=click.Path(), help="Sign it with this private key (Ed25519, PEM).")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -54,6 +56,7 @@ def build(
     form: str,
     weights_as: str | None,
     name: str | None,
+    sign: str | None,
     no_cache: bool,
     timings: bool,
     as_json: bool,
@@ -68,8 +71,13 @@ def build(
     an example program, and files for CMake and pkg-config.
     """
     library = read_library(form, weights_as, name, output, target)
+    if sign is not None and (output is None or library is not None):
+        raise ArgumentError(
+            "--sign needs -o OUT.nw", "only a built model that is written is signed"
+        )
     if stage is not None:
         given = {
+            "--sign": sign,
             "--log": log,
             "--shape": shapes or None,
             "--constants": constants,
@@ -84,24 +92,27 @@ def build(
             )
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
-    from ..autotune.lowered import lower
+    from ..autotune.variants import built
     from ..codegen.plan.code import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    lowered = lower(
+    exe = built(
         model,
+        (),
+        read_shapes(shapes),
+        log,
+        stages,
+        not no_cache,
         target=target,
-        shapes=read_shapes(shapes),
         constants=read_constants(constants),
         excess_precision=excess_precision,
         weights=weights,
         accuracy=accuracy,
     )
-    exe = lowered.compile(log, stages, not no_cache)
     made = exe.export_c(output, **library.options) if output and library else None
     if output is not None and made is None:
-        exe.save(output)
+        exe.save(output, sign)
     total = time.perf_counter() - start
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
@@ -112,7 +123,7 @@ def build(
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
-    for line in (*weight_lines(exe), *library_lines(made)):
+    for line in (*weight_lines(exe), *variant_lines(exe), *library_lines(made)):
         click.echo(line)
     if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
         click.echo(

@@ -123,6 +123,20 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
 
 
+def trusted_option() -> Callable[[Any], Any]:
+    """Return the option ``--trusted``: whose signature a built model must have."""
+    return click.option(
+        "--trusted", type=click.Path(), help="Load OUT only if signed for this public key."
+    )
+
+
+def refuse_trusted(model: str, trusted: str | None) -> None:
+    """Raise ``ArgumentError`` if a key is given for what is no built model."""
+    if trusted is not None:
+        why = "it is not a built model, and only those are signed"
+        raise ArgumentError(f"--trusted cannot be used with {model}", why)
+
+
 def weights_option() -> Callable[[Any], Any]:
     """``--weights bf16|int8``."""
     return click.option(

@@ -22,11 +22,14 @@ from .options import (
     read_open_shapes,
     read_rule,
     read_shapes,
+    refuse_trusted,
     rule_option,
     shape_option,
+    trusted_option,
     weights_option,
 )
 from .ranks import Ranks, own_parts, ranks
+from .variants import variant_lines
 from .weights import weight_lines
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 @weights_option()
 @excess_precision_option(default=None)
 @accuracy_option()
+@trusted_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
     model: str,
@@ -69,6 +73,7 @@ def run(
     weights: str | None,
     excess_precision: bool | None,
     accuracy: float | None,
+    trusted: str | None,
     as_json: bool,
 ) -> int:
     """Run MODEL, or OUT (a built model), once.
@@ -90,7 +95,7 @@ def run(
     here = ranks()
     with here.together():
         inputs, outputs = here.file(inputs), here.file(outputs, written=True)
-        exe, module = _prepare(model, inputs, given)
+        exe, module = _prepare(model, inputs, given, trusted)
         args = _arguments(model, exe, module, inputs, seed, here.rank)
     exe = here.bound(exe)
     start = time.perf_counter()
@@ -101,14 +106,15 @@ def run(
         if outputs is not None:
             write_npz(outputs, results)
         rows = _check(module(), args, results, exe, weights, here) if check else None
-    answer = RunAnswer(model, seconds, results, rows, weight_lines(exe), here.rank, here.size)
+    about = [*weight_lines(exe), *variant_lines(exe)]
+    answer = RunAnswer(model, seconds, results, rows, about, here.rank, here.size)
     if here.rank == 0 or not answer.ok:
         click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1
 
 
 def _prepare(
-    model: str, inputs: str | None, given: Mapping[str, Any]
+    model: str, inputs: str | None, given: Mapping[str, Any], trusted: str | None
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from.
 
@@ -125,8 +131,9 @@ def _prepare(
                     "it is already built",
                     hint=f"give {option} to `nestwright build`",
                 )
-        loaded = load(model)
+        loaded = load(model, trusted)
         return loaded, lambda: loaded.module
+    refuse_trusted(model, trusted)
     options: dict[str, Any] = {
         "target": given["--target"] or "cpu",
         "constants": read_constants(given["--constants"]),

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..ir.archive import is_zip
 from ..ir.errors import ArgumentError
 from .options import (
     ModelCommand,
     accuracy_option,
     excess_precision_option,
     read_shapes,
+    refuse_trusted,
     shape_option,
+    trusted_option,
     weights_option,
 )
 
@@ -63,6 +66,7 @@ class StageOption(click.Option):
 @weights_option()
 @excess_precision_option()
 @accuracy_option()
+@trusted_option()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
     model: str,
@@ -80,9 +84,19 @@ def show(
     weights: str | None,
     excess_precision: bool,
     accuracy: float | None,
+    trusted: str | None,
     as_json: bool,
 ) -> None:
-    """Print MODEL at a stage, from HLO to assembly, list its graph passes, or draw its groups."""
+    """Print MODEL at a stage, from HLO to assembly, list its graph passes, or draw its groups.
+
+    Of OUT (a built model) the stages are `plan`, which is the default, and `hlo`.
+    """
+    if not passes and dump is html is dot is group is None and is_zip(model):
+        from .built import show_built
+
+        if show_built(model, stage, trusted, as_json):
+            return
+    refuse_trusted(model, trusted)
     whole = passes + sum(given is not None for given in (dump, html, dot))
     if (stage is not None) + whole > 1:
         text = "--stage, --passes, --dump, --html and --dot exclude each other"

@@ -285,6 +285,15 @@ def aligned_member(info: zipfile.ZipInfo, at: int, alignment: int) -> None:
     info.extra = struct.pack("<2H", _PADDING, padding) + bytes(padding)
 
 
+def is_zip(path: PathLike) -> bool:
+    """True for a file that begins as archives do, without a look at the rest."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == b"PK"
+    except (OSError, ValueError):
+        return False
+
+
 def in_memory(data: bytes | bytearray, where: str) -> Archive:
     """Open an archive that is in memory; ``where`` names it in errors."""
     return Archive(io.BytesIO(data), where)

@@ -75,7 +75,29 @@ class Target:
         if not words or words[0] not in KINDS:
             raise _unknown(spec, words)
         found = kind(words[0])
-        return found.parse(spec, _options(spec, words[1:], found.options))
+        options = _options(spec, words[1:], found.options)
+        if "," in options.get(found.lists, ""):
+            raise TargetError(
+                f"target {spec!r} names several", "one is needed here", hint="build takes several"
+            )
+        return found.parse(spec, options)
+
+    @staticmethod
+    def several(spec: str | Target) -> tuple[Target, ...]:
+        """Return the targets of a spec that may name several, as ``cpu -mcpu=x86-64-v2,x86-64-v3``.
+
+        ``TargetError`` as for ``parse``, and for one that is named twice.
+        """
+        words = spec.split() if isinstance(spec, str) else []
+        option = f"-{kind(words[0]).lists}=" if words and words[0] in KINDS else ""
+        listed = [n for n, word in enumerate(words) if len(option) > 2 and word.startswith(option)]
+        if len(listed) != 1 or isinstance(spec, Target):
+            return (Target.parse(spec),)
+        names = words[listed[0]].removeprefix(option).split(",")
+        if len(set(names)) < len(names):
+            raise TargetError(f"target {spec!r}", "names a processor twice")
+        head, tail = words[: listed[0]], words[listed[0] + 1 :]
+        return tuple(Target.parse(" ".join([*head, f"{option}{n}", *tail])) for n in names)
 
     @staticmethod
     def restored(spec: str, record: Mapping[str, str]) -> Target:
@@ -185,9 +207,10 @@ class TargetKind:
     ``missing`` answer ``Target.key`` and ``Target.missing``. A kind whose specs mean this machine
     where they name none has ``record`` and ``restore``, for ``Target.restored``. ``specs`` says,
     for whoever lists the targets, what can be written and what it means; ``nicknames`` are words
-    that people may try instead. ``groups`` are the kinds of groups that are formed for some targets
-    only, those with a sketch for them (``ir/hlo/fuse/``). ``rounds`` is false where the machine may
-    cut sums rather than round them, as tensor cores do.
+    that people may try instead; ``lists`` is the option that may name several. ``groups`` are the
+    kinds of groups that are formed for some targets only, those with a sketch for them
+    (``ir/hlo/fuse/``). ``rounds`` is false where the machine may cut sums rather than round them,
+    as tensor cores do.
     """
 
     name: str
@@ -206,6 +229,7 @@ class TargetKind:
     rounds: bool = True
     groups: frozenset[str] = frozenset()
     nicknames: tuple[str, ...] = ()
+    lists: str = ""
 
 
 KINDS: dict[str, str] = {

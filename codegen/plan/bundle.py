@@ -6,7 +6,7 @@ that it was made for (``codegen.plan.seal``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,3 +63,20 @@ class Bundle:
         code.
         """
         return len(self.program) + sum(map(code_bytes, self.kernels.values()))
+
+
+def best(targets: Sequence[Target]) -> int:
+    """Return the number of the variant to use: the one of most features that runs here.
+
+    If none does, the one for which the least is missing.
+    """
+    lacks = [len(target.missing) for target in targets]
+    return min(range(len(targets)), key=lambda n: (lacks[n], -len(targets[n].features)))
+
+
+def variants(targets: Sequence[Target]) -> tuple[Variant, ...]:
+    """Return the rows of the variants for several targets; none for one."""
+    if len(targets) == 1:
+        return ()
+    chosen = best(targets)
+    return tuple(Variant(t.spec, t.missing, n == chosen) for n, t in enumerate(targets))

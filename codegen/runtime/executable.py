@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
-from ..plan.bundle import Bundle
+from ..plan.bundle import Bundle, Variant, variants
 from ..plan.loaded import Loaded
 from ..plan.nodes import Plan, show
 from ..plan.notes import DEVICES, DRAWS, FALLBACK, HLO, WEIGHTS
@@ -50,6 +51,7 @@ class Executable:
         the text of a stage of compilation. An executable that was loaded from a file has neither.
         """
         self.bundle = bundle
+        self._others: tuple[Bundle, ...] = ()
         self._module: HloModule | None = None
         self._read_module = module
         self._stages = stages
@@ -215,13 +217,39 @@ class Executable:
         put = getattr(self.loaded(), "put", np.array)
         return put(value)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that ``nestwright.load`` reads, atomically."""
+    def save(
+        self, path: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write one file that ``nestwright.load`` reads, atomically, with all variants.
+
+        ``sign`` is the file of a private key, Ed25519 in PEM, to sign the file with.
+        """
         if not isinstance(path, str | os.PathLike):
             raise ArtifactError(f"cannot write {path!r}", "it is not a path")
+        if len(self.bundle.variants) > 1 + len(self._others):
+            raise ArtifactError(
+                f"cannot write {path}",
+                "one variant of the file was loaded, and it has others",
+                hint="copy the file",
+            )
         from ..plan.saved.write import write
 
-        write(self.bundle, Path(path))
+        write(self.bundle, Path(path), others=self._others, sign=sign)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The processors that this was built for, which of them is in force, what others lack.
+
+        Empty where there is one only.
+        """
+        return self.bundle.variants
+
+    def with_variants(self, bundle: Bundle, others: Sequence[Bundle]) -> Executable:
+        """Return an executable that runs ``bundle`` and is saved with ``others`` as well."""
+        rows = variants([b.target for b in (bundle, *others)])
+        found = Executable(replace(bundle, variants=rows), self._read_module, self._stages)
+        found._module, found._others = self._module, tuple(others)
+        return found if self._tree is None else found.called_as(self._tree)
 
     def export_c(
         self,

@@ -187,9 +187,11 @@ def _missing(target: Target) -> tuple[str, ...]:
     if ("linux" in a) != ("linux" in b):
         return (f"the system of {target.triple}",)
     found = lacking(target.features, target.machine)
-    # LLVM may know features that the kernel does not list, of code that was made here.
-    known = _host()[3] if found and _host.cache_info().currsize else frozenset[str]()
-    return tuple(f for f in found if f not in known)
+    if found and not _NAMED & {w.lstrip("-").partition("=")[0] for w in target.spec.split()}:
+        # Code that was made here; LLVM may know features that the kernel does not list.
+        known = _host()[3] if _host.cache_info().currsize else frozenset[str]()
+        return tuple(f for f in found if f not in known)
+    return found
 
 
 def _key(target: Target) -> str:
@@ -239,6 +241,7 @@ KIND = TargetKind(
     specs={
         "cpu": "this machine",
         "cpu -mcpu=NAME": "this architecture, another processor (znver4, skylake-avx512, ...)",
+        "cpu -mcpu=NAME,NAME": "several processors in one file, chosen when it is loaded",
         "llvm -mtriple=TRIPLE -mcpu=NAME": "another architecture, as object code",
         "cpu -accuracy=BOUND": "schedules may add an error, relative to a result's rms (1e-5)",
     },
@@ -247,5 +250,6 @@ KIND = TargetKind(
     missing=_missing,
     restore=_restored,
     record=_recorded,
+    lists="mcpu",
     groups=frozenset({"attention", "planes", "transposed"}),
 )

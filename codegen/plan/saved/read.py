@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from ....ir.archive import Archive, opened, parse_object
 from ....ir.errors import ArtifactError, TargetError
 from ....ir.target import Target
-from ..bundle import Bundle, Variant
+from ..bundle import Bundle, best, variants
 from ..code import Codec
 from ..constants import Bytes, aligned_zeros
-from ..nodes import Plan, check_buffers, from_json, kernels
+from ..nodes import check_buffers, from_json, kernels
 from ..seal import seal
 from . import manifest as facts
 from .manifest import CONSTANTS, MANIFEST, SIGNATURE
 
-TrustedKey = str | Path | bytes
+TrustedKey: TypeAlias = str | os.PathLike[str] | bytes
 
 
 def read(
@@ -53,10 +55,10 @@ def from_archive(
     if manifest.get("digest") != facts.digest(manifest):
         archive.damaged("the manifest does not match its digest")
     source = _Source(archive, manifest, trusted is not None)
-    number, target, variants = _chosen(manifest, where)
-    return _bundle(source, number, target, codec_of(target), variants), facts.text(
-        manifest, "key", where
-    )
+    targets = [_target(variant, where) for variant in facts.variants(manifest, where)]
+    number = best(targets)
+    found = _bundle(source, number, targets[number], codec_of(targets[number]))
+    return replace(found, variants=variants(targets)), facts.text(manifest, "key", where)
 
 
 class _Source:
@@ -96,22 +98,6 @@ class _Source:
         return found
 
 
-def _chosen(manifest: Mapping[str, Any], where: str) -> tuple[int, Target, tuple[Variant, ...]]:
-    """Return the variant to use, by number, its target, and what is known of them all.
-
-    It has the most features of those that run here; the first, if none does.
-    """
-    targets = [_target(v, where) for v in facts.variants(manifest, where)]
-    lacking = [t.missing for t in targets]
-    fitting = [n for n, missing in enumerate(lacking) if not missing]
-    number = max(fitting, key=lambda n: (len(targets[n].features), n), default=0)
-    rows = (
-        Variant(t.spec, missing, n == number)
-        for n, (t, missing) in enumerate(zip(targets, lacking, strict=True))
-    )
-    return number, targets[number], tuple(rows)
-
-
 def _target(variant: Mapping[str, Any], where: str) -> Target:
     """Return the target that a variant was built for."""
     spec, recorded = facts.text(variant, "target", where), facts.text(variant, "target_key", where)
@@ -129,9 +115,7 @@ def _target(variant: Mapping[str, Any], where: str) -> Target:
     return target
 
 
-def _bundle(
-    source: _Source, number: int, target: Target, codec: Codec, variants: tuple[Variant, ...]
-) -> Bundle:
+def _bundle(source: _Source, number: int, target: Target, codec: Codec) -> Bundle:
     where, place = source.where, facts.folder(number)
     variant = facts.variants(source.manifest, where)[number]
     plan = from_json(parse_object(source.data(f"{place}plan.json"), "plan.json", where))
@@ -155,12 +139,7 @@ def _bundle(
         buffers=buffers,
         program=program,
         runtime=tuple(map(source.data, runtime)),
-        constants=_constants(source, plan),
+        constants=source.constants(plan.constant_bytes),
         costs=facts.costs(variant, where),
-        notes=facts.texts(source.manifest, "notes", where),
-        variants=variants if len(variants) > 1 else (),
+        notes=facts.texts(source.manifest, "notes", where) | facts.texts(variant, "notes", where),
     )
-
-
-def _constants(source: _Source, plan: Plan) -> Bytes:
-    return source.constants(plan.constant_bytes)

@@ -6,7 +6,7 @@ PEM files as ``openssl genpkey -algorithm ed25519`` writes them.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any
 
 from ....ir.errors import ArtifactError
@@ -17,7 +17,7 @@ _DOMAIN = b"nestwright manifest\n"
 """What is signed begins with this: a signature for something else does not fit."""
 
 
-def signed(manifest: bytes, key: str | Path) -> bytes:
+def signed(manifest: bytes, key: str | os.PathLike[str]) -> bytes:
     """Return the signature of a manifest by the private key in a file.
 
     ``ArtifactError`` if the file is no such key.
@@ -26,7 +26,9 @@ def signed(manifest: bytes, key: str | Path) -> bytes:
     return bytes(private.sign(_DOMAIN + manifest))
 
 
-def check(manifest: bytes, signature: bytes | None, key: str | Path | bytes, where: str) -> None:
+def check(
+    manifest: bytes, signature: bytes | None, key: str | os.PathLike[str] | bytes, where: str
+) -> None:
     """Raise ``ArtifactError`` unless a manifest was signed with the private key of ``key``.
 
     ``key`` is a public key in PEM, or the path of its file.
@@ -53,7 +55,7 @@ def check(manifest: bytes, signature: bytes | None, key: str | Path | bytes, whe
         ) from None
 
 
-def _key(source: str | Path | bytes, kind: str) -> Any:
+def _key(source: str | os.PathLike[str] | bytes, kind: str) -> Any:
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -93,7 +95,7 @@ _HINTS = {
 }
 
 
-def _pem(source: str | Path | bytes) -> tuple[bytes, str]:
+def _pem(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
     """Return the bytes of a key, and its name in errors."""
     if isinstance(source, bytes):
         return source, "that was given"

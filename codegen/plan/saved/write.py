@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def write(
     durable: bool = True,
     key: str = "",
     others: Sequence[Bundle] = (),
-    sign: str | Path | None = None,
+    sign: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the file atomically. ``ArtifactError`` if it cannot be written.
 
@@ -71,13 +72,16 @@ def _members(bundles: Sequence[Bundle], key: str) -> list[tuple[str, Any]]:
     digests = {name: hex_digest(data) for name, data in parts}
     if not key:  # a digest for whoever asks for trust; others ask for damage
         digests[CONSTANTS] = hex_digest(constants)
+    common = {
+        k: v for k, v in bundles[0].notes.items() if all(b.notes.get(k) == v for b in bundles)
+    }
     manifest = {
         "kind": KIND,
         "format": FORMAT,
         "name": bundles[0].name,
         "key": key,
-        "variants": [_variant(b) for b in bundles],
-        "notes": dict(bundles[0].notes),
+        "variants": [_variant(b, common) for b in bundles],
+        "notes": common,
         "sums": sums(constants),
         "sha256": digests,
     }
@@ -99,12 +103,13 @@ def _parts(bundle: Bundle, place: str) -> list[tuple[str, bytes]]:
     ]
 
 
-def _variant(bundle: Bundle) -> Mapping[str, Any]:
+def _variant(bundle: Bundle, common: Mapping[str, str]) -> Mapping[str, Any]:
     return {
         "target": bundle.target.spec,
         "target_key": bundle.target.key,
         "record": bundle.target.record,
         "buffers": {symbol: list(sizes) for symbol, sizes in bundle.buffers.items()},
         "costs": dict(bundle.costs),
+        "notes": {k: v for k, v in bundle.notes.items() if k not in common},
         "seal": seal(bundle.plan, bundle.kernels, bundle.buffers).hex(),
     }
