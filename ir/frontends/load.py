@@ -15,6 +15,7 @@ from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
 from ..hlo.nodes import HloModule
 from . import registry
 from .imported import Imported, check_shapes
+from .manual_regions import of_one_device
 from .registry import (
     FileFrontend,
     ObjectFrontend,
@@ -93,6 +94,7 @@ def read_model(data: bytes, source: str) -> HloModule:
 def _checked(found: HloModule | Imported, source: str, shapes: Shapes | None) -> Imported:
     """Return what a reader returned as an ``Imported`` that is well formed, of these shapes."""
     model = found if isinstance(found, Imported) else Imported(module=found)
+    model = replace(model, module=of_one_device(model.module))
     try:
         hlo.verify(model.module)
     except VerifyError as e:

@@ -13,6 +13,7 @@ from ...hlo.nodes import AnyShape, Computation, Raw, Shape, TupleShape
 from .mlir.syntax import Dense, MlirFunction, MlirModule
 
 DEVICES = {"mhlo.num_replicas": "replica_count", "mhlo.num_partitions": "num_partitions"}
+MESHES = "xla.sdy.meshes"
 WHOLE = "mhlo.xla_entry_computation_"
 
 
@@ -25,6 +26,10 @@ def header(module: MlirModule, entry: MlirFunction, computation: Computation) ->
         number = module.attrs.get(theirs, 1)
         if isinstance(number, int) and number > 1:
             found[ours] = Raw(str(number))
+    meshes = module.attrs.get(MESHES)
+    if found.keys() & set(DEVICES.values()) and isinstance(meshes, dict) and meshes:
+        shown = ", ".join(f"{name} = #sdy.mesh{text}" for name, text in meshes.items())
+        found["frontend_attributes"] = Raw(f"{{{MESHES}={{{shown}}}}}")
     return MappingProxyType({**found, **_shared(entry)})
 
 

@@ -40,6 +40,7 @@ MARKS = frozenset(
 )
 """Targets that give their operand as it is."""
 
+PARTS = "give the text that XLA compiled for each device: jax.jit(f).lower(..).compile().as_text()"
 DIALECTS = ("mhlo.", "chlo.")
 _SCIPY = "pip install scipy"
 
@@ -70,7 +71,7 @@ def problem(i: Instruction) -> tuple[str, str]:
     if needs_scipy(target):
         return f"`{target}` needs SciPy, which is not installed", _SCIPY
     if target in MARKS:
-        return f"`{target}` would change its operand's shape", "compile for one device"
+        return f"`{target}` would change its operand's shape", PARTS
     return f"no function computes `{target}`", registry.HINT
 
 

@@ -37,6 +37,7 @@ class Parser:
         self.locations: dict[str, Location] = {}
         self.functions: dict[str, MlirFunction] = {}
         self.resources: dict[str, bytes] = {}
+        self.meshes: dict[str, str] = {}
 
     def module(self) -> MlirModule:
         """The whole text: one module, or functions on their own; aliases before and after."""
@@ -59,6 +60,7 @@ class Parser:
                 self.member(self.operation(), place)
         if not self.functions:
             tokens.fail("the module has no function")
+        attrs = {**attrs, "xla.sdy.meshes": self.meshes} if self.meshes else attrs
         return MlirModule(name, attrs, self.functions, self.resources, self.locations)
 
     def alias(self) -> None:
@@ -124,12 +126,14 @@ class Parser:
         return name, attrs
 
     def member(self, op: MlirOp | MlirFunction, place: int) -> None:
-        """Take a member of a module: a function, or a mesh of Shardy, which is ignored."""
+        """Take a member of a module: a function, or a mesh of Shardy, whose text is kept."""
         if isinstance(op, MlirOp) and op.name == "func.func":
             op = self.generic_function(op)
         if isinstance(op, MlirOp):
             if op.name != "sdy.mesh":
                 self.tokens.refuse_at(place, f"`{op.name}` outside a function", "it has no meaning")
+            if isinstance(text := op.attrs.get("mesh"), str):
+                self.meshes[str(op.attrs["name"])] = text
             return
         if op.name in self.functions:
             self.tokens.fail_at(op.place, f"function `{op.name}` is defined twice")

@@ -312,7 +312,7 @@ def _cast(p: Parser, name: str, results: Values, place: int) -> MlirOp:
 
 
 def _shardy(p: Parser, name: str, results: Values, place: int) -> MlirOp:
-    """Any operation of Shardy: what it says of shardings is gone over."""
+    """Any operation of Shardy: what it says of shardings is kept as text."""
     tokens = p.tokens
     if name == "sdy.mesh":
         target = p.symbol()
@@ -330,15 +330,19 @@ def _shardy(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     if tokens.take("("):
         operands = p.values()
         tokens.expect(")", f"after the operands of `{name}`")
+    attrs: dict[str, Any] = {}
+    key = ""
     while tokens.next not in (":", "(", "{", ""):
         if tokens.next in ("<", "["):
-            tokens.balanced("sharding")
-        elif tokens.advance() == "=" and tokens.next == "{":
+            attrs[key] = tokens.balanced("sharding")
+        elif (word := tokens.advance()) != "=":
+            key = word
+        elif tokens.next == "{":
             tokens.balanced("axes")
     regions: tuple[MlirRegion, ...] = ()
     if tokens.take("("):
         regions = (p.region(p.block_arguments()),)
-    return _finish(p, name, list(operands), {}, regions, results, place)
+    return _finish(p, name, list(operands), attrs, regions, results, place)
 
 
 FORMS: Mapping[str, Callable[[Parser, str, Values, int], MlirOp]] = {

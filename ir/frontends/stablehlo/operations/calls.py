@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ....hlo.analysis.custom_calls import MARKS
+from ....hlo.analysis.custom_calls import MARKS, PARTS
 from ....hlo.nodes import Raw, Shape, TupleShape
 from ....hlo.shape_text import show_shape
+from ...manual_regions import INTO, OUT_OF
 from ..mlir.syntax import Dictionary
 from .to_hlo import Handler, OpSite, Results
 
@@ -27,8 +28,8 @@ def custom_call(site: OpSite) -> Results:
     target = site.attr("call_target_name")
     if not isinstance(target, str):
         site.fail("attribute `call_target_name` is not a name")
-    if target in MARKS:
-        return marked(site, target)
+    if target in MARKS and not _cuts(site, target):
+        return list(site.operands[: len(site.op.result_types)])
     if target == "shape_assertion":
         return assertion(site)
     if target.startswith(("mhlo.", "chlo.")) and target in site.low.table:
@@ -36,13 +37,18 @@ def custom_call(site: OpSite) -> Results:
     return foreign(site, str(target))
 
 
-def marked(site: OpSite, target: str) -> Results:
-    """The operands themselves; their shapes must be the results'."""
+def _cuts(site: OpSite, target: str) -> bool:
+    """True for a mark that matters to several devices: it changes a shape, or says how one will."""
+    several = site.low.module.attrs.get("mhlo.num_partitions", 1) != 1
+    if several and target == "Sharding" and "mhlo.sharding" in site.op.attrs:
+        return True
     for n, value in enumerate(site.operands[: len(site.op.result_types)]):
         if site.declared(n) != value.shape:
-            why = f"`{target}` changes {show_shape(value.shape)}: it cuts work for several devices"
-            site.refuse(why, "lower the function for one device")
-    return list(site.operands[: len(site.op.result_types)])
+            if target not in INTO | OUT_OF:
+                why = f"`{target}` changes {show_shape(value.shape)}"
+                site.refuse(f"{why}: it cuts work for several devices", PARTS)
+            return True
+    return False
 
 
 def assertion(site: OpSite) -> Results:
@@ -87,6 +93,8 @@ def foreign(site: OpSite, target: str) -> Results:
         attrs["custom_call_has_side_effect"] = True
     if config := _config(site):
         attrs["backend_config"] = Raw(config)
+    if isinstance(sharding := site.op.attrs.get("mhlo.sharding"), str):
+        attrs["sharding"] = Raw(sharding)
     if frontend := site.op.attrs.get("mhlo.frontend_attributes"):
         attrs["frontend_attributes"] = Raw(_strings(frontend))
     if called := [_called(site, c) for c in site.op.attrs.get("called_computations") or ()]:

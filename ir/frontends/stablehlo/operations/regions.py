@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ import numpy as np
 from ....dtypes import DType, pred, u32
 from ....hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ....hlo.shape_text import show_shape
-from ..mlir.syntax import Dense, Dialect, MlirOp, MlirRegion
-from ..mlir.types import show_type
+from ..mlir.syntax import Dense, Dialect, MlirOp, MlirRegion, Type
 from .plain import array_of, operands
 from .to_hlo import Handler, OpSite, Results, fits_type, is_open
 
@@ -184,14 +184,38 @@ def all_gather(site: OpSite) -> Results:
 
 
 def all_to_all(site: OpSite) -> Results:
-    """Over one device nothing moves; over several, pieces stay in the dimension they are cut."""
+    """Over one device nothing moves. Pieces cut from one dimension and joined along another are
+    exchanged along a dimension of their own, the first."""
     split, joined = site.integer("split_dimension"), site.integer("concat_dimension")
-    if site.integer("split_count") == 1:
+    count = site.integer("split_count")
+    if count == 1:
         return list(site.operands)
-    if split != joined:
-        site.refuse("it cuts one dimension and joins another", "transpose around it")
-    attrs = {"replica_groups": groups(site), **channel(site), "dimensions": (split,)}
-    return site.results(site.make("all-to-all", site.operands, **attrs))
+    attrs = {"replica_groups": groups(site), **channel(site)}
+    if split == joined:
+        made = site.make("all-to-all", site.operands, **attrs, dimensions=(split,))
+        return site.results(made)
+    return [_exchanged(site, o, split, joined, count, attrs) for o in site.operands]
+
+
+def _exchanged(
+    site: OpSite, x: Instruction, split: int, joined: int, count: int, attrs: dict[str, Any]
+) -> Instruction:
+    dims, rank = x.array.dims, x.array.rank
+    if not (0 <= split < rank and 0 <= joined < rank and count > 0 and dims[split] % count == 0):
+        site.fail(f"dimension {split} of {show_shape(x.shape)} has no {count} equal pieces")
+    cut = (*dims[:split], count, dims[split] // count, *dims[split + 1 :])
+    first = [split, *(d for d in range(rank + 1) if d != split)]
+    pieces = _reordered(site, site.add("reshape", replace(x.array, dims=cut), [x]), first)
+    moved = site.add("all-to-all", pieces.shape, [pieces], **attrs, dimensions=(0,))
+    last = [*range(1, joined + 1), 0, *range(joined + 1, rank + 1)]
+    whole = list(pieces.array.dims[1:])
+    whole[joined] *= count
+    return site.add("reshape", replace(x.array, dims=tuple(whole)), [_reordered(site, moved, last)])
+
+
+def _reordered(site: OpSite, x: Instruction, order: list[int]) -> Instruction:
+    shape = replace(x.array, dims=tuple(x.array.dims[d] for d in order))
+    return site.add("transpose", shape, [x], dimensions=tuple(order))
 
 
 def collective_permute(site: OpSite) -> Results:
@@ -254,16 +278,36 @@ def recv(site: OpSite) -> Results:
 
 
 def manual_computation(site: OpSite) -> Results:
-    """Shardy's regions: over one device, what stands in them."""
+    """Shardy's regions: what stands in them, between calls that cut and join arrays if it works on
+    parts of them."""
     region = site.region(0)
-    for (name, kind), value in zip(region.arguments, site.operands, strict=False):
-        if not fits_type(value.shape, kind):
-            why = f"it cuts {show_shape(value.shape)} into {show_type(kind)} for several devices"
-            site.refuse(why, "lower the function for one device")
-        site.low.define(site.builder, name, value, site.op.place)
     if len(region.arguments) != len(site.operands):
         site.fail(f"{len(site.operands)} values for {len(region.arguments)} arguments")
-    return site.low.block(site.builder, region)
+    kinds = [kind for _, kind in region.arguments]
+    whole = all(map(fits_type, [o.shape for o in site.operands], kinds))
+    values = site.operands if whole else _cut(site, kinds)
+    for (name, _), value in zip(region.arguments, values, strict=True):
+        site.low.define(site.builder, name, value, site.op.place)
+    found = site.low.block(site.builder, region)
+    if whole:
+        return found
+    parts = [found] if isinstance(found, Instruction) else list(found)
+    shapes = tuple(site.settled(n) for n in range(len(parts)))
+    attrs = {"custom_call_target": "xla.sdy.LocalToGlobalShape"}
+    joined = site.add("custom-call", TupleShape(shapes), parts, **attrs)
+    return site.builder.unpack(joined, len(parts))
+
+
+def _cut(site: OpSite, kinds: Sequence[Type]) -> Sequence[Instruction]:
+    """The parts of arrays that a device has, by the call that XLA writes for it."""
+    shapes = [kind for kind in kinds if isinstance(kind, Shape)]
+    if len(shapes) != len(kinds):
+        site.refuse("it works on parts of what is no array", "lower the function for one device")
+    attrs: dict[str, Any] = {"custom_call_target": "xla.sdy.GlobalToLocalShape"}
+    if isinstance(text := site.op.attrs.get("in_shardings"), str):
+        attrs["frontend_attributes"] = Raw(f"{{xla.sdy.in_shardings={text}}}")
+    found = site.add("custom-call", TupleShape(tuple(shapes)), site.operands, **attrs)
+    return site.builder.unpack(found, len(shapes))
 
 
 TABLE: Mapping[str, Handler] = {
