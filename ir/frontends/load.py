@@ -13,9 +13,9 @@ from typing import Any
 from .. import hlo
 from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
 from ..hlo.nodes import HloModule
+from ..lazy import LazyModule
 from . import registry
 from .imported import Imported, check_shapes
-from .manual_regions import of_one_device
 from .registry import (
     FileFrontend,
     ObjectFrontend,
@@ -27,6 +27,7 @@ from .registry import (
 )
 from .signatures import HEAD, text_start
 
+_REGIONS = LazyModule(".manual_regions", __package__)
 NEWLINE = b"\n"
 MAX_BYTES = 1 << 31  # weights belong into parameters, not into text
 
@@ -94,7 +95,8 @@ def read_model(data: bytes, source: str) -> HloModule:
 def _checked(found: HloModule | Imported, source: str, shapes: Shapes | None) -> Imported:
     """Return what a reader returned as an ``Imported`` that is well formed, of these shapes."""
     model = found if isinstance(found, Imported) else Imported(module=found)
-    model = replace(model, module=of_one_device(model.module))
+    if any(i.opcode == "custom-call" for i in model.module.entry.instructions):
+        model = replace(model, module=_REGIONS.of_one_device(model.module))
     try:
         hlo.verify(model.module)
     except VerifyError as e:
