@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..bench.data import WayBench
 from .charts.axes import SECONDS, WALL, figure
 
 DASH = "–"
@@ -71,6 +72,11 @@ def date(value: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
 
 
+def way(value: WayBench | None) -> str:
+    """Return the time of a way; a dash if it did not run."""
+    return seconds(value.seconds) if value is not None else DASH
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {f.__name__: f for f in (seconds, wall, percent, spread, rate, amount, count, bound, date)}
+    {f.__name__: f for f in (seconds, wall, percent, spread, rate, amount, count, bound, date, way)}
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.resources import files
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..bench.data import BenchReport
 from ..explain.picture import STYLE
 from .charts.bars import cut
 from .embed import embedded, embedded_in, fingerprint, without_paths
-from .formats import FILTERS
+from .formats import FILTERS, date
 from .views import command_of, machine_rows, view_of, ways_of
 
 HOME = __package__ or __name__.rpartition(".")[0]
@@ -34,12 +33,29 @@ def render(report: BenchReport) -> str:
             has_latency=any(v.latency for v in cells),
             has_throughput=any(v.throughput for v in cells),
             facts=machine_rows(shown),
-            created=time.strftime("%Y-%m-%d %H:%M", time.localtime(shown.created)),
+            created=date(shown.created),
             style=Markup(_file("page.css") + STYLE),
             script=Markup(script),
             policy=Markup(fingerprint(script)),
             command=command_of(shown),
             data=embedded(shown.to_json()),
+        )
+    )
+
+
+def render_table(report: BenchReport) -> str:
+    """Return the sweep as one HTML table, for notebooks."""
+    shown = BenchReport.from_json(without_paths(report.to_json()))
+    cells = [view_of(shown, cell, n) for n, cell in enumerate(shown.cells, 1)]
+    return (
+        _environment()
+        .get_template("notebook.html.j2")
+        .render(
+            report=shown,
+            cells=cells,
+            ways=ways_of(shown),
+            cautions=dict.fromkeys([*shown.warnings, *(d for v in cells for d in v.doubts)]),
+            created=date(shown.created),
         )
     )
 

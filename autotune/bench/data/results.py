@@ -359,6 +359,10 @@ class BenchReport:
         """Write the data as JSON, atomically."""
         _write(Path(path), self.text())
 
+    def _repr_html_(self) -> str:
+        table: str = resolve("...report.page:render_table", __package__)(self)
+        return table
+
     def write_html(self, path: str | os.PathLike[str]) -> None:
         """Write the HTML page, atomically; it has no external resources."""
         page: str = resolve("...report.page:render", __package__)(self)

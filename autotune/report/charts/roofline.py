@@ -75,14 +75,15 @@ def roofline(kernels: Sequence[RooflineMark], roof: Roof, name: str) -> Markup:
         return Markup("")
     x, y = _axes(shown, roof)
     marks = [_mark(k, x.scale, y.scale) for k in shown]
+    lines, covered = _roof(roof, x.scale, y.scale)
     return picture(
         FRAME.width,
         FRAME.height,
         f"Roofline of {name}: {len(shown)} kernels",
         draw_axes(FRAME, x, y),
-        _roof(roof, x.scale, y.scale),
+        lines,
         joined(marks),
-        _numbers(shown[:LABELLED], x.scale, y.scale),
+        _numbers(shown[:LABELLED], x.scale, y.scale, covered),
         kind="roofline",
     )
 
@@ -110,31 +111,34 @@ def _rates(k: RooflineMark, least: float) -> tuple[float, float]:
     return work / k.default_seconds, work / k.tuned_seconds
 
 
-def _roof(roof: Roof, x: Scale, y: Scale) -> Markup:
+def _roof(roof: Roof, x: Scale, y: Scale) -> tuple[Markup, list[Box]]:
+    """Return the roof with its names, and the boxes that the names cover."""
     knee = min(max(roof.flops / roof.bandwidth, x.low), x.high)
     start = max(x.low, y.low / roof.bandwidth)
     points = [(start, roof.at(start)), (knee, roof.at(knee)), (x.high, roof.at(x.high))]
     places = [(x(a), y(b)) for a, b in points]
-    (x1, y1), (x2, y2), _ = places
-    middle = (x1 + x2) / 2, (y1 + y2) / 2
-    slope = Markup("")
-    if x2 - x1 > 60:
-        angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-        slope = tag(
-            "text",
-            f"{BYTES.text(roof.bandwidth)} copy, measured",
-            class_="roofname",
-            text_anchor="middle",
-            transform=f"translate({middle[0]:.1f} {middle[1] - 6:.1f}) rotate({angle:.1f})",
-        )
-    flat = f"{FLOPS.text(roof.flops)} FMA"
-    return joined(
-        [
-            tag("polyline", class_="roof", points=path(places)),
-            slope,
-            tag("text", flat, class_="roofname", x=x.end, y=y2 - 6, text_anchor="end"),
-        ]
-    )
+    flat, top = f"{FLOPS.text(roof.flops)} FMA", places[1][1] - 6
+    label = tag("text", flat, class_="roofname", x=x.end, y=top, text_anchor="end")
+    slope, covered = _slope(places[0], places[1], f"{BYTES.text(roof.bandwidth)} copy, measured")
+    box = (x.end - len(flat) * LETTER, top - 11, x.end, top + 4)
+    line = tag("polyline", class_="roof", points=path(places))
+    return joined([line, slope, label]), [box, *covered]
+
+
+def _slope(start: Place, end: Place, name: str) -> tuple[Markup, list[Box]]:
+    """Return the name along the slope, if it has the room, and boxes that cover it."""
+    (x1, y1), (x2, y2) = start, end
+    length = len(name) * LETTER * 0.9
+    if math.hypot(x2 - x1, y2 - y1) < length:
+        return Markup(""), []
+    angle = math.atan2(y2 - y1, x2 - x1)
+    a, b = (x1 + x2) / 2 + 6 * math.sin(angle), (y1 + y2) / 2 - 6 * math.cos(angle)
+    turn = f"translate({a:.1f} {b:.1f}) rotate({math.degrees(angle):.1f})"
+    steps = (length * (n / 8 - 0.5) for n in range(9))
+    middles = [(a + s * math.cos(angle), b + s * math.sin(angle)) for s in steps]
+    covered = [(u - 6, v - 10, u + 6, v + 4) for u, v in middles]
+    label = tag("text", name, class_="roofname", text_anchor="middle", transform=turn)
+    return label, covered
 
 
 def _radius(k: RooflineMark) -> float:
@@ -169,14 +173,10 @@ def _told(k: RooflineMark) -> str:
     )
 
 
-def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale) -> Markup:
+def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale, covered: Sequence[Box]) -> Markup:
     """Numbers beside the heaviest kernels, as in the table, where there is room for them."""
     places = [(x(_intensity(k, x.low)), y(_rates(k, x.low)[1])) for k in kernels]
-    taken = [
-        (a - r, b - r, a + r, b + r)
-        for k, (a, b) in zip(kernels, places, strict=True)
-        for r in (_radius(k),)
-    ]
+    taken = [*covered, *(_around(k, at) for k, at in zip(kernels, places, strict=True))]
     parts = []
     for n, (k, place) in enumerate(zip(kernels, places, strict=True), 1):
         room = _room(str(n), place, _radius(k), taken)
@@ -185,6 +185,11 @@ def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale) -> Markup:
             middle, low = (room[0] + room[2]) / 2, room[3] - 1.5
             parts.append(tag("text", str(n), class_="mark", x=middle, y=low, text_anchor="middle"))
     return joined(parts)
+
+
+def _around(k: RooflineMark, place: Place) -> Box:
+    (a, b), r = place, _radius(k)
+    return a - r, b - r, a + r, b + r
 
 
 def _room(text: str, place: Place, radius: float, taken: Sequence[Box]) -> Box | None:

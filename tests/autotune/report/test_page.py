@@ -160,3 +160,11 @@ def test_report_without_cells_and_failed_models_alone_are_pages() -> None:
     assert Page(render(replace(REPORT, cells=()))).open == []
     only = replace(REPORT, cells=REPORT.cells[1:], peaks=(), logs=())
     assert "cannot &lt;read&gt;" in render(only)
+
+
+def test_notebook_shows_the_sweep_as_a_table() -> None:
+    page = Page(hostile()._repr_html_())
+    assert page.open == [] and not {"script", "style", "img"} & set(page.tags)
+    words = " ".join(Page(REPORT._repr_html_()).words)
+    assert "4 ms" in words and "2.00×" in words and "cannot <read>" in words
+    assert "torch" in words and "Caution: the control differs by 4 %" in words
