@@ -27,7 +27,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one thread did, in order."""
+    """The steps of one thread, in order."""
 
     name: str
     spans: tuple[TimeSpan, ...]
