@@ -35,6 +35,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from side_by_side import medians, show_seconds
 
+from nestwright.autotune.bench.peers import table
+from nestwright.autotune.bench.peers.table import Given, Open, ways_of
+from nestwright.ir.lazy import resolve
+
 Call: TypeAlias = Callable[[], Any]
 TOLERANCE = 1e-4  # of the largest value of a result
 PAUSE = 0.2  # seconds; threads of OpenMP, TBB and ONNX Runtime spin for up to a tenth of one
@@ -80,8 +84,10 @@ def onnx_ways(path: Path, trials: int, threads: int) -> dict[str, Call | str]:
     """
     feeds = _inputs(path)
     ways: dict[str, Call | str] = {
-        "onnxruntime": _made(lambda: _onnxruntime(path, threads), feeds, "onnxruntime"),
-        "openvino": _made(lambda: _openvino(path, threads), feeds, "openvino"),
+        "onnxruntime": _made(
+            lambda: _peer("onnxruntime", path, feeds, threads), feeds, "onnxruntime"
+        ),
+        "openvino": _made(lambda: _peer("openvino", path, feeds, threads), feeds, "openvino"),
         "nestwright": _made(lambda: _nestwright(path, feeds, 0), feeds),
     }
     if trials:
@@ -112,21 +118,13 @@ def _made(
     return lambda: made()(feeds)
 
 
-def _onnxruntime(path: Path, threads: int) -> Callable[[Mapping[str, Any]], Any]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    return lambda feeds: session.run(None, feeds)
-
-
-def _openvino(path: Path, threads: int) -> Callable[[Mapping[str, Any]], Any]:
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-    model = openvino.Core().compile_model(str(path), "CPU", settings)
-    return lambda feeds: [np.asarray(value) for value in model(feeds).values()]
+def _peer(
+    name: str, path: Path, feeds: Mapping[str, Any], threads: int
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a peer's call, as `nestwright bench --peers` makes it."""
+    open_model: Open = resolve(ways_of([name])[0].open, table.__package__ or "")
+    opened = open_model(Given(path, feeds, threads))
+    return lambda feeds: opened.arrays(opened.call())
 
 
 def _nestwright(

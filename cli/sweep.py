@@ -52,9 +52,12 @@ def _table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
 
 
 def _ways(cell: CellBench) -> Table:
-    """Return the ways of a cell as rows; ``tuned/way`` is the median over the rounds."""
-    count = sorted({(t.callers, t.shared) for w in cell.ways for t in w.throughput})
-    callers = tuple(f"{n} callers, {'one' if shared else 'own'}" for n, shared in count)
+    """Return the ways of a cell as rows.
+
+    Callers call one executable, or have their own. Ratios are medians over the rounds.
+    """
+    count = sorted({(t.callers, not t.shared) for w in cell.ways for t in w.throughput})
+    callers = tuple(f"{n} callers, {'own' if own else 'one'}" for n, own in count)
     right = ("time", "tuned is", "GFLOP/s", "p50", "p90", "p99", *callers, "first", "error")
     table = _table(f"\n{cell.key}", ("whole model",), right)
     for way in cell.ways:
@@ -63,14 +66,14 @@ def _ways(cell: CellBench) -> Table:
         else:
             table.add_row(way.name, *_figures(cell, way, count))
     notes = [f"{w.name}: {w.problem}" for w in cell.ways if w.problem]
-    spread = f"the control differs by {cell.spread:.1%}: smaller differences say nothing"
+    spread = f"the control differs by {cell.spread:.0%}: smaller differences say nothing"
     table.caption, table.caption_justify = "\n".join([spread, *notes]), "left"
     return table
 
 
 def _figures(cell: CellBench, way: WayBench, count: list[tuple[int, bool]]) -> list[str]:
     seconds, gain = way.seconds or 0.0, cell.speedup(TUNED, way.name)
-    rates = {(t.callers, t.shared): f"{t.rate:,.0f}/s" for t in way.throughput}
+    rates = {(t.callers, not t.shared): f"{t.rate:,.0f}/s" for t in way.throughput}
     singly = way.latency
     return [
         duration(seconds),

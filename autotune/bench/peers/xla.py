@@ -13,6 +13,9 @@ import numpy as np
 
 from .table import Array, Given, Opened
 
+CONSUMED = "input_output_alias"
+"""The attribute of a module that reuses the memory of its arguments."""
+
 
 @cache
 def device() -> Any:
@@ -36,17 +39,31 @@ def compiled(text: str) -> Any:
 
 def run(executable: Any, arguments: Sequence[Array]) -> list[Array]:
     """Return the results for NumPy arrays, as NumPy arrays."""
+    return _results(executable, _put(arguments))
+
+
+def _put(arguments: Sequence[Array]) -> list[Any]:
     import jax
 
-    buffers = [jax.device_put(a, device()) for a in arguments]
+    return [jax.device_put(a, device()) for a in arguments]
+
+
+def _results(executable: Any, buffers: Sequence[Any]) -> list[Array]:
     return [np.asarray(out) for out in executable.execute(buffers)]
 
 
 def open_xla(given: Given) -> Opened:
-    """Return the module of HLO text, compiled; a call takes NumPy arrays and gives NumPy arrays."""
+    """Return the module of HLO text, compiled; a call gives NumPy arrays.
+
+    Arguments are put on XLA's device before, as programs of JAX hold their weights, unless a call
+    consumes them.
+    """
     import jax
 
-    executable = compiled(given.file.read_text())
-    values = list(given.arguments.values())
+    text = given.file.read_text()
+    executable, values = compiled(text), list(given.arguments.values())
     detail = f"XLA's CPU client, jax {jax.__version__}"
-    return Opened(lambda: run(executable, values), lambda found: found, detail)
+    if CONSUMED in text:
+        return Opened(lambda: run(executable, values), list, detail)
+    near = _put(values)
+    return Opened(lambda: _results(executable, near), list, f"{detail}, arguments on its device")

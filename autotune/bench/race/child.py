@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,40 +82,39 @@ def turn(call: Callable[[], object], calls: int) -> Json:
 
 
 def many(opens: list[Opened], seconds: float) -> Json:
-    """Call models from a thread each, all at once; return the calls that ended in time.
+    """Call models from a thread each, all at once; return their calls and the seconds they took.
 
-    Raises what a call raises.
+    The time begins with the first call of any and ends with the last. Raises what a call raises.
     """
-    counts, failed = [0] * len(opens), list[Exception]()
-    ready, over = threading.Barrier(len(opens) + 1), threading.Event()
+    counts, ends, failed = [0] * len(opens), [0.0] * len(opens), list[Exception]()
+    starts: list[float] = []
+    ready = threading.Barrier(len(opens))
 
     def caller(number: int) -> None:
-        call = opens[number].call
+        call, now = opens[number].call, time.perf_counter
         try:
             call()
             ready.wait()
-            while not over.is_set():
+            starts.append(now())
+            until = starts[0] + seconds
+            while now() < until and not failed:
                 call()
                 counts[number] += 1
+            ends[number] = now()
+        except threading.BrokenBarrierError:
+            return  # another failed
         except Exception as e:
             failed.append(e)
             ready.abort()
-            over.set()
 
     threads = [threading.Thread(target=caller, args=(n,)) for n in range(len(opens))]
     for t in threads:
         t.start()
-    with suppress(threading.BrokenBarrierError):
-        ready.wait()
-    began = time.perf_counter()
-    over.wait(seconds)
-    done, passed = sum(counts), time.perf_counter() - began
-    over.set()
     for t in threads:
         t.join()
     if failed:
         raise failed[0]
-    return {"calls": done, "seconds": passed}
+    return {"calls": sum(counts), "seconds": max(ends) - min(starts)}
 
 
 class Serving:
@@ -152,7 +151,8 @@ class Serving:
         while not shared and len(self._others) < count - 1:
             self._others.append(opened({**self._told, "cores": cores})[0])
         models = [self._model] * count if shared else [self._model, *self._others]
-        with preferred():
+        fits = not cores or count * self._told["threads"] <= len(cores)
+        with preferred() if fits else nullcontext():  # those with priority do not take turns
             return many(models, seconds)
 
 
