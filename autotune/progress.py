@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from ..ir.html import facts, table
 from .log.records import Json, Verdict
+from .log.units import duration
+
+SHOWN = 20  # tasks in a notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,30 @@ class TuneResult:
             return self.verdict.speedup
         before, after = totals(self.tasks)
         return before / after if after else 1.0
+
+    def _repr_html_(self) -> str:
+        found = {
+            "tuned": f"{self.model} for {self.target}",
+            "speedup": f"{self.speedup:.2f}",
+            "trials": f"{self.trials}, {self.measured} of them now, in {self.seconds:.1f} s",
+            "ended by": self.stopped,
+            "log": self.log.name,
+            "notes": "; ".join(self.notes) or "none",
+        }
+        heavy = sorted(self.tasks, key=lambda t: -t.weight * (t.best_seconds or 0.0))
+        rows = [
+            (
+                t.name,
+                f"{t.weight:g}",
+                duration(t.default_seconds),
+                duration(t.best_seconds),
+                f"{t.speedup:.2f}",
+            )
+            for t in heavy[:SHOWN]
+        ]
+        if more := len(heavy) - len(rows):
+            rows.append((f"{more} more", "", "", "", ""))
+        return facts(found) + table(("group", "times", "default", "best", "gain"), rows)
 
 
 def totals(tasks: tuple[TaskResult, ...]) -> tuple[float, float]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..codegen.plan.counters import count
 from ..codegen.runtime.executable import Executable
+from ..codegen.runtime.profile.data import Profile
 from ..ir.arrays import as_array
 from ..ir.errors import ArgumentError, NestwrightError, UnsupportedError
 from ..ir.frontends.imported import Imported
@@ -78,6 +79,10 @@ class SizedModel:
         """
         more = named if out is None else {**named, "out": out}
         return self.executable(*args, **named)(*args, **more)
+
+    def profile(self, *args: Any, rounds: int | None = None, **named: Any) -> Profile:
+        """Return the profile of a call with these inputs; see ``Executable.profile``."""
+        return self.executable(*args, **named).profile(*args, rounds=rounds, **named)
 
     def executable(self, *args: Any, **named: Any) -> Executable:
         """Return the executable for these inputs, compiling it if need be."""

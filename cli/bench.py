@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import click
@@ -19,6 +20,7 @@ from .options import (
     shape_option,
     weights_option,
 )
+from .profile import print_profile, profile_options, write_traces
 
 Numbers: TypeAlias = tuple[int, ...] | None
 
@@ -91,6 +93,7 @@ def counts(most: int) -> Callable[[click.Context, click.Parameter, str | None], 
 )
 @click.option("--against", type=click.Path(), help="Compare with the data of an older bench.")
 @click.option("--fail-on-regression", is_flag=True, help="Exit 1 if --against finds one.")
+@profile_options()
 @click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
 def bench(
     models: tuple[str, ...],
@@ -110,6 +113,8 @@ def bench(
     attribute: float,
     against: str | None,
     fail_on_regression: bool,
+    profile: bool,
+    trace: str | None,
     seed: int,
 ) -> int:
     """Time MODELS as built by default and with the best schedules of a log.
@@ -120,6 +125,7 @@ def bench(
     from ..autotune.bench.against import compared
     from ..autotune.bench.data import read_report
     from ..autotune.bench.peers.table import PEERS
+    from ..codegen.runtime.profile.data import Profile
     from ..ir.target import with_accuracy
     from .sweep import print_report
 
@@ -141,10 +147,15 @@ def bench(
         excess_precision=excess_precision,
         weights=weights,
         attribute=attribute,
+        profile=profile or trace is not None,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
     report = report if old is None else compared(report, old)
     print_report(report)
+    profiles = [Profile.from_json(c.profile) for c in report.cells if c.profile is not None]
+    for found in profiles:
+        print_profile(found)
+    _write(trace, partial(write_traces, profiles))
     _write(json_path, report.write_json)
     _write(html_path, report.write_html)
     if fail_on_regression and report.against is not None and report.against.regressions:

@@ -28,6 +28,7 @@ from .options import (
     trusted_option,
     weights_option,
 )
+from .profile import print_profile, profile_options
 from .ranks import Ranks, own_parts, ranks
 from .variants import variant_lines
 from .weights import weight_lines
@@ -35,6 +36,7 @@ from .weights import weight_lines
 if TYPE_CHECKING:
     from ..autotune.lowered import Lowered
     from ..codegen.runtime.executable import Executable
+    from ..codegen.runtime.profile.data import Profile
     from ..ir.frontends.registry import Shapes
     from ..ir.hlo.nodes import HloModule
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 @excess_precision_option(default=None)
 @accuracy_option()
 @trusted_option()
+@profile_options()
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
     model: str,
@@ -74,13 +77,15 @@ def run(
     excess_precision: bool | None,
     accuracy: float | None,
     trusted: str | None,
+    profile: bool,
+    trace: str | None,
     as_json: bool,
 ) -> int:
     """Run MODEL, or OUT (a built model), once.
 
     A built model with frozen parameters does not contain its HLO and cannot be checked. A model for
     several devices runs under `mpiexec -n N`, each rank on its part; {rank} in a file's name is its
-    number.
+    number. For a profile it runs again, for about two seconds.
     """
     given = {
         "--target": target,
@@ -95,6 +100,7 @@ def run(
     here = ranks()
     with here.together():
         inputs, outputs = here.file(inputs), here.file(outputs, written=True)
+        trace = here.file(trace, written=True)
         exe, module = _prepare(model, inputs, given, trusted)
         args = _arguments(model, exe, module, inputs, seed, here.rank)
     exe = here.bound(exe)
@@ -102,15 +108,28 @@ def run(
     with here.under_way():
         results = leaves(exe(*args))
     seconds = time.perf_counter() - start
+    with here.under_way():
+        found = _profiled(exe, args, here) if profile or trace is not None else None
     with here.together():
         if outputs is not None:
             write_npz(outputs, results)
+        if found is not None and trace is not None:
+            found.write_trace(trace)
         rows = _check(module(), args, results, exe, weights, here) if check else None
     about = [*weight_lines(exe), *variant_lines(exe)]
-    answer = RunAnswer(model, seconds, results, rows, about, here.rank, here.size)
+    answer = RunAnswer(model, seconds, results, rows, about, here.rank, here.size, found)
     if here.rank == 0 or not answer.ok:
         click.echo(json.dumps(answer.facts()) if as_json else answer.text())
+        if found is not None and not as_json:
+            print_profile(found)
     return 0 if answer.ok else 1
+
+
+def _profiled(exe: Executable, args: Sequence[Any], here: Ranks) -> Profile:
+    """Return the profile; ranks share the cores, so none is given any, nor compared with a peak."""
+    from ..autotune.measure.roofline import profiled
+
+    return profiled(exe, args) if here.size == 1 else exe.profile(*args)
 
 
 def _prepare(
@@ -223,7 +242,7 @@ def _check(
 class RunAnswer:
     """The results of a run; ``rows`` compares them, None if nothing was checked.
 
-    ``weights`` are the lines about narrow weights.
+    ``weights`` are the lines about narrow weights; ``profile`` is None if none was asked for.
     """
 
     model: str
@@ -233,6 +252,7 @@ class RunAnswer:
     weights: Sequence[str]
     rank: int = 0
     ranks: int = 1
+    profile: Profile | None = None
 
     @property
     def ok(self) -> bool:
@@ -276,4 +296,6 @@ class RunAnswer:
                 for r in self.rows
             ]
             facts["ok"] = self.ok
+        if self.profile is not None:
+            facts["profile"] = self.profile.to_json()
         return facts

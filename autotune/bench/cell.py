@@ -21,6 +21,7 @@ from ..log.contents import Log
 from ..log.records import Best
 from ..log.units import counted
 from ..measure.pool import Pool
+from ..measure.roofline import profiled
 from ..recipe import Constants
 from ..tasks.extract import extract
 from .attributed import attributed
@@ -55,6 +56,7 @@ class CellPlan:
     callers: tuple[int, ...]
     tell: Callable[[str], object]
     attribute: float = 0.0
+    profile: bool = False
 
 
 def bench_cell(
@@ -80,6 +82,11 @@ def bench_cell(
     flops, moved = float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0))
     found = CellBench(key, ways, groups, edges(builder.groups), flops, moved)
     found = replace(found, graph=model_graph(builder, key.model))
+    if plan.profile:
+        plan.tell(f"{key}: profile")
+        exe = builds.tuned
+        taken = profiled(exe, exe.random_arguments(plan.seed)).without_folders()
+        found = replace(found, profile=taken.to_json())
     odd = [unused(key.log, log, target)] if key.log and not builds.winners else []
     return replace(found, warnings=(*odd, *_warnings(found, _bound(subject, builds, plan))))
 

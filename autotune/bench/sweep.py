@@ -45,6 +45,7 @@ def bench(
     peers: Sequence[str] = (),
     callers: Sequence[int] = (),
     attribute: float = 0.0,
+    profile: bool = False,
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
@@ -56,8 +57,8 @@ def bench(
     ``peers.table.PEERS``; ``callers`` are numbers of threads whose throughput is measured.
     ``check`` compares results with the interpreter's. A model that cannot be built is a cell with
     its problem, and the sweep continues. ``attribute`` seconds per cell go to measuring why the
-    winners won: their decisions are put back to the default's one at a time. ``progress`` is called
-    with a line of text at each step.
+    winners won: their decisions are put back to the default's one at a time. ``profile`` adds the
+    tuned build's to each cell. ``progress`` is called with a line of text at each step.
     """
     tell = progress or (lambda text: None)
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
@@ -74,6 +75,7 @@ def bench(
         tuple(callers),
         tell,
         attribute,
+        profile,
     )
     tell("measuring the machine's peaks")
     began, load = time.time(), load_now()

@@ -373,6 +373,11 @@ class Executable:
                 self._call = self._by_place()
             return self._loaded
 
+    def _repr_html_(self) -> str:
+        from .html import page
+
+        return page(self.bundle, self.input_names, self.output_names, self.memory_analysis())
+
     def __repr__(self) -> str:
         params = ", ".join(f"{p.name}: {p}" for p in self.plan.params)
         results = ", ".join(map(str, self.plan.results))

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...ir.html import facts, text
 from ...ir.loop.nodes import Block, For, Func
 from ...ir.loop.printer import show
 from .. import primitives as primitives  # declares them
@@ -124,6 +125,10 @@ class Schedule(Methods):
     def show(self) -> str:
         """Return the text of the current function."""
         return show(self.func)
+
+    def _repr_html_(self) -> str:
+        loops, steps = text("loop nest", self.show()), text("trace", self.trace.show())
+        return facts({"schedule of": self.func.name, "steps": len(self._steps)}) + loops + steps
 
     def copy(self) -> Schedule:
         """Return an independent schedule in the same state; references are valid in both."""

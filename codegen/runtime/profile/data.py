@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...plan.facts import GroupMember
 from . import encoding, html, trace
 from .figures import ProfileFigures
 
@@ -18,6 +19,11 @@ class Profile(ProfileFigures):
         """Return the profile with the machine's peak, in FLOP/s and bytes/s."""
         return replace(self, peak=(flops, bandwidth))
 
+    def without_folders(self) -> Profile:
+        """Return the profile with sources by the names of their files, without their folders."""
+        rows = (replace(r, members=tuple(map(_bare, r.members))) for r in self.rows)
+        return replace(self, rows=tuple(rows))
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, which ``from_json`` reads; derived figures are with the rows."""
         return encoding.to_json(self)
@@ -29,14 +35,18 @@ class Profile(ProfileFigures):
 
     def trace(self) -> dict[str, Any]:
         """Return the events in Chrome's trace format, which Perfetto opens."""
-        return trace.trace(self)
+        return trace.trace([self])
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the events as one file of Chrome's trace format, whole or not at all.
 
         ``ArtifactError`` if the file cannot be written.
         """
-        trace.write(self, path)
+        trace.write([self], path)
 
     def _repr_html_(self) -> str:
         return html.page(self)
+
+
+def _bare(member: GroupMember) -> GroupMember:
+    return replace(member, source=member.source.replace("\\", "/").rpartition("/")[2])

@@ -17,6 +17,8 @@ VERSION = 1
 def to_json(profile: ProfileFigures) -> dict[str, Any]:
     """Return a profile as plain data; each row also has the figures that follow from it."""
     data = asdict(profile)
+    data["rows"] = [{**row, "members": list(row["members"])} for row in data["rows"]]
+    data["peak"] = None if profile.peak is None else list(profile.peak)
     data["events"] = [[e.row, e.thread, e.begin, e.seconds, int(e.part)] for e in profile.events]
     for row, found in zip(profile.rows, data["rows"], strict=True):
         found["share"] = profile.share(row)

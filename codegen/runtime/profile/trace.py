@@ -8,64 +8,59 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....ir.errors import ArtifactError
 from ....ir.files import whole_file
-from ...plan.loaded import Event
-from .figures import ProfileFigures
+from .figures import ProfileFigures, ProfileRow
 
 MICRO = 1e6
-PROCESS = 1
 CALLER = "caller"
 
 
-def trace(profile: ProfileFigures) -> dict[str, Any]:
-    """Return a profile's events: a row for each thread that was seen to work."""
-    threads = sorted({e.thread for e in profile.events} | {0})
-    names = [
-        {"name": "process_name", "ph": "M", "pid": PROCESS, "args": {"name": profile.name}},
-        *(
-            {
-                "name": "thread_name",
-                "ph": "M",
-                "pid": PROCESS,
-                "tid": t,
-                "args": {"name": f"worker {t}" if t else CALLER},
-            }
-            for t in threads
-        ),
+def trace(profiles: Sequence[ProfileFigures]) -> dict[str, Any]:
+    """Return the events of profiles, each a process; in it a row for each thread that worked."""
+    events: list[dict[str, Any]] = []
+    for process, profile in enumerate(profiles, 1):
+        events += [*_names(profile, process), *_events(profile, process)]
+    told = [
+        {"model": p.name, "target": p.target, "events_lost": p.lost, "notes": list(p.notes)}
+        for p in profiles
     ]
-    told = {"target": profile.target, "events_lost": profile.lost, "notes": list(profile.notes)}
-    return {
-        "traceEvents": [*names, *_events(profile)],
-        "displayTimeUnit": "ns",
-        "otherData": told,
-    }
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"profiles": told}}
 
 
-def _events(profile: ProfileFigures) -> Iterator[dict[str, Any]]:
+def _names(profile: ProfileFigures, process: int) -> Iterator[dict[str, Any]]:
+    """Yield the names of the process and of its threads."""
+    named = {"ph": "M", "pid": process}
+    whole = f"{profile.name} on {profile.target}"
+    yield {"name": "process_name", **named, "args": {"name": whole}}
+    for thread in sorted({e.thread for e in profile.events} | {0}):
+        name = f"worker {thread}" if thread else CALLER
+        yield {"name": "thread_name", **named, "tid": thread, "args": {"name": name}}
+
+
+def _events(profile: ProfileFigures, process: int) -> Iterator[dict[str, Any]]:
     for e in profile.events:
         row = profile.rows[e.row]
         found: dict[str, Any] = {
             "name": row.name,
             "cat": "part" if e.part else row.kind,
             "ph": "X",
-            "ts": e.begin * MICRO,
-            "dur": e.seconds * MICRO,
-            "pid": PROCESS,
+            "ts": round(e.begin * MICRO, 3),
+            "dur": round(e.seconds * MICRO, 3),
+            "pid": process,
             "tid": e.thread,
         }
         if not e.part:
-            found["args"] = _arguments(profile, e)
+            found["args"] = _arguments(row)
         yield found
 
 
-def _arguments(profile: ProfileFigures, e: Event) -> dict[str, Any]:
+def _arguments(row: ProfileRow) -> dict[str, Any]:
     """Return what is shown of an event that is chosen."""
-    row = profile.rows[e.row]
     found = {
         "group": row.group,
         "flops": row.flops,
@@ -76,9 +71,9 @@ def _arguments(profile: ProfileFigures, e: Event) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def write(profile: ProfileFigures, path: str | os.PathLike[str]) -> None:
+def write(profiles: Sequence[ProfileFigures], path: str | os.PathLike[str]) -> None:
     """Write the trace, whole or not at all; ``ArtifactError`` if it cannot be written."""
-    text = json.dumps(trace(profile), separators=(",", ":"))
+    text = json.dumps(trace(profiles), separators=(",", ":"))
     try:
         with whole_file(Path(path), durable=False) as file:
             file.write(text.encode())

@@ -296,7 +296,7 @@ def test_json_reads_back() -> None:
     exe = made(NESTED)
     found = exe.profile(np.ones(64, np.float32), np.int32(2), rounds=1).against(1e11, 1e10)
     data = json.loads(json.dumps(found.to_json()))
-    assert Profile.from_json(data) == found
+    assert data == found.to_json() and Profile.from_json(data) == found
     assert sum(r["share"] for r in data["rows"]) == pytest.approx(1)
     best = max(found.rows, key=lambda r: found.roofline(r) or 0)
     assert found.roofline(best) == max(best.flop_rate / 1e11, best.byte_rate / 1e10)

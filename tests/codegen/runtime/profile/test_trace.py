@@ -81,7 +81,8 @@ def test_names_and_threads_are_told(profile: Profile) -> None:
     inside = [e for e in complete(data) if e is not loop and loop["ts"] <= e["ts"]]
     dots = [e for e in inside if e["cat"] == "kernel" and e["args"].get("group") == "dot"]
     assert len(dots) == 4 and dots[0]["args"]["flops"] == 2 * 512**3
-    assert data["otherData"]["events_lost"] == profile.lost == 0
+    (told,) = data["otherData"]["profiles"]
+    assert told["events_lost"] == profile.lost == 0
 
 
 def test_a_trace_that_cannot_be_written_leaves_what_was_there(
