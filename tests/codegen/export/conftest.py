@@ -84,10 +84,12 @@ class Library:
         return made
 
 
-def built(name: str, target: str = "cpu -threads=2") -> Executable:
+def built(
+    name: str, target: str = "cpu -threads=2", values: np.ndarray[Any, Any] = W
+) -> Executable:
     """A model of a product, with weights in it."""
     module = nw.parse(NET.replace("HloModule net", f"HloModule {name}"))
-    return nw.build(module, target=target, constants={1: W})
+    return nw.build(module, target=target, constants={1: values})
 
 
 def library(

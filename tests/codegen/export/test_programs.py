@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import X, library, need, ran, run, same, wanted
+from .conftest import W, X, built, library, need, ran, run, same, wanted
 
 HERE = Path(__file__).parent
 V3 = "cpu -mcpu=x86-64-v3 -threads=2"  # valgrind knows no wider vectors
@@ -70,6 +70,12 @@ def test_instances_in_threads_without_a_race_or_leak(tmp_path: Path) -> None:
     assert run(one.program(HERE / "threads.c", flags=flags)) == "good\n"
 
 
+@pytest.mark.parametrize("source", ["forked.c", "unused.c"])
+def test_children_of_fork(source: str, tmp_path: Path) -> None:
+    one = library(tmp_path)
+    run("timeout", 60, one.program(HERE / source))
+
+
 def test_two_models_in_one_program(tmp_path: Path) -> None:
     left, right = library(tmp_path, "left"), library(tmp_path, "right")
     run(left.program(HERE / "two.c", right))
@@ -83,6 +89,15 @@ def test_the_wrapper_for_cpp(tmp_path: Path) -> None:
         "x has 3 elements, and the model's has 2310",
         "the weights are not given, or their file cannot be mapped (see errno)",
     ]
+
+
+def test_weights_of_another_training(tmp_path: Path) -> None:
+    """The same model with other values in its weights takes the same library."""
+    one = library(tmp_path, weights="file")
+    other = built("net", values=np.cos(W))
+    other.export_c(tmp_path / "other", name="net", weights="file")
+    weights = tmp_path / "other/share/net/net.weights"
+    assert same(ran(one, one.program(one.folder / "main.c"), "-w", weights), list(other(X)))
 
 
 def test_weights_are_checked(tmp_path: Path) -> None:
