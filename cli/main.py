@@ -20,6 +20,8 @@ from .group import LazyGroup
 UNUSABLE = 2
 OURS = 3
 INTERRUPTED = 130
+COMPLETE = "_NESTWRIGHT_COMPLETE"
+"""The variable by which a shell asks for completions, as click's scripts set it."""
 
 
 class Commands(LazyGroup):
@@ -75,6 +77,10 @@ def _run(args: Sequence[str], began: float) -> int:
 
     ``began``, when the command began on the monotonic clock, is the context's object.
     """
+    if asked := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(nestwright, {}, "nestwright", COMPLETE, asked)
     try:
         with nestwright.make_context("nestwright", list(args), obj=began) as context:
             status = nestwright.invoke(context)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..ir.archive import is_zip
 from ..ir.errors import ArgumentError
@@ -32,7 +33,16 @@ STDOUT = "-"
 
 
 class StageOption(click.Option):
-    """An option whose help lists the stages, which load the compiler when help is asked for."""
+    """An option whose help lists the stages, which load the compiler when help is asked for.
+
+    A shell completes their names.
+    """
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the stages that begin as what was typed."""
+        from ..codegen.driver.stages import STAGES
+
+        return [CompletionItem(name) for name in STAGES if name.startswith(incomplete)]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the help with the names of all stages."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
@@ -83,25 +83,27 @@ def experience(log: Log, target: Target) -> Experience:
     """Return what a log tells of tuning for a target."""
     found = list(_tuned(log, target))
     factors = []
-    for best, workload in found[:MOST]:
-        estimate = default_estimate(workload, target)
+    for best, workload, machine in found[:MOST]:
+        estimate = default_estimate(workload, machine)
         if estimate and best.default_seconds:
             factors.append(best.default_seconds / estimate)
     scale = quantile(tuple(factors), 0.5) if factors else 1.0
     off = tuple(math.exp(abs(math.log(f / scale))) for f in factors)
     own = [v for v in log.verdicts if v.device.rpartition("-t")[0] == target.key]
     kept = sum(not pick for v in own for _, pick in v.picks)
-    gains = tuple(max(1.0, b.default_seconds / b.seconds) for b, _ in found)
+    gains = tuple(max(1.0, b.default_seconds / b.seconds) for b, _, _ in found)
     return Experience((*gains, *(1.0,) * kept), scale, quantile(off, 0.5) if off else 1.0, len(off))
 
 
-def _tuned(log: Log, target: Target) -> Iterator[tuple[Best, Workload]]:
-    """The measured winners of a target with their workloads, on any number of threads."""
+def _tuned(log: Log, target: Target) -> Iterator[tuple[Best, Workload, Target]]:
+    """The measured winners of a target with their workloads, each with the threads it ran on."""
     for device in log.devices:
-        if device.rpartition("-t")[0] == target.key:
+        known, _, threads = device.rpartition("-t")
+        if known == target.key and threads.isdecimal():
+            machine = replace(target, threads=int(threads))
             for key, best in log.best(device).items():
                 if best.default_runs and best.runs and key in log.workloads:
-                    yield best, log.workloads[key]
+                    yield best, log.workloads[key], machine
 
 
 def default_estimate(workload: Workload, target: Target) -> float:

@@ -83,26 +83,23 @@ def _tuning(m: ModelExplained) -> Iterator[str]:
         yield "  every group that has more than one schedule has one of the log"
         return
     saved = sum(p.saved for _, p in hopes)
-    yield (
-        f"  {counted(len(hopes), 'group')} untuned; an estimate, nothing was measured: "
-        f"tuning them saves about {duration(saved)} a run"
-    )
-    for g, p in sorted(hopes, key=lambda hope: -hope[1].saved):
-        yield f"  {g.name}: {_in_a_line(p)}"
+    told = f": tuning saves about {duration(saved)} a run" if m.known.gains else ""
+    count = counted(len(hopes), "group")
+    yield f"  {count} untuned; estimates, nothing was measured{told}"
+    for g, p in sorted(hopes, key=lambda hope: -hope[1].seconds):
+        yield f"  {g.name}: {_in_a_line(p, m.known)}"
     yield from (f"  {line}" for line in _basis(m.known))
 
 
 def _promise(p: Promise, known: Experience) -> Iterator[str]:
-    yield f"untuned; an estimate, nothing was measured: {_in_a_line(p)}"
+    yield f"untuned; an estimate, nothing was measured: {_in_a_line(p, known)}"
     yield from _basis(known)
 
 
-def _in_a_line(p: Promise) -> str:
+def _in_a_line(p: Promise, known: Experience) -> str:
     low, _, high = p.gains
-    return (
-        f"about {duration(p.seconds)} now, {low:.2f} to {high:.2f} times as fast tuned; "
-        f"the roofline allows {p.bound:.1f}"
-    )
+    gain = f"{low:.2f} to {high:.2f} times as fast tuned; " if known.gains else ""
+    return f"about {duration(p.seconds)} now; {gain}the roofline allows {p.bound:.1f} times"
 
 
 def _basis(known: Experience) -> Iterator[str]:

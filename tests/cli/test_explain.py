@@ -203,7 +203,7 @@ def test_a_promise_says_what_it_rests_on(
     assert told.known.gains == (2.0,) and told.known.compared == 1 and told.known.scale > 0
     (group,) = told.groups
     assert group.promise is not None and group.promise.gains[1] == min(2.0, group.promise.bound)
-    assert "an estimate, nothing was measured" in str(told)
+    assert "1 group untuned; estimates, nothing was measured" in str(told)
     assert "the middle half of 1 groups tuned on such a machine" in str(told)
 
 
