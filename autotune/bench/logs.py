@@ -55,11 +55,17 @@ class BenchLogs:
 
     @property
     def warnings(self) -> Iterable[str]:
-        """The oddities of the logs: lines that were skipped."""
+        """The oddities of the logs: lines that were skipped, trials of several machines."""
         for log in self.facts.values():
             if log.problems:
                 skipped = counted(len(log.problems), "line")
                 yield f"{skipped} of {log.name} skipped, the first: {log.problems[0]}"
+            machines = sorted({d.rpartition("-t")[0] or d for d in log.devices})
+            if len(machines) > 1:
+                yield (
+                    f"{log.name} mixes {len(machines)} machines ({', '.join(machines)}): "
+                    "trials of others than the target are not shown"
+                )
 
 
 def _facts(name: str, log: Log) -> LogBench:
@@ -68,7 +74,8 @@ def _facts(name: str, log: Log) -> LogBench:
     for path in log.paths:
         digest.update(path.read_bytes())
     problems = (without_folders(p, log.paths) for p in log.problems)
-    return LogBench(name, digest.hexdigest(), len(log.trials), tuple(problems))
+    devices = tuple(sorted({t.device for t in log.trials}))
+    return LogBench(name, digest.hexdigest(), len(log.trials), tuple(problems), devices)
 
 
 def unused(name: str, log: Log, target: Target) -> str:

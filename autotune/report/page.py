@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +29,7 @@ def render(report: BenchReport) -> str:
         .get_template("page.html.j2")
         .render(
             report=shown,
+            inf=math.inf,
             cells=cells,
             ways=ways_of(shown),
             has_latency=any(v.latency for v in cells),

@@ -23,7 +23,8 @@ class CellVerdict:
 
     ``speedup`` is the tuned build over the default one with its interval, ``roof`` the share of the
     time that the machine's peaks allow at best, ``left`` the share of time that more trials might
-    save as the last third of them did. Figures that are not known are None.
+    save as the last third of them did, ``spread`` how far the control lies from the same build.
+    Figures that are not known are None.
     """
 
     speedup: float | None
@@ -36,17 +37,29 @@ class CellVerdict:
     spent: float
     left: float | None
     peer: tuple[str, float] | None
+    spread: float
+
+    @property
+    def sign(self) -> int:
+        """1 if it is faster, -1 if slower; 0 if neither exceeds the interval and the control."""
+        if self.speedup is None:
+            return 0
+        beyond = 1 + (self.spread if math.isfinite(self.spread) else 0.0)
+        faster = self.low > 1 and self.speedup > beyond
+        return 1 if faster else -1 if self.high < 1 and self.speedup < 1 / beyond else 0
 
     @property
     def word(self) -> str:
         """The comparison in words, as far as the figures allow."""
         if self.speedup is None:
             return "not measured"
-        if self.low > 1:
-            return f"{self.speedup:.2f}× faster than the default"
-        if self.high < 1:
-            return f"{1 / self.speedup:.2f}× slower than the default"
-        return "as fast as the default"
+        match self.sign:
+            case 1:
+                return f"{self.speedup:.2f}× faster than the default"
+            case -1:
+                return f"{1 / self.speedup:.2f}× slower than the default"
+            case _:
+                return "as fast as the default, as far as this run can tell"
 
     @property
     def advice(self) -> str:
@@ -75,6 +88,7 @@ def verdict(cell: CellBench, peak: Peak | None) -> CellVerdict:
         sum(_spent(g.trials) for g in cell.groups),
         _left(cell),
         _best_peer(cell),
+        cell.spread,
     )
 
 

@@ -41,6 +41,7 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
     """Return the view of a cell, the ``number``-th of the report."""
     peak = report.peak(cell.key)
     rows = kernel_rows(cell, peak)
+    log = next((log for log in report.logs if log.name == cell.key.log), None)
     tuned = cell.way(TUNED)
     timed = [w for w in cell.ways if w.seconds is not None and w.name != CONTROL]
     error = None if tuned is None else tuned.error
@@ -58,7 +59,7 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
             for t in (tuned.throughput if tuned else ())
         ),
         error=DASH if error is None else f"{error:.0e}",
-        log=next((log for log in report.logs if log.name == cell.key.log), None),
+        log=log,
         rows=rows,
         roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
         groups=tuple(v for r in rows if (v := group_view(r)) is not None),

@@ -254,13 +254,15 @@ class CellBench:
 class LogBench:
     """A log of the sweep by its name, and the SHA-256 of its contents in 64 hex digits.
 
-    ``problems`` are lines that were skipped.
+    ``problems`` are lines that were skipped, ``devices`` the targets that have trials, with their
+    numbers of threads.
     """
 
     name: str
     sha256: str
     trials: int
     problems: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""Verdicts: clear only beyond the interval and the control, and shares of the roof at most 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nestwright.autotune.bench.data import CONTROL, DEFAULT, TUNED, ScheduleBench, WayBench
+from nestwright.autotune.measure.peak import Peak
+from nestwright.autotune.report.verdicts import doubts, roof_share, verdict
+
+from ..bench.reports import CELL, GROUP
+
+ROUNDS = 20
+PEAK = Peak(2, 1e11, 1e10)
+
+
+def cell(tuned: float, control: float):
+    """A cell whose default takes 1 ms in every round."""
+    times = {DEFAULT: 1e-3, TUNED: tuned, CONTROL: control}
+    ways = (WayBench(name, runs=(s,) * ROUNDS) for name, s in times.items())
+    return replace(CELL, ways=tuple(ways), warnings=())
+
+
+@pytest.mark.parametrize(
+    ("tuned", "control", "sign", "word"),
+    [
+        (5e-4, 5e-4, 1, "2.00× faster than the default"),
+        (2e-3, 2e-3, -1, "2.00× slower than the default"),
+        (9.9e-4, 9.9e-4, 0, "as fast as the default, as far as this run can tell"),
+        (8e-4, 1.2e-3, 0, "as fast as the default, as far as this run can tell"),
+    ],
+)
+def test_difference_counts_beyond_the_control(tuned, control, sign, word) -> None:
+    found = verdict(cell(tuned, control), PEAK)
+    assert (found.sign, found.word) == (sign, word)
+
+
+def test_wide_control_is_doubted() -> None:
+    (line,) = doubts(cell(8e-4, 1.2e-3))
+    assert "differed by 50 %" in line
+    assert doubts(cell(8e-4, 8e-4)) == ()
+
+
+def test_cell_that_did_not_run_has_no_figures() -> None:
+    found = verdict(replace(CELL, ways=(), groups=()), None)
+    assert (found.word, found.speedup, found.roof, found.seconds) == ("not measured", *[None] * 3)
+
+
+def test_share_of_the_roof_counts_caches_as_the_roof() -> None:
+    fast = ScheduleBench("default", {}, [], (1e-9,))
+    slow = ScheduleBench("default", {}, [], (4e-5,))
+    groups = (
+        replace(GROUP, weight=1.0, flops=1e6, bytes=1e4, tuned=slow),
+        replace(GROUP, weight=1.0, flops=0.0, bytes=1e4, tuned=fast),
+    )
+    share = roof_share(replace(CELL, groups=groups), PEAK)
+    assert share == pytest.approx((1e-5 + 1e-9) / (4e-5 + 1e-9))
