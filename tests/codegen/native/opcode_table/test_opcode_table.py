@@ -62,7 +62,7 @@ tests/codegen/native/opcode_table` writes this page.
 Where the types of a column differ, the cell names those that are not like most. The halves of
 operations cut in two (`-start`, `-update`, `-done`) are tried together, in the row of the start;
 `convert` is tried to f32, `bitcast-convert` to the unsigned integer of as many bits. Collectives
-are those of one device.
+are those of one device; [collectives.md](collectives.md) has several.
 
 """
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
 from time import monotonic
 from typing import Any
 
@@ -162,3 +165,18 @@ ROOT y = f32[4] all-reduce(x), replica_groups={{}}, to_apply=add }}"""
 def test_gpus_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="NCCL"):
         build(parse(made().as_text("hlo")), "cuda -arch=sm_80")
+
+
+def test_ctrl_c_ends_the_wait() -> None:
+    one, two = thread_communicators(2, SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(made().on, two)
+        exe = made().on(one)
+        other.result()
+    began = monotonic()
+    timer = Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        exe(X)
+    assert monotonic() - began < SECONDS / 2
+    timer.join()
