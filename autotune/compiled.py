@@ -71,7 +71,7 @@ def built(
     def kept(bundle: Bundle) -> Executable:
         return Executable(bundle, module, stage)
 
-    return build_or_load(key, fresh, kept, timings)
+    return build_or_load(key, model.name, fresh, kept, timings)
 
 
 def key_of(model: BuildRecipe, schedules: Schedules) -> BuildKey | None:

@@ -30,8 +30,8 @@ def sized(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share in percent with two digits that count; a dash for nothing."""
-    return f"{100 * share:.2g} %" if 0 < share < 0.1 else f"{100 * share:.0f} %" if share else "–"
+    """Format a share in percent with two digits that count."""
+    return f"{100 * share:.2g} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
 def operations_text(operations: Sequence[str]) -> str:

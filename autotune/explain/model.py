@@ -111,7 +111,7 @@ def explain_model(model: Lowered, log: PathLike | None = None) -> ModelExplained
     known = experience(held if held is not None and held.bests else shelved(), model.target)
     groups = _groups(prepared, graph, origins, known)
     key = key_of(model, model.schedules(log))
-    cache = None if key is None else ask(key, prepared.module.name)
+    cache = None if key is None else ask(key, model.name)
     spec = prepared.target.spec
     return ModelExplained(model.name, spec, str(log or ""), graph, groups, cache, known, notes)
 
@@ -124,9 +124,9 @@ def _log_of(
         return None, {}, ()
     if log != AUTO:
         held = read(log)
-        return held, {}, (*held.problems, *held.notes)
+        return held, {}, tuple(held.problems)
     held, lent = with_kin(shelved(), model.target)
-    return held, lent, (*held.problems, *held.notes)
+    return held, lent, tuple(held.problems)
 
 
 def _texts(prepared: PreparedModule) -> dict[str, str]:

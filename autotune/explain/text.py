@@ -26,7 +26,7 @@ def show_model(m: ModelExplained) -> str:
         f"{work / 1e9:.3g} GFLOP and {sized(size)} a run"
     )
     parts = [head, *(f"log: {note}" for note in m.notes[:4]), "", "Schedules"]
-    parts += [line for g in m.groups for line in _in_short(m, g)]
+    parts += [line for g in m.groups for line in _in_short(m, g)] or ["  no group has loops"]
     parts += ["", "Fusion", *_fusion(m), "", "Tuning", *_tuning(m), "", "Cache"]
     return "\n".join([*parts, *(f"  {line}" for line in _cache(m.cache))])
 
@@ -80,7 +80,9 @@ def _fusion(m: ModelExplained) -> Iterator[str]:
 def _tuning(m: ModelExplained) -> Iterator[str]:
     hopes = [(g, g.promise) for g in m.groups if g.promise is not None]
     if not hopes:
-        yield "  every group that has more than one schedule has one of the log"
+        tuned = any(g.origin is not None and g.origin.record is not None for g in m.groups)
+        has = "every group with more than one schedule has a record of the log"
+        yield f"  {has if tuned else 'no group has more than one schedule'}"
         return
     saved = sum(p.saved for _, p in hopes)
     told = f": tuning saves about {duration(saved)} a run" if m.known.gains else ""

@@ -17,13 +17,14 @@ from .build_key import BuildKey
 
 def build_or_load(
     key: BuildKey,
+    name: str,
     build: Callable[[], Executable],
     load: Callable[[Bundle], Executable],
     timings: dict[str, float],
 ) -> Executable:
     """Load the bundle in the disk cache with ``load``, else build the executable and cache it.
 
-    A build is noted in the ledger, by which a later miss is explained.
+    A build is noted in the ledger under the model's ``name``, by which a later miss is explained.
     """
     with timed(timings, "cache"):
         bundle = store.get(key.name)
@@ -33,7 +34,7 @@ def build_or_load(
         exe = build()
         with timed(timings, "cache"):
             store.put(key.name, exe.bundle)
-            record(key, exe.name)
+            record(key, name)
         return exe
     count(loaded=1)
     with timed(timings, "link"):

@@ -27,7 +27,10 @@ def explained(path: Path, log: Path | str | None = None, target: str = ONE) -> M
     return explain_model(nw.lower(path, target=target), log)
 
 
-def test_a_model_is_told_in_four_parts(nestwright, softmax: Path) -> None:
+def test_a_model_is_told_in_four_parts(
+    nestwright, softmax: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(store.VARIABLE, store.OFF)
     said = nestwright("explain", softmax)
     assert said.status == 0 and said.err == ""
     assert [line for line in said.out.splitlines() if line in PARTS] == list(PARTS)

@@ -143,6 +143,14 @@ def test_a_browser_opens_a_group(page: str, tmp_path: Path) -> None:
     assert "node dot picked" in shown or "dot picked" in shown
 
 
+def test_a_browser_searches(page: str, tmp_path: Path) -> None:
+    shown = browsed(page, "?exponential", tmp_path)
+    first = next(g.name for g in PreparedModule(parse(MODEL)).groups.distinct.values())
+    hits = re.findall(r'class="node [\w ]*hit[\w ]*" data-name="([^"]*)"', shown)
+    assert hits == [first] and re.search(r'id="count"[^>]*>1 found<', shown)
+    assert re.search(r'id="count"[^>]*>0 found<', browsed(page, "?nowhere", tmp_path))
+
+
 def test_a_browser_ignores_a_place_that_is_not_there(page: str, tmp_path: Path) -> None:
     shown = browsed(page, "main/nothing", tmp_path)
     assert re.search(r"<aside[^>]*></aside>", shown)

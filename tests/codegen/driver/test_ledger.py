@@ -187,7 +187,7 @@ def asked(path: Path, **options: Any) -> ledger.CacheAnswer:
     model = nw.lower(path, **options)
     found = key_of(model, Schedules({}))
     assert found is not None
-    return ledger.ask(found, model.imported.module.name)
+    return ledger.ask(found, model.name)
 
 
 @pytest.fixture
