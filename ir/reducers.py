@@ -15,6 +15,9 @@ from .dtypes import is_numpy_dtype
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+BLOCK = 1 << 13
+"""Elements that ``in_order`` combines at once, so that their wider copies stay in cache."""
+
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
     "multiply": np.multiply,
@@ -58,10 +61,22 @@ def in_order(op: str, values: Sequence[Array]) -> Array:
 
     The accumulator is wider where ``accumulator`` says so, and the result is rounded once.
     """
+    first = values[0]
+    if first.size <= BLOCK:
+        return _combined(op, values)
+    out = np.empty(first.shape, first.dtype)
+    flat, target = [v.reshape(-1) for v in values], out.reshape(-1)
+    for start in range(0, first.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        target[part] = _combined(op, [v[part] for v in flat])
+    return out
+
+
+def _combined(op: str, values: Sequence[Array]) -> Array:
     dtype = values[0].dtype
     f, wide = ufunc_of(op, dtype), accumulator(op, dtype)
-    total = values[0].astype(wide)
     with np.errstate(all="ignore"):
+        total = values[0].astype(wide)
         for value in values[1:]:
-            total = f(total, value.astype(wide))
+            total = f(total, value.astype(wide, copy=False))
         return convert(np.asarray(total), dtype)

@@ -18,8 +18,11 @@ HINT = "pip install 'nestwright[mpi]' brings mpi4py, an MPI and its mpiexec"
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
 """Variables that launchers of MPI set in the processes that they start."""
 
-_SPINS = 200  # polls before the first sleep
-_NAP, _LONGEST = 20e-6, 1e-3  # seconds
+_BUSY, _NAP = 0.05, 100e-6
+"""Seconds for which waiting only yields to other threads, and of each sleep after that.
+
+MPI moves data while it is polled, so sleeps are short.
+"""
 
 
 class MpiCommunicator:
@@ -53,17 +56,14 @@ class MpiCommunicator:
 
     def _wait(self, requests: Sequence[Any], ranks: Sequence[int], what: str) -> None:
         """Wait for requests; on failure their memory is kept, as MPI may still write to it."""
-        end, nap, polls = time.monotonic() + self.seconds, _NAP, 0
+        began = time.monotonic()
         try:
             while not type(requests[0]).Testall(list(requests)):
-                polls += 1
-                if polls < _SPINS:
-                    continue
-                if time.monotonic() > end:
+                waited = time.monotonic() - began
+                if waited > self.seconds:
                     late = [r for r, q in zip(ranks, requests, strict=False) if not q.Test()]
                     raise silent(self.rank, sorted(set(late)), what, self.seconds)
-                time.sleep(nap)
-                nap = min(2 * nap, _LONGEST)
+                time.sleep(0 if waited < _BUSY else _NAP)
         except CommunicationError as error:
             self._broken = error
             raise
