@@ -385,6 +385,21 @@ _APPLE = replace(
     copy=50e9,
     copy_all=60e9,
 )
+_SIFIVE_U7 = replace(
+    _CORTEX,
+    family="SiFive U7",
+    processors=("sifive-u54", "sifive-u74"),
+    clock=1.2e9,
+    vector_bits=64,
+    issue=2,
+    l1=Cache(32 * _KIB, 8, 8),
+    l2=Cache(2 * _MIB, 16, 4),
+    l3=Cache(2 * _MIB, 16, 4),
+    read=2e9,
+    read_all=4e9,
+    copy=2e9,
+    copy_all=4e9,
+)
 
 FAMILIES: tuple[CpuCore, ...] = (
     _SSE,
@@ -405,6 +420,7 @@ FAMILIES: tuple[CpuCore, ...] = (
     _NEOVERSE_N1,
     _NEOVERSE_V1,
     _APPLE,
+    _SIFIVE_U7,
 )
 UNKNOWN = _SSE
 """The row of a target that is no processor, whose cost models ask something else."""

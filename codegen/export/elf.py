@@ -24,6 +24,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, GROUP = 1, 2, 3, 4, 8, 17
 INIT_ARRAYS = (14, 15, 16)  # functions that run before main, and after it
 SYMTAB_SHNDX, ADDRSIG = 18, 0x6FFF4C03
+ATTRIBUTES = 0x70000003  # what processors of AArch64 and RISC-V the code is for
 ALLOCATED, EXECUTABLE = 2, 4  # flags of sections
 LOCAL, GLOBAL, WEAK = 0, 1, 2  # bindings of symbols
 OBJECT, FUNCTION, SECTION_SYMBOL, FILE = 1, 2, 3, 4  # types of symbols

@@ -13,7 +13,11 @@ from ...ir.errors import ArtifactError
 from . import elf
 from .elf import Data, ElfObject, ElfSection, ElfSymbol
 
-_ABSOLUTE = {62: {1, 10, 11, 12, 14}, 183: {257, 258, 259, *range(263, 270)}, 243: {1, 2}}
+_ABSOLUTE = {
+    62: {1, 10, 11, 12, 14},
+    183: {257, 258, 259, *range(263, 270)},
+    243: {1, 2, 26, 27, 28},
+}
 """By machine: relocations that put absolute addresses, which code must not have: a program may be
 loaded anywhere."""
 
@@ -61,6 +65,8 @@ def link(objects: Sequence[ElfObject], public: Collection[str]) -> Linked:
     places: list[dict[int, int]] = []
     for one in objects:
         own = {n: s for n, s in one.sections.items() if s.size or s.relocations or _used(one, n)}
+        if any(s.type == elf.ATTRIBUTES for s in sections):  # one is enough: they are equal
+            own = {n: s for n, s in own.items() if s.type != elf.ATTRIBUTES}
         places.append({n: len(sections) + i + 1 for i, n in enumerate(own)})
         sections += own.values()
     numbers, symbols, first_outer = _symbols(objects, places, public)

@@ -27,6 +27,9 @@ def _initialized() -> None:
     llvm.initialize_native_asmparser()
 
 
+_ABI = {"riscv64": "lp64d"}  # where LLVM has to be told that floats are passed in registers
+
+
 @cache
 def llvm_machine(target: Target) -> Any:
     """Return LLVM's target machine. ``TargetError`` where LLVM has no code generator for it.
@@ -45,6 +48,7 @@ def llvm_machine(target: Target) -> Any:
         opt=OPTIMIZATION,
         reloc="pic",
         codemodel="small",
+        abiname=_ABI.get(target.machine, ""),
     )
 
 

@@ -27,6 +27,7 @@ _BF16 = _ICE | {"avx512bf16"}
 _NEON = frozenset({"neon", "fp-armv8"})
 _ARM = _NEON | {"fullfp16", "dotprod"}
 _ARM_V86 = _ARM | {"i8mm", "bf16"}
+_RV64 = frozenset({"m", "a", "f", "d", "c", "fma"})
 
 _X86: Mapping[str, frozenset[str]] = MappingProxyType(
     dict.fromkeys(("x86-64",), frozenset({"sse", "sse2"}))
@@ -46,10 +47,15 @@ _AARCH64: Mapping[str, frozenset[str]] = MappingProxyType(
     | dict.fromkeys(("cortex-x2", "neoverse-n2", "neoverse-v1", "neoverse-v2"), _ARM_V86)
     | dict.fromkeys(("apple-m2", "apple-m3", "apple-m4"), _ARM_V86)
 )
-_PROCESSORS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
-    {"x86_64": _X86, "aarch64": _AARCH64}
+_RISCV64: Mapping[str, frozenset[str]] = MappingProxyType(
+    dict.fromkeys(("sifive-u54", "sifive-u74"), _RV64)  # vectors by -mattr=+v
 )
-_BASELINE: Mapping[str, str] = MappingProxyType({"x86_64": "x86-64", "aarch64": "generic"})
+_PROCESSORS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
+    {"x86_64": _X86, "aarch64": _AARCH64, "riscv64": _RISCV64}
+)
+_BASELINE: Mapping[str, str] = MappingProxyType(
+    {"x86_64": "x86-64", "aarch64": "generic", "riscv64": "sifive-u74"}
+)
 _ARCHITECTURE: Mapping[str, str] = MappingProxyType({"amd64": "x86_64", "arm64": "aarch64"})
 _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
@@ -85,7 +91,7 @@ def _made(
     asked = options.get("threads")
     threads = default_threads() if asked is None else threads_of(asked, "-threads")
     wide = "avx512f" in features
-    x86 = not triple.startswith("aarch64-")
+    x86 = triple.startswith("x86_64-")
     vector_bits = 512 if wide else 256 if "avx" in features else 128
     core = core_of(cpu, vector_bits, x86)
     if not named:

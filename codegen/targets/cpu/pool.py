@@ -22,7 +22,7 @@ instance of the model has its own (``instance``). Both have
 
 Workers start at the first parallel call, spin about 2,000 turns for more work and then sleep on a
 futex. A child of ``fork`` has no workers: the pid is compared at every launch, and the child starts
-its own. Where there is no futex (anything but Linux on x86-64 and aarch64) calls run serially.
+its own. Where there is no futex (anything but Linux on the processors below) calls run serially.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "pause": "call void @llvm.aarch64.hint(i32 1)",
             "declare_pause": "declare void @llvm.aarch64.hint(i32)",
         },
+        "riscv64": {"futex": "98", "pause": "fence acquire", "declare_pause": ""},
     }
 )
 

@@ -14,7 +14,7 @@ from ...emit.llvm.template import render
 class _Row:
     """A template, and the bits of features by name: the second word's are those from ``word`` on.
 
-    x86-64: the order of GCC's ``enum processor_features``. AArch64: Linux's HWCAP and HWCAP2.
+    x86-64: the order of GCC's ``enum processor_features``. The others: Linux's HWCAP and HWCAP2.
     """
 
     template: str
@@ -58,6 +58,9 @@ _ROWS: Mapping[str, _Row] = MappingProxyType(
                 "i8mm": (64 + 13,),
                 "bf16": (64 + 14,),
             },
+        ),
+        "riscv64": _Row(
+            "processor_hwcap.ll", 64, {name: (ord(name) - ord("a"),) for name in "macdfv"}
         ),
     }
 )

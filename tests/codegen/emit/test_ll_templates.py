@@ -34,7 +34,7 @@ from nestwright.ir.loop.intrinsics import TABLE
 from nestwright.ir.target import Target
 
 ROOT = Path(__file__).resolve().parents[3]
-TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "aarch64-apple-darwin")
+TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "aarch64-apple-darwin")
 FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
 
 

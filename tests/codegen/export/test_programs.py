@@ -179,12 +179,33 @@ def test_a_shared_library_of_it(tmp_path: Path) -> None:
     assert same(ran(one, tmp_path / "program"), wanted(one))
 
 
-def test_processor_of_another_kind(tmp_path: Path) -> None:
-    """Cross compiled for AArch64 and emulated: close to this machine's results."""
-    need("aarch64-linux-gnu-gcc", "qemu-aarch64")
-    one = library(tmp_path, target="llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -threads=2")
-    program = one.program(one.folder / "main.c", compiler="aarch64-linux-gnu-gcc")
-    found = ran(one, program, "-t", 2, before=["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"])
+RISCV = "llvm -mtriple=riscv64-linux-gnu -mcpu=sifive-u74"
+
+
+@pytest.mark.parametrize(
+    ("target", "processor"),
+    [
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1", "max"),
+        (RISCV, "rv64"),
+        (f"{RISCV} -mattr=+v", "rv64,v=true,vlen=256"),
+    ],
+)
+def test_processors_of_other_kinds(target: str, processor: str, tmp_path: Path) -> None:
+    """Cross compiled and emulated: close to this machine's results."""
+    machine = target.partition("=")[2].partition("-")[0]
+    need(f"{machine}-linux-gnu-gcc", f"qemu-{machine}")
+    one = library(tmp_path, target=f"{target} -threads=2")
+    program = one.program(one.folder / "main.c", compiler=f"{machine}-linux-gnu-gcc")
+    emulator = [f"qemu-{machine}", "-cpu", processor, "-L", f"/usr/{machine}-linux-gnu"]
+    found = ran(one, program, "-t", 2, before=emulator)
     here = library(tmp_path / "here")
     for a, b in zip(found, wanted(here), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_riscv_processor_without_vectors(tmp_path: Path) -> None:
+    need("riscv64-linux-gnu-gcc", "qemu-riscv64")
+    one = library(tmp_path, target=f"{RISCV} -mattr=+v")
+    program = one.program(one.folder / "main.c", compiler="riscv64-linux-gnu-gcc")
+    emulator = ("qemu-riscv64", "-cpu", "rv64", "-L", "/usr/riscv64-linux-gnu")
+    assert "this processor lacks instructions" in run(*emulator, program, "-z", status=1)
