@@ -64,4 +64,4 @@ def test_all_others_are_compiled_or_refused_as_a_whole() -> None:
     assert all(e.findings and all(f.reason for f in e.findings) for e in refused.values())
     assert len(malformed) < len(refused) < len(REST)
     opcodes = {f.opcode for e in refused.values() for f in e.findings}
-    assert {"infeed", "outfeed", "send", "recv", "all-gather", "custom-call"} <= opcodes
+    assert {"infeed", "outfeed", "send", "recv", "ragged-all-to-all", "custom-call"} <= opcodes
