@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Executor
 from typing import Any
 
 from ..ir.frontends.registry import Shapes
 from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
+from .fleet.crew import Crew
 from .lowered import as_arguments, lower
 from .progress import Listener, TuneResult
 from .recipe import Constants, ModelLike
@@ -30,6 +32,7 @@ def tune(
     strategy: str = "native",
     progress: Listener | None = None,
     simulate_cost: bool = False,
+    executor: Executor | Crew | None = None,
     example: Any = None,
     excess_precision: bool = True,
     weights: str | None = None,
@@ -55,6 +58,10 @@ def tune(
     With ``log="auto"`` the default log is written, and each task begins with what won for it on
     near machines, or for groups that differ in their sizes only, in all logs that are found.
 
+    With ``executor``, any ``concurrent.futures.Executor``, its workers measure, on as many machines
+    as it has; ``workers`` is their number, if the executor does not tell. Each must be of the
+    target's kind and run the same nestwright, else it is left out. ``FleetError`` if none is left.
+
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
     if arguments and isinstance(arguments[0], str | Target):  # no argument of a model
@@ -71,6 +78,7 @@ def tune(
         strategy=strategy,
         progress=progress,
         simulate_cost=simulate_cost,
+        executor=executor,
     )
     if isinstance(model, Func | Schedule):
         return session.run(lambda: _function(model, session.target))

@@ -40,9 +40,9 @@ class JobMaker:
     stream: float = 0.0
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def measure_peaks(self) -> None:
-        """Measure the machine's peaks."""
-        self.rate, self.stream = measure_rate(self.target), measure_stream(self.target)
+    def know_peaks(self, peaks: tuple[float, float] | None) -> None:
+        """Take the peaks of the machines that measure; measure this one's for None."""
+        self.rate, self.stream = peaks or (measure_rate(self.target), measure_stream(self.target))
 
     def job(self, task: Task, kind: str, candidates: tuple[Candidate, ...], best: float) -> Job:
         """Return a job; ``best`` is the task's best time so far in seconds, or infinite."""

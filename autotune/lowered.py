@@ -23,8 +23,11 @@ from ..ir.target import Target, with_accuracy
 from .recipe import BuildRecipe, Constants
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from ..codegen.driver.schedules import Schedules
     from ..codegen.runtime.executable import Executable
+    from .fleet.crew import Crew
     from .progress import Listener, TuneResult
     from .session import Subject
 
@@ -76,6 +79,7 @@ class Lowered(BuildRecipe):
         strategy: str = "native",
         progress: Listener | None = None,
         simulate_cost: bool = False,
+        executor: Executor | Crew | None = None,
     ) -> TuneResult:
         """Search for faster schedules of the model's groups, and log them; see ``tune``."""
         from .session import TuningSession  # the tuner is no part of a build
@@ -91,6 +95,7 @@ class Lowered(BuildRecipe):
             strategy=strategy,
             progress=progress,
             simulate_cost=simulate_cost,
+            executor=executor,
         )
         return session.run(self.subject)
 

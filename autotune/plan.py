@@ -21,7 +21,9 @@ class TuningPlan:
     """The model, target, tasks and budget of a run. With ``estimate`` nothing is measured.
 
     ``notes`` are what the user should know from the start, ``seeds`` the points of a task's space
-    to try after the default schedule, by its key.
+    to try after the default schedule, by its key. ``machine`` is the class of the machines that
+    measure ("": unknown), ``peaks`` are theirs, as of ``floor.least_seconds``, if this machine is
+    not one of them.
     """
 
     model: str
@@ -36,6 +38,8 @@ class TuningPlan:
     estimate: bool = False
     notes: tuple[str, ...] = ()
     seeds: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    machine: str = ""
+    peaks: tuple[float, float] | None = None
 
     @property
     def device(self) -> str:

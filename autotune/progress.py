@@ -48,7 +48,8 @@ class Progress:
 
     ``event`` is start, trial, best, race, model, wait, note or done; ``task`` names the task it is
     about ("" for none); ``text`` describes it in one line. ``phase`` is measuring, racing groups or
-    racing the whole model. ``left`` bounds the seconds left, None if unknown.
+    racing the whole model. ``workers`` describes those of a fleet ("" without). ``left`` bounds the
+    seconds left, None if unknown.
     ``default_seconds`` and ``best_seconds`` are sums over the tasks, weighted by how often
     each runs in the model.
     """
@@ -65,6 +66,7 @@ class Progress:
     best_seconds: float
     tasks: tuple[TaskResult, ...]
     phase: str = ""
+    workers: str = ""
 
 
 Listener: TypeAlias = Callable[[Progress], object]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..codegen.driver.build import PreparedModule
@@ -15,11 +15,16 @@ from ..ir.target import Target
 from .best import AUTO, warn_of
 from .budget import Budget
 from .calibrate.take import calibrated
+from .fleet.crew import Crew, ExecutorCrew
+from .fleet.fleet import Fleet
+from .fleet.identity import question
 from .log.contents import Log
 from .log.journal import LogWriter, read
+from .log.records import device_id
 from .log.shelf import shelved
+from .log.tool import tool_versions
 from .measure.estimate import Estimator
-from .measure.machine import require_timeable
+from .measure.machine import machine_class, require_timeable
 from .measure.pool import Pool
 from .plan import TuningPlan
 from .progress import Listener, TuneResult
@@ -29,6 +34,7 @@ from .tasks.extract import Task, priced
 from .tune import Tuner
 
 LOGS = Path("tuning_logs")
+ESTIMATES = "simulate_cost=True (--simulate-cost) ranks schedules without measuring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class TuningSession:
     strategy: str = "native"
     progress: Listener | None = None
     simulate_cost: bool = False
+    executor: Executor | Crew | None = None
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,24 +68,49 @@ class TuningSession:
 
     def run(self, find: Callable[[], Subject]) -> TuneResult:
         """Tune the subject that ``find`` returns; raises as ``tune``."""
-        machine = self.target if self.simulate_cost else _runnable(self.target)
+        machine = self._machine()
         subject = find()
-        here, note = (machine, "") if self.simulate_cost else calibrated(machine, self.seconds)
+        here, note = (machine, "") if self._elsewhere else calibrated(machine, self.seconds)
         path = self.log_path(subject)
         self._check()
-        tool = _tool()
-        with (
-            LogWriter(path, tool) as writer,
-            Estimator() if self.simulate_cost else Pool(machine.threads, self.workers) as measurer,
-        ):
+        tool = tool_versions()
+        with self._measurer(machine, path) as measurer, LogWriter(path, tool) as writer:
             before = read(path)
             warn_of(before)
             plan = self._plan(subject, here, note, before, tool)
+            if isinstance(measurer, Fleet):
+                plan = replace(plan, machine=measurer.machine, peaks=measurer.peaks)
             tuner = Tuner(
                 plan, writer, before, measurer, self.progress, subject.builder, self.budget
             )
             with closing(tuner):
                 return tuner.run()
+
+    @property
+    def _elsewhere(self) -> bool:
+        """True if nothing is measured on this machine, as far as is known."""
+        return self.simulate_cost or self.executor is not None
+
+    def _machine(self) -> Target:
+        """Return the target; ``TargetError`` if nothing can be measured for it."""
+        if self.simulate_cost and self.executor is not None:
+            why = "with simulate_cost nothing is measured, on any machine"
+            raise ArgumentError(f"executor={self.executor!r}", why)
+        if not self.simulate_cost:
+            require_timeable(self.target, "tune for", ESTIMATES)
+        return self.target if self._elsewhere else _runnable(self.target)
+
+    def _measurer(self, target: Target, log: Path) -> Estimator | Pool | Fleet:
+        if self.simulate_cost:
+            return Estimator()
+        if self.executor is None:
+            return Pool(target.threads, self.workers)
+        crew = self.executor
+        if not isinstance(crew, Crew):
+            crew = ExecutorCrew(crew, self.workers)
+        device, before = device_id(target), read(log) if log.exists() else Log(())
+        kinds = {t.machine for t in before.trials if t.device == device and t.machine}
+        return Fleet(crew, question(target, next(iter(kinds), "")))
 
     def log_path(self, subject: Subject) -> Path:
         """Return the path of the log that is written."""
@@ -108,6 +140,7 @@ class TuningSession:
             self.simulate_cost,
             (note,),
             _seeds(tasks, self.target) if self.log == AUTO else {},
+            "" if self._elsewhere else machine_class(here),
         )
 
     def _check(self) -> None:
@@ -130,24 +163,11 @@ def default_log(name: str, target: Target) -> Path:
 
 
 def _runnable(target: Target) -> Target:
-    hint = "simulate_cost=True (--simulate-cost) ranks schedules without measuring"
-    require_timeable(target, "tune for", hint)
     if not target.is_host:
         raise TargetError(
             f"cannot tune for {target.spec}",
             "this machine cannot run its code",
-            hint="tune on such a machine; simulate_cost=True (--simulate-cost) ranks schedules "
-            "without measuring",
+            hint=f"tune on such a machine, or on a cluster of them (executor=, --scheduler); "
+            f"{ESTIMATES}",
         )
     return target
-
-
-def _tool() -> dict[str, str]:
-    """Return the versions that determine the generated code, for the log."""
-    found = {}
-    for package in ("nestwright", "llvmlite"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # a source tree that is not installed
-            continue
-    return found

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from ..codegen.driver.build import PreparedModule
+from ..ir.errors import FleetError
 from ..ir.scratch import Scratch
-from ..ir.target import Work
 from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
@@ -31,21 +31,26 @@ from .log.units import counted
 from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
 from .measure.machine import meter_row
-from .measure.protocol import Candidate, Job, Measurer, Outcome
+from .measure.protocol import Candidate, Job, Measurer, Outcome, Underway
 from .modelrace import ModelRacer, Unraceable, composition
 from .offers import candidates, complaints
 from .plan import TuningPlan, make_strategy
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
+from .search.rounds import ROUNDS, next_round
 from .search.strategy import Proposal, Strategy
 from .tasks.extract import Task
 from .taskstate import TaskState
 
 T = TypeVar("T")
 
-ROUNDS: Mapping[Work, int] = {"threads": 8, "launches": 16}
-"""Trials of a round: more where building costs more than running."""
 FINALISTS = 5  # of a race: readings of one schedule are a few percent apart
-DOING = {"load": "preparing", "build": "building", "wait": "about to time", "run": "timing"}
+DOING = {
+    "load": "preparing",
+    "build": "building",
+    "wait": "about to time",
+    "run": "timing",
+    "away": "measuring",
+}
 
 
 class Tuner:
@@ -73,8 +78,10 @@ class Tuner:
         self.model = CostModel(plan.seed) if learns else None
         self.measured = 0
         self.phase = "starting"
+        self.workers = ""  # of a fleet, described
         self.notes: list[str] = []
         self.verdict: Verdict | None = None
+        self.states: list[TaskState] = []  # before the lock, whose wait tells of them
         self._lock = MachineLock(waiting=self._held_up)
         self._scratch = Scratch("tune")
         with self._beside():
@@ -83,7 +90,7 @@ class Tuner:
             ]
         self._jobs = JobMaker(plan.target, plan.seed, self._scratch.path)
         if not plan.estimate:
-            self._jobs.measure_peaks()
+            self._jobs.know_peaks(plan.peaks)
         self._model = plan.model_record()
         self._record_context(log)
         self._resume(log)
@@ -109,11 +116,14 @@ class Tuner:
 
     def _resume(self, log: Log) -> None:
         states = {s.task.key: s for s in self.states}
+        foreign = set()  # measured on another class of machines, whose times do not compare
         for t in log.trials:
-            if t.device == self.device and t.workload in states:
+            if t.machine and self.plan.machine and t.machine != self.plan.machine:
+                foreign.add(t.id)
+            elif t.device == self.device and t.workload in states:
                 states[t.workload].add(t)
         for b in log.bests:
-            if b.device == self.device and b.workload in states:
+            if b.device == self.device and b.workload in states and b.trial not in foreign:
                 states[b.workload].race = b
         for v in log.verdicts:
             if (v.model, v.device) == (self._model.id, self.device):
@@ -146,10 +156,9 @@ class Tuner:
             self._race_all()
             self._race_model()
         except KeyboardInterrupt:
-            raise TuningInterrupted(
-                f"interrupted; {counted(self.trials, 'trial')} are kept in {self.writer.path}; "
-                "run the same command again to resume"
-            ) from None
+            raise TuningInterrupted(f"interrupted; {self._kept()}") from None
+        except FleetError as e:
+            raise FleetError(e.what, e.why, e.where, self._kept()) from None
         never = [s.task.name for s in self.states if s.default is None]
         for text in advice(
             stopped, self.trials, self.plan.trials, self.budget.pace, never, len(self.states)
@@ -178,10 +187,12 @@ class Tuner:
         while self.trials < self.plan.trials:
             if self._time_left() <= 0:
                 return "time"
-            state = max(self.states, key=lambda s: s.gain())
-            if state.gain() <= 0:
+            full, left = ROUNDS[target.row.work], self.plan.trials - self.trials
+            promises = [(s.gain(), len(s.trials)) for s in self.states]
+            chosen = next_round(promises, full, self.pool.slots, self.plan.trials, left)
+            if not chosen:
                 return "exhausted"
-            self._round(state)
+            self._round([(self.states[n], size) for n, size in chosen])
         return "budget"
 
     def _measure_seeds(self) -> None:
@@ -229,41 +240,36 @@ class Tuner:
                 found.append(take(job, outcomes))
         return found
 
-    def _round_size(self, state: TaskState) -> int:
-        """Return the size of a round: small if trials are scarce, so that every task gets some."""
-        full = ROUNDS[self.plan.target.row.work]
-        share = self.plan.trials // max(1, len(self.states))
-        size = max(2, min(full, share // 2)) if len(state.trials) <= 1 else full
-        return min(size, self.plan.trials - self.trials)
-
-    def _round(self, state: TaskState) -> None:
-        before = state.seconds
+    def _round(self, chosen: Sequence[tuple[TaskState, int]]) -> None:
+        """Measure some candidates of each of these tasks, and learn from all of them."""
+        before = {s.task.key: s.seconds for s, _ in chosen}
         self._watched("choosing what to measure")
-        proposals = self._proposals(state)
-        candidates = [self._candidate(state, p) for p in proposals]
-        sources = {id(c): p.source for c, p in zip(candidates, proposals, strict=True)}
+        picked = [(s, self._candidate(s, p), p) for s, n in chosen for p in self._proposals(s, n)]
+        about = {id(c): (s, p.source) for s, c, p in picked}
 
         def jobs() -> Iterator[Job]:
-            for c in candidates:
+            for s, c, _ in picked:
                 if self._time_left() > 0:
-                    yield self._job(state, "measure", (c,))
+                    yield self._job(s, "measure", (c,))
 
         def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
             (c,) = job.candidates
-            return self._record(state, c, outcomes[0], sources[id(c)])
+            state, source = about[id(c)]
+            return self._record(state, c, outcomes[0], source)
 
         trials = self._measure(jobs(), record)
         with self._beside():
-            state.learn(trials, before, self.model)
+            for s, _ in chosen:
+                key = s.task.key
+                s.learn([t for t in trials if t.workload == key], before[key], self.model)
         self._fit()
 
-    def _proposals(self, state: TaskState) -> list[Proposal]:
-        """Return what to measure in a round.
+    def _proposals(self, state: TaskState, size: int) -> list[Proposal]:
+        """Return what to measure of a task in a round.
 
         On a GPU more candidates are compiled than measured, since the compiler knows how many
         registers a kernel takes, which determines its occupancy.
         """
-        size = self._round_size(state)
         ahead = 1 if self.plan.estimate else meter_row(self.plan.target).ahead
         with self._beside():
             proposals = state.propose(ahead * size, self.model)
@@ -308,6 +314,7 @@ class Tuner:
                 time.time(),
                 drift=outcome.drift,
                 code=outcome.facts,
+                machine=self.plan.machine,
             )
         )
         self.writer.append(trial)
@@ -403,15 +410,22 @@ class Tuner:
         self.notes.append(text)
         self._tell("note", "", text)
 
-    def _watch(self, jobs: Sequence[tuple[Job, str]]) -> None:
+    def _kept(self) -> str:
+        count = counted(self.trials, "trial")
+        return f"{count} are kept in {self.writer.path}; run the same command again to resume"
+
+    def _watch(self, underway: Underway) -> None:
         """Report the phases of the children, but not while one of them is timing."""
-        phases = {phase for _, phase in jobs}
+        self.workers = underway.workers
+        for text in underway.news:
+            self._note(text)
+        phases = {phase for _, phase in underway.jobs}
         if phases == {"wait"}:
             self._held_up(self._lock.strangers())
         elif "run" not in phases:
             named = {s.task.key: s.task.name for s in self.states}
-            did = [f"{DOING[phase]} {named.get(j.key, 'the model')}" for j, phase in jobs]
-            self._watched(", ".join(did))
+            did = [f"{DOING[phase]} {named.get(j.key, 'the model')}" for j, phase in underway.jobs]
+            self._watched(", ".join(dict.fromkeys(did)))
 
     def _held_up(self, strangers: tuple[int, ...]) -> None:
         """Report the processes that this tuning waits for."""
@@ -444,6 +458,7 @@ class Tuner:
                 after,
                 tasks,
                 self.phase,
+                self.workers,
             )
         )
 

@@ -71,7 +71,7 @@ def state(p: Progress) -> str:
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(p.failures.items()) if n)
     left = f", {span(p.left)} left" if p.left is not None else ""
     done = f"{p.trials}/{counted(p.budget, 'trial')}"
-    parts = [f"[{clock(p.elapsed)}{left}]", p.phase, done, f"gain {gain}"]
+    parts = [f"[{clock(p.elapsed)}{left}]", p.phase, p.workers, done, f"gain {gain}"]
     if failed:
         parts.append(f"failed: {failed}")
     return "  ".join(filter(None, parts))

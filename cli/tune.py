@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..ir.errors import ArgumentError
 from .arrays import read_constants
 from .options import (
     ModelCommand,
@@ -20,7 +21,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..autotune.fleet.crew import Crew
     from ..autotune.progress import TuneResult
+    from ..ir.target import Target
 
 LEAST = 1e-3  # seconds given to tuning where starting has used them up
 
@@ -50,6 +53,20 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
 @excess_precision_option()
 @accuracy_option()
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Measure on the workers of the Dask cluster there: tls://HOST:PORT, or a port of "
+    "127.0.0.1.",
+)
+@click.option(
+    "--resource",
+    metavar="LABEL",
+    help="Resource that those workers offer; by default nestwright-cpu, as the target is.",
+)
+@click.option("--tls-ca-file", type=click.Path(), help="Certificate of the cluster's authority.")
+@click.option("--tls-cert", type=click.Path(), help="Certificate of this client.")
+@click.option("--tls-key", type=click.Path(), help="Key of that certificate.")
+@click.option(
     "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -68,6 +85,11 @@ def tune(
     weights: str | None,
     excess_precision: bool,
     accuracy: float | None,
+    scheduler: str | None,
+    resource: str | None,
+    tls_ca_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     simulate_cost: bool,
     as_json: bool,
 ) -> int:
@@ -87,6 +109,8 @@ def tune(
     )
     if seconds is not None:  # what it took to get here counts, too
         seconds = max(LEAST, seconds - (time.monotonic() - began)) if seconds > 0 else seconds
+    certificates = (tls_ca_file, tls_cert, tls_key)
+    crew = _crew(scheduler, resource, certificates, lowered.target, simulate_cost)
     try:
         with Display() as display:
             result = lowered.tune(
@@ -97,6 +121,7 @@ def tune(
                 seed=seed,
                 progress=display,
                 simulate_cost=simulate_cost,
+                executor=crew,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -113,6 +138,26 @@ def tune(
         click.echo(_told(result, simulate_cost))
         click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0
+
+
+def _crew(
+    scheduler: str | None,
+    resource: str | None,
+    certificates: tuple[str | None, ...],
+    target: Target,
+    simulated: bool,
+) -> Crew | None:
+    """Return the workers of the cluster at ``--scheduler``; None without."""
+    if scheduler is None:
+        if resource is not None or any(certificates):
+            what = "--resource" if resource is not None else "--tls-ca-file, --tls-cert, --tls-key"
+            raise ArgumentError(what, "there is no cluster", hint="--scheduler tls://HOST:PORT")
+        return None
+    if simulated:
+        raise ArgumentError(f"--scheduler {scheduler}", "with --simulate-cost nothing is measured")
+    from ..autotune.fleet.dask import Certificates, connect, resource_of
+
+    return connect(scheduler, Certificates(*certificates), resource or resource_of(target))
 
 
 def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:

@@ -98,6 +98,11 @@ class ReportError(NestwrightError):
 
 
 @dataclass(eq=False)
+class FleetError(NestwrightError):
+    """Workers that cannot be reached, do not fit or have gone; what they measured is kept."""
+
+
+@dataclass(eq=False)
 class OutOfMemoryError(NestwrightError, MemoryError):
     """A call whose results or intermediate values do not fit into memory."""
 

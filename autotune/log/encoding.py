@@ -80,6 +80,8 @@ def _trial_body(t: Trial) -> dict[str, Any]:
     }
     if t.code:
         body["code"] = dict(t.code)
+    if t.machine:
+        body["machine"] = t.machine
     return body | {"note": t.note} if t.note else body
 
 
@@ -269,6 +271,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
         _text(v["id"], "id"),
         _times([v["t"].get("drift", 1.0)], "drift")[0],
         _mapping(v.get("code", {}), "code"),
+        _text(v.get("machine", ""), "machine"),
     )
 
 

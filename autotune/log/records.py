@@ -74,7 +74,8 @@ class Trial:
 
     With status ``estimated`` nothing was measured: the only run is the analytic estimate.
     ``drift`` is the slowdown of the machine since the task's yardstick was taken, ``code`` the
-    compiler's facts about the code, such as the registers of a GPU's kernels.
+    compiler's facts about the code, such as the registers of a GPU's kernels. ``machine`` is the
+    class of the machine that measured, "" in logs that do not tell; times of one class compare.
     """
 
     workload: str
@@ -92,6 +93,7 @@ class Trial:
     id: str = ""
     drift: float = 1.0
     code: Mapping[str, Json] = field(default_factory=dict)
+    machine: str = ""
 
     @property
     def cost(self) -> float:

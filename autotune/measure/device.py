@@ -15,6 +15,7 @@ from ...codegen.plan.code import DeviceCode
 from ...codegen.plan.function import CompiledFunc
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import device
+from ...codegen.runtime.cuda.driver import driver
 from ...codegen.runtime.cuda.kernels import load
 from ...codegen.runtime.cuda.memory import DeviceMemory
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
@@ -285,7 +286,14 @@ def _copies() -> float:
     return best
 
 
-METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate, _no_rate)
+def _kind(target: Target) -> str:
+    """The GPU's name, which the driver tells without a context on it."""
+    api = driver()
+    name = api.call("cuDeviceGetName", 128, api.call("cuDeviceGet", 0))
+    return f"{target.key} {name.split(bytes(1))[0].decode(errors='replace')}"
+
+
+METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate, _no_rate, _kind)
 
 
 def _device_code(compiled: CompiledFunc) -> DeviceCode:

@@ -42,6 +42,11 @@ class Estimator:
     def __init__(self) -> None:
         self._works: OrderedDict[tuple[str, str], _ScheduledTask] = OrderedDict()
 
+    @property
+    def slots(self) -> int:
+        """One: nothing is timed."""
+        return 1
+
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
     ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:

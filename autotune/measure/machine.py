@@ -79,7 +79,8 @@ class Meter:
     ``machine`` prepares a program there, from its arguments and the reuse distance of each input in
     bytes. ``clock`` times code there, in the context ``alone``. ``peak`` measures the place's
     peaks, ``rate`` only its f32 operations per second, and ``stream`` the bytes per second from
-    beyond the L2 caches; 0 if no single figure bounds them.
+    beyond the L2 caches; 0 if no single figure bounds them. ``kind`` names the class of machines
+    whose times may be compared with each other.
     """
 
     machine: Callable[[Program, Sequence[Array], Target, Sequence[float]], Machine]
@@ -88,6 +89,7 @@ class Meter:
     peak: Callable[[Target], Peak]
     rate: Callable[[Target], float]
     stream: Callable[[Target], float]
+    kind: Callable[[Target], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,11 @@ def measure_rate(target: Target) -> float:
 def measure_stream(target: Target) -> float:
     """Measure the bytes per second from beyond the L2 caches; 0 if no single figure bounds them."""
     return meter(target).stream(target)
+
+
+def machine_class(target: Target) -> str:
+    """Return the class of this machine: processor and caches, or GPU; times of it compare."""
+    return meter(target).kind(target)
 
 
 def require_timeable(target: Target, doing: str, hint: str = "") -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
-from .protocol import Job, Outcome, Watch
+from .protocol import Job, Outcome, Underway, Watch
 from .worker import CHILD, Worker
 
 TELL = 1.0  # seconds between two calls of a watch
@@ -35,6 +35,11 @@ class Pool:
     ) -> None:
         self._told = time.monotonic()
         self.workers = tuple(Worker(command, core, threads) for core in slots(threads, workers))
+
+    @property
+    def slots(self) -> int:
+        """One: children build at the same time, but the machine times one candidate."""
+        return 1
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -63,7 +68,7 @@ class Pool:
             yield from self._collect(busy, until)
             if watch is not None and time.monotonic() - self._told > TELL:
                 self._told = time.monotonic()
-                watch([(w.job, w.phase) for w in busy if w.job is not None])
+                watch(Underway([(w.job, w.phase) for w in busy if w.job is not None]))
 
     def _give_up(self) -> None:
         """Kill the children that are working."""

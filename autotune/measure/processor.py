@@ -17,7 +17,7 @@ from ...codegen.runtime.native import NativeFunc
 from ...codegen.targets.registry import load_function
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
@@ -154,4 +154,10 @@ def _placed(target: Target) -> AbstractContextManager[None]:
     return placed(target.threads)
 
 
-METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate, processor_stream)
+def _kind(target: Target) -> str:
+    here = Target.parse(HERE)
+    caches = "+".join(f"{size >> 10}K" for size in (here.l1, here.l2, here.l3))
+    return f"{here.key} {caches}"
+
+
+METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate, processor_stream, _kind)

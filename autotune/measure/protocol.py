@@ -107,12 +107,29 @@ class Outcome:
     fault: bool = False
 
 
-Watch: TypeAlias = Callable[[Sequence[tuple[Job, str]]], object]
-"""Called with the running jobs, and the phase of each: load, build, wait or run."""
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """The jobs that a measurer has, and the phase of each: load, build, wait, run, or away.
+
+    ``workers`` describes its workers ("" for its own children), ``news`` is what a user should
+    know of them, a line each.
+    """
+
+    jobs: Sequence[tuple[Job, str]]
+    workers: str = ""
+    news: Sequence[str] = ()
+
+
+Watch: TypeAlias = Callable[[Underway], object]
+"""Called with what a measurer is doing."""
 
 
 class Measurer(Protocol):
     """Evaluates the candidates of the tuner's jobs."""
+
+    @property
+    def slots(self) -> int:
+        """The number of candidates that are timed at the same time."""
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None

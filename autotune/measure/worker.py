@@ -30,9 +30,14 @@ from .protocol import (
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 
 
-def child_environment(threads: int, core: int | None = None) -> dict[str, str]:
-    """Return the environment of a child with ``threads`` threads, pinned to ``core`` if given."""
-    library = for_children()
+def child_environment(
+    threads: int, core: int | None = None, libraries: str | None = None
+) -> dict[str, str]:
+    """Return the environment of a child with ``threads`` threads, pinned to ``core`` if given.
+
+    ``libraries`` is what it needs to call library functions, by default those of this process.
+    """
+    library = for_children() if libraries is None else libraries
     own_threads = str(threads) if library else "1"  # nothing else is to wait in a child
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     quiet = dict.fromkeys(names, own_threads) | {LIBRARIES: library}
@@ -45,8 +50,13 @@ class Worker:
     """A slot for a child, which serves many jobs until it crashes or is killed."""
 
     def __init__(
-        self, command: Sequence[str] = CHILD, core: int | None = None, threads: int = 1
+        self,
+        command: Sequence[str] = CHILD,
+        core: int | None = None,
+        threads: int = 1,
+        libraries: str | None = None,
     ) -> None:
+        """``core``, ``threads`` and ``libraries`` are as for ``child_environment``."""
         self.command = tuple(command)
         self.job: Job | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,7 +67,7 @@ class Worker:
         self._deadline = 0.0
         self._left: list[int] = []  # numbers of the job's candidates without an outcome
         self._found: dict[int, Outcome] = {}  # outcomes of the others
-        self._threads, self._core = threads, core
+        self._given = threads, core, libraries
 
     def fileno(self) -> int:
         """Return the descriptor to wait on for replies."""
@@ -167,7 +177,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(self._threads, self._core),
+            env=child_environment(*self._given),
             start_new_session=True,  # only the tuner handles Ctrl-C, and ends its children
         )
 

@@ -12,8 +12,9 @@ from nestwright.autotune.log.journal import LogWriter
 from nestwright.autotune.log.records import Json
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.plan import TuningPlan
+from nestwright.autotune.search.rounds import ROUNDS
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import ROUNDS, Tuner
+from nestwright.autotune.tune import Tuner
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
@@ -30,6 +31,8 @@ TARGET = Target.parse("cuda -arch=sm_80")
 
 class Bench:
     """A measurer whose kernels are as fast as they have few registers; odd tiles do not compile."""
+
+    slots = 1
 
     def __init__(self) -> None:
         self.kinds: list[str] = []

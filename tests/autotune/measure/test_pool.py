@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from nestwright.autotune.measure.protocol import (
     Limits,
     Outcome,
     Phase,
+    Underway,
     decode_job,
     decode_reply,
     encode_job,
@@ -193,8 +193,8 @@ def test_what_is_under_way_when_time_is_up_has_no_outcome(command, monkeypatch) 
         jobs = [job(0, "ok"), replace(job(1, "hang"), limits=Limits(run=1e5)), job(2, "ok")]
         watched: list[str] = []
 
-        def watch(at: Sequence[tuple[Job, str]]) -> None:
-            watched.extend(f"{j.number} {phase}" for j, phase in at)
+        def watch(at: Underway) -> None:
+            watched.extend(f"{j.number} {phase}" for j, phase in at.jobs)
             skipped[0] = 1e5 if [f"{j.number} {phase}" for j, phase in at] == ["1 run"] else 0.0
 
         done = {j.number: o[0].status for j, o in pool.run(jobs, clock() + 1e4, watch)}

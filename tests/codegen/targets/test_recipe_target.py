@@ -141,6 +141,8 @@ def test_a_function_is_built_and_run(used: Counter[str]) -> None:
 class Here:
     """Measures in this process: a child knows no toy."""
 
+    slots = 1
+
     def __init__(self) -> None:
         self.harness = Harness(lambda phase: None)
 

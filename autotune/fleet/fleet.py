@@ -1,0 +1,399 @@
+"""A measurer whose jobs are done by the workers of a crew, which come, go, hang and die.
+
+A job is given to another worker when its own has gone or is silent, and to an idle one when it
+takes much longer than others. Its first good answer counts, any later one is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError
+from dataclasses import replace
+from itertools import count
+from queue import Empty, SimpleQueue
+from statistics import median
+from types import TracebackType
+
+from ...ir.errors import FleetError
+from ..measure.protocol import Job, Outcome, Underway, Watch
+from ..measure.timing import Clock
+from .crew import ANYONE, Answer, Crew, in_words
+from .hands import AHEAD, Assignment, Errand, Hand, models_of
+from .identity import other_class
+from .orders import BadReply, Order, Reply, decode_reply_of, encode_order
+
+NAP = 0.25  # seconds between two looks at the workers
+TELL = 1.0  # seconds between two calls of a watch
+TRIES = 4  # workers that may lose the same job
+FAULTS = 3  # errors in succession after which a worker is not used
+REFUSALS = 20  # refusals in succession after which no worker of an executor is expected to fit
+ARRIVAL = 15.0  # seconds to wait for the first worker
+PATIENCE = 60.0  # seconds to wait for others when none is left
+LATE = 2.0, 4.0  # seconds, and times the usual ones, after which an idle worker tries a job, too
+
+
+class Fleet:
+    """Runs jobs on a crew's workers, as a context manager; entering waits for the first of them.
+
+    ``machine`` is the class of the machines that measure: of the order, else the first worker's.
+    ``peaks`` are the most operations and bytes a second of any, as of ``floor.least_seconds``.
+    """
+
+    def __init__(
+        self, crew: Crew, order: Order, clock: Clock = time.monotonic, nap: float = NAP
+    ) -> None:
+        """``order`` is the question what a worker is; ``nap`` the longest wait for an answer."""
+        self.machine, self.peaks = order.machine, (0.0, 0.0)
+        self._crew, self._order, self._clock, self._nap = crew, order, clock, nap
+        self._hands: dict[str, Hand] = {}
+        self._errands: dict[int, Errand] = {}
+        self._open: list[Assignment] = []
+        self._again: deque[Assignment] = deque()
+        self._answers: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
+        self._numbers = count()
+        self._took: deque[float] = deque(maxlen=32)
+        self._news: list[str] = []
+        self._warned: set[str] = set()
+        self._mute = 0  # errands given up since the last answer
+        self._looked = self._told = -math.inf
+        self._alone: float | None = None  # since when there has been no worker to use
+
+    def __enter__(self) -> Fleet:
+        began = self._clock()
+        try:
+            while not self._fit():
+                self._look()
+                list(self._serve(began + ARRIVAL))
+                asked = any(h.state == "asked" for h in self._hands.values())
+                if not self._fit() and not asked and (self._hands or self._late(began, ARRIVAL)):
+                    raise self._nobody()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is out, and release the crew."""
+        self._recall()
+        for errand in self._errands.values():
+            errand.cancel()
+        self._crew.close()
+
+    @property
+    def slots(self) -> int:
+        """The number of candidates that are timed at the same time."""
+        return max(1, sum(h.slots for h in self._fit()))
+
+    def run(
+        self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
+    ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Yield each job with its outcomes as they arrive; a job is drawn when a worker is free.
+
+        At ``until``, a time of the clock, unfinished jobs are abandoned and have no outcome.
+        ``FleetError`` if there is no worker any more.
+        """
+        waiting = iter(jobs)
+        try:
+            while self._clock() < until:
+                self._look()
+                yield from self._assign(waiting)
+                if not self._open:
+                    return
+                yield from self._serve(until)
+                self._tell(watch)
+        finally:
+            self._recall()
+
+    def _fit(self) -> list[Hand]:
+        return [h for h in self._hands.values() if h.state == "fit"]
+
+    def _late(self, began: float, patience: float) -> bool:
+        return self._clock() - began >= patience
+
+    def _look(self) -> None:
+        """See which workers have come or gone, and which are silent."""
+        now = self._clock()
+        if now - self._looked < self._nap:
+            return
+        self._looked = now
+        there = self._crew.workers()
+        for name in [n for n in self._hands if n not in there]:
+            self._dismiss(self._hands.pop(name), "left", count=True)
+        for name, slots in there.items():
+            if name in self._hands:
+                self._hands[name].slots = slots
+            else:
+                hand = self._hands[name] = Hand(name, self._crew.title(name), slots, now)
+                self._send(None, hand)
+        for errand in list(self._errands.values()):
+            if not errand.given_up and now - max(errand.began, errand.hand.heard) > errand.limit:
+                self._give_up(errand)
+        self._require_workers(now)
+
+    def _give_up(self, errand: Errand) -> None:
+        """Wait no longer for an errand. An executor's other workers may take another instead."""
+        errand.given_up = True
+        self._mute += 1
+        if errand.hand.name == ANYONE:
+            errand.hand.errands.pop(errand.number, None)
+        if errand.assignment is None:
+            errand.hand.state, errand.hand.why = "out", "it does not answer"
+            self._add(f"{errand.hand.title} does not answer and is not used")
+        else:
+            self._lose(errand, f"{errand.hand.title} did not answer", True)
+
+    def _require_workers(self, now: float) -> None:
+        """Raise ``FleetError`` if nobody has been able to work for long."""
+        fit = self._fit()
+        stuck = all(h.errands and all(self._errands[n].given_up for n in h.errands) for h in fit)
+        if self._mute > max(TRIES, (1 + AHEAD) * self.slots):
+            raise FleetError("the workers do not answer", self._summary())
+        if (fit and not stuck) or not self._open:
+            self._alone = None
+        elif self._alone is None:
+            self._alone = now
+            self._add("no worker is left; waiting for others")
+        elif self._late(self._alone, PATIENCE):
+            raise self._nobody()
+
+    def _nobody(self) -> FleetError:
+        left_out = [f"{h.title}: {h.why}" for h in self._hands.values() if h.why]
+        why = "; ".join(left_out[:4]) or f"none is there after {ARRIVAL:.0f} s"
+        return FleetError("there is no worker to measure on", why)
+
+    def _assign(self, waiting: Iterator[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Give work to all who are free; yield the jobs that cannot be sent."""
+        now = self._clock()
+        for hand in self._hands.values():
+            while hand.free(now):
+                chosen = self._next(waiting, hand)
+                if isinstance(chosen, Assignment):
+                    self._send(chosen, hand)
+                elif chosen is None:
+                    break
+                else:
+                    yield chosen
+
+    def _next(
+        self, waiting: Iterator[Job], hand: Hand
+    ) -> Assignment | tuple[Job, tuple[Outcome, ...]] | None:
+        """Return what a free worker does next: what others lost, a new job, what is late."""
+        while self._again:
+            found = self._again.popleft()
+            if not found.done:
+                return found
+        job = next(waiting, None)
+        if job is None:
+            return self._overdue(hand)
+        try:
+            made = Assignment(job, models_of(job))
+        except (OSError, ValueError) as e:
+            return job, (Outcome("invalid", note=str(e)),) * len(job.candidates)
+        self._open.append(made)
+        return made
+
+    def _overdue(self, hand: Hand) -> Assignment | None:
+        """Return a job that another worker has had for long, if this one has nothing to do."""
+        usual = max(LATE[0], LATE[1] * median(self._took or (math.inf,)))
+        if hand.name != ANYONE and hand.errands:
+            return None
+        for a in self._open:
+            errands = [self._errands[n] for n in a.away]
+            if len(errands) == 1 and self._late(errands[0].began, usual):
+                return a
+        return None
+
+    def _send(self, assignment: Assignment | None, hand: Hand) -> None:
+        number, now = next(self._numbers), self._clock()
+        order = replace(self._order, machine=self.machine)
+        models: tuple[bytes, ...] = ()
+        if assignment is not None:
+            order, models = replace(order, job=assignment.job), assignment.models
+            assignment.away.add(number)
+        errand = self._errands[number] = Errand(number, assignment, hand, now)
+        if not hand.errands:
+            hand.heard = now
+        hand.errands[number] = None
+        answers = self._answers
+        errand.cancel = self._crew.submit(
+            hand.name, encode_order(order), models, lambda answer: answers.put((number, answer))
+        )
+
+    def _serve(self, until: float) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Wait for an answer, and yield the jobs that are finished by all that have arrived."""
+        wait = min(self._nap, max(0.0, until - self._clock()))
+        while True:
+            try:
+                number, answer = (
+                    self._answers.get(timeout=wait) if wait else self._answers.get_nowait()
+                )
+            except Empty:
+                break
+            wait = 0.0
+            errand = self._errands.pop(number, None)
+            if errand is not None:
+                errand.hand.errands.pop(number, None)
+                found = self._take(errand, answer)
+                if found is not None:
+                    yield found
+        for a in [a for a in self._open if not a.done and len(a.lost) >= TRIES and not a.away]:
+            self._finish(a)
+            yield a.failed()
+
+    def _take(self, errand: Errand, answer: Answer) -> tuple[Job, tuple[Outcome, ...]] | None:
+        """Record an answer; return the job that it finishes."""
+        hand, assignment = errand.hand, errand.assignment
+        if assignment is not None:
+            assignment.away.discard(errand.number)
+        if isinstance(answer, BaseException):
+            self._failed(errand, answer)
+            return None
+        hand.heard, self._mute = self._clock(), 0
+        try:
+            reply = decode_reply_of(answer, len(assignment.job.candidates) if assignment else 0)
+        except BadReply as e:
+            self._failed(errand, e)
+            return None
+        if refusal := reply.refusal or other_class(reply.worker.machine, self.machine):
+            self._refused(errand, reply, refusal)
+            return None
+        hand.refusals = hand.faults = 0
+        if assignment is None:
+            self._welcome(hand, reply)
+            return None
+        hand.done += 1
+        if assignment.done:
+            return None
+        self._took.append(hand.heard - errand.began)
+        self._finish(assignment)
+        return assignment.job, reply.outcomes
+
+    def _welcome(self, hand: Hand, reply: Reply) -> None:
+        """Use a worker that fits."""
+        self.machine = self.machine or reply.worker.machine
+        rate, stream = self.peaks
+        self.peaks = max(rate, reply.rate), max(stream, reply.stream)
+        hand.state = "fit"
+
+    def _refused(self, errand: Errand, reply: Reply, why: str) -> None:
+        """Leave out a worker that does not fit; its jobs go to others."""
+        hand, assignment = errand.hand, errand.assignment
+        if assignment is not None and not assignment.done:
+            self._again.append(assignment)
+        if hand.name != ANYONE:
+            self._leave_out(hand, why)
+            return
+        self._warn(reply.worker.name, f"worker {reply.worker.name} is left out: {why}")
+        hand.refusals, hand.why = hand.refusals + 1, why
+        hand.until = self._clock() + min(1.0, 0.01 * 2**hand.refusals)
+        if hand.refusals >= REFUSALS + hand.slots:
+            raise FleetError(f"no worker of {hand.title} fits", why)
+        if assignment is None:
+            self._send(None, hand)
+
+    def _failed(self, errand: Errand, error: BaseException) -> None:
+        """Record that an errand has no answer."""
+        hand, assignment = errand.hand, errand.assignment
+        if isinstance(error, BrokenExecutor):
+            raise FleetError(f"{hand.title} broke", in_words(error))
+        if errand.given_up:
+            return
+        told = in_words(error)
+        died = isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
+        if not died:
+            hand.faults += 1
+            if hand.name == ANYONE and hand.faults >= FAULTS * hand.slots:
+                raise FleetError(f"the workers of {hand.title} fail", told)
+            if hand.name != ANYONE and (hand.state == "asked" or hand.faults >= FAULTS):
+                self._leave_out(hand, told)
+            self._warn(told, f"{hand.title} failed: {told}")
+        if assignment is not None:
+            self._lose(errand, f"{hand.title}: {told}", False)
+        elif hand.name == ANYONE or died:
+            self._send(None, hand)
+
+    def _leave_out(self, hand: Hand, why: str) -> None:
+        if hand.state != "out":
+            hand.state, hand.why = "out", why
+            self._add(f"{hand.title} is left out: {why}")
+            self._dismiss(hand, "is left out", count=False)
+
+    def _dismiss(self, hand: Hand, why: str, count: bool) -> None:
+        """Let others do what a worker had to do; ``count`` it against what it may have begun."""
+        if hand.state == "fit":
+            self._add(f"{hand.title} {why}; its jobs go to others")
+        begun = {n for n in hand.errands if hand.begun(n)}
+        for number in list(hand.errands):
+            errand = self._errands.pop(number)
+            errand.cancel()
+            if errand.assignment is None or errand.given_up:
+                continue
+            if count and number in begun:
+                self._lose(errand, f"{hand.title} {why}", False)
+            else:
+                errand.assignment.away.discard(number)
+                self._repeat(errand.assignment)
+        hand.errands.clear()
+
+    def _lose(self, errand: Errand, why: str, silent: bool) -> None:
+        """Record that an attempt at a job came to nothing."""
+        assignment = errand.assignment
+        assert assignment is not None
+        assignment.away.discard(errand.number)
+        assignment.lost.append(why)
+        assignment.silent = assignment.silent and silent
+        if len(assignment.lost) < TRIES:
+            self._repeat(assignment)
+
+    def _repeat(self, assignment: Assignment) -> None:
+        """Give a job to somebody else, unless it is done or somebody has it."""
+        if not assignment.done and not assignment.away:
+            self._again.append(assignment)
+
+    def _finish(self, assignment: Assignment) -> None:
+        assignment.done = True
+        if assignment in self._open:
+            self._open.remove(assignment)
+        for errand in [self._errands[n] for n in assignment.away]:
+            if errand.hand.name == ANYONE or not errand.hand.begun(errand.number):
+                errand.cancel()  # what has begun goes on, and keeps its worker busy
+
+    def _recall(self) -> None:
+        """Cancel all jobs. What a worker has begun it finishes; nobody waits for it."""
+        for assignment in list(self._open):
+            self._finish(assignment)
+        self._again.clear()
+
+    def _summary(self) -> str:
+        fit = self._fit()
+        out = sum(h.state == "out" for h in self._hands.values())
+        workers = sum(h.slots for h in fit)
+        parts = [f"{workers} worker{'' if workers == 1 else 's'}"]
+        return ", ".join(parts + ([f"{out} left out"] if out else []))
+
+    def _warn(self, name: str, text: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        self._news.append(text)
+
+    def _tell(self, watch: Watch | None) -> None:
+        now = self._clock()
+        if watch is None or (now - self._told < TELL and not self._news):
+            return
+        self._told = now
+        news, self._news = tuple(self._news), []
+        watch(Underway(tuple((a.job, "away") for a in self._open), self._summary(), news))
