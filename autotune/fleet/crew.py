@@ -97,7 +97,9 @@ def answer_of(future: Future[bytes]) -> Answer:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the first line of an error, or its type, without paths of this machine."""
+    """Return the first line of an error's first cause, with its type."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     lines = str(error).splitlines()
     name = type(error).__name__
     return f"{name}: {lines[0][:200]}".replace(os.path.expanduser("~"), "~") if lines else name

@@ -59,6 +59,7 @@ class Fleet:
         self._warned: set[str] = set()
         self._mute = 0  # errands given up since the last answer
         self._looked = self._told = -math.inf
+        self._drained = False  # no job is left to draw
         self._alone: float | None = None  # since when there has been no worker to use
 
     def __enter__(self) -> Fleet:
@@ -103,12 +104,13 @@ class Fleet:
         At ``until``, a time of the clock, unfinished jobs are abandoned and have no outcome.
         ``FleetError`` if there is no worker any more.
         """
-        waiting = iter(jobs)
+        waiting, self._drained = iter(jobs), False
         try:
             while self._clock() < until:
                 self._look()
+                self._require_workers(self._clock())
                 yield from self._assign(waiting)
-                if not self._open:
+                if self._drained and not self._open:
                     return
                 yield from self._serve(until)
                 self._tell(watch)
@@ -139,7 +141,6 @@ class Fleet:
         for errand in list(self._errands.values()):
             if not errand.given_up and now - max(errand.began, errand.hand.heard) > errand.limit:
                 self._give_up(errand)
-        self._require_workers(now)
 
     def _give_up(self, errand: Errand) -> None:
         """Wait no longer for an errand. An executor's other workers may take another instead."""
@@ -147,7 +148,9 @@ class Fleet:
         self._mute += 1
         if errand.hand.name == ANYONE:
             errand.hand.errands.pop(errand.number, None)
-        if errand.assignment is None:
+        if errand.assignment is None and errand.hand.name == ANYONE and self._mute < TRIES:
+            self._send(None, errand.hand)
+        elif errand.assignment is None:
             errand.hand.state, errand.hand.why = "out", "it does not answer"
             self._add(f"{errand.hand.title} does not answer and is not used")
         else:
@@ -159,7 +162,7 @@ class Fleet:
         stuck = all(h.errands and all(self._errands[n].given_up for n in h.errands) for h in fit)
         if self._mute > max(TRIES, (1 + AHEAD) * self.slots):
             raise FleetError("the workers do not answer", self._summary())
-        if (fit and not stuck) or not self._open:
+        if fit and not stuck:
             self._alone = None
         elif self._alone is None:
             self._alone = now
@@ -195,6 +198,7 @@ class Fleet:
                 return found
         job = next(waiting, None)
         if job is None:
+            self._drained = True
             return self._overdue(hand)
         try:
             made = Assignment(job, models_of(job))
@@ -311,7 +315,9 @@ class Fleet:
             return
         told = in_words(error)
         died = isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
-        if not died:
+        if died:
+            self._mute += 1
+        else:
             hand.faults += 1
             if hand.name == ANYONE and hand.faults >= FAULTS * hand.slots:
                 raise FleetError(f"the workers of {hand.title} fail", told)

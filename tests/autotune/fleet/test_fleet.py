@@ -1,0 +1,312 @@
+"""A fleet whose workers lose, repeat, delay and reorder results, refuse, hang, come and go."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+
+import pytest
+
+from nestwright.autotune.fleet.crew import Answer, Cancel, Done, ExecutorCrew
+from nestwright.autotune.fleet.fleet import PATIENCE, TRIES, Fleet
+from nestwright.autotune.fleet.hands import AHEAD
+from nestwright.autotune.fleet.orders import (
+    BadReply,
+    Order,
+    Reply,
+    decode_order,
+    decode_reply_of,
+    encode_order,
+    encode_reply,
+)
+from nestwright.autotune.measure.protocol import Job, Outcome, Underway
+from nestwright.ir.errors import ArgumentError, FleetError
+
+from .crews import (
+    CODE,
+    MACHINE,
+    BadExecutor,
+    Clock,
+    answer,
+    cost,
+    differing,
+    identity,
+    job,
+    outcomes,
+)
+
+ORDER = Order(CODE, "cpu", "cpu-t1")
+ONE_BY_ONE = 0.05  # seconds that a look at the clock takes
+
+
+class Named:
+    """Workers by name, that do what ``acts`` says when an order comes; None: never answer."""
+
+    def __init__(self, **acts: Callable[..., bytes] | None) -> None:
+        self.acts = acts
+        self.given: list[tuple[str, int | None]] = []
+        self.cancelled = 0
+        self.lost = False
+        self.late: list[Callable[[], object]] = []
+
+    def workers(self) -> Mapping[str, int]:
+        if self.lost:
+            raise FleetError("the scheduler is gone", "connection closed")
+        return dict.fromkeys(self.acts, 1)
+
+    def title(self, worker: str) -> str:
+        return f"worker {worker}"
+
+    def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
+        told = decode_order(packet).job
+        self.given.append((worker, told and told.number))
+        act = self.acts.get(worker)
+        if act is not None:
+            try:
+                found: Answer = act(packet, *models)
+            except Exception as e:
+                found = e
+            done(found)
+        else:
+            self.late.append(lambda: done(answer(packet, *models)))
+        return self.cancel
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def close(self) -> None:
+        self.acts = {}
+
+
+def fleet(crew: object, step: float = ONE_BY_ONE, order: Order = ORDER) -> Fleet:
+    return Fleet(crew, order, Clock(step), nap=0.0)  # type: ignore[arg-type]
+
+
+def results(made: Fleet, count: int) -> dict[int, Outcome]:
+    found: dict[int, Outcome] = {}
+    for done, told in made.run(map(job, range(count))):
+        assert done.number not in found, "a result is counted twice"
+        found[done.number] = told[0]
+    return found
+
+
+def greeted_only(packet: bytes, *models: bytes) -> bytes:
+    if decode_order(packet).job is not None:
+        raise BrokenPipeError("it died")
+    return answer(packet)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bad_treatment_loses_nothing_and_counts_nothing_twice(seed: int) -> None:
+    executor = BadExecutor(seed)
+    with fleet(ExecutorCrew(executor), step=1.0) as made:
+        found = results(made, 40)
+    assert found == {n: outcomes(job(n))[0] for n in range(40)}
+    assert min(executor.fates[k] for k in ("lost", "cancelled", "held", "answered")) > 0
+
+
+def test_a_job_that_everybody_loses_is_given_up() -> None:
+    executor = BadExecutor(0)
+    with fleet(ExecutorCrew(executor), step=1.0) as made:
+        executor.lossy = 1.0
+        with pytest.raises(FleetError, match="do not answer"):
+            results(made, 40)
+    crew = Named(a=greeted_only)
+    with fleet(crew) as made, pytest.raises(FleetError, match="worker a: BrokenPipeError"):
+        results(made, 1)
+
+
+def test_workers_that_die_with_a_job_are_blamed_on_it() -> None:
+    class Mortal(Named):
+        def submit(
+            self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done
+        ) -> Cancel:
+            told = decode_order(packet).job
+            if told is not None and told.number == 3:
+                self.acts.pop(worker)
+                self.acts[f"{worker}+"] = answer
+                self.given.append((worker, 3))
+                return self.cancel
+            return super().submit(worker, packet, models, done)
+
+    crew = Mortal(a=answer, b=answer)
+    with fleet(crew) as made:
+        found = results(made, 8)
+    assert [n for n, o in found.items() if o.status != "ok"] == [3]
+    assert found[3].status == "crash" and "left" in found[3].note
+    assert sum(n == 3 for _, n in crew.given) == TRIES
+
+
+def test_a_silent_worker_gets_nothing_more_and_its_job_is_done_elsewhere() -> None:
+    crew = Named(a=answer, b=answer)
+    with fleet(crew, step=1.0) as made:
+        assert len(results(made, 4)) == 4
+        crew.acts["b"] = None
+        assert len(results(made, 30)) == 30
+        stuck = [n for w, n in crew.given[6:] if w == "b"]
+        assert 0 < len(stuck) <= 1 + AHEAD
+        count = len(crew.late)
+        for late in crew.late:  # it wakes up, and says what nobody waits for
+            late()
+        assert len(results(made, 10)) == 10
+        assert count == len(stuck)
+
+
+def test_a_worker_that_leaves_has_its_jobs_done_by_one_that_comes() -> None:
+    crew = Named(a=answer, b=None)
+    with fleet(crew) as made:
+        crew.acts["b"] = answer
+        running = made.run(map(job, range(12)))
+        found = [next(running)[0].number]
+        crew.acts = {"c": answer}
+        found += [done.number for done, _ in running]
+    assert sorted(found) == list(range(12))
+    assert ("c", None) in crew.given
+
+
+def test_without_any_worker_it_waits_and_then_says_so() -> None:
+    crew = Named(a=answer)
+    clock, seen = Clock(1.0), []
+    with Fleet(crew, ORDER, clock, nap=0.0) as made:
+        running = made.run(map(job, range(12)), watch=lambda u: seen.append(u))
+        next(running)
+        crew.acts = {}
+        began = clock.now
+        with pytest.raises(FleetError, match="no worker"):
+            list(running)
+        assert clock.now - began >= PATIENCE
+    assert any("waiting for others" in text for u in seen for text in u.news)
+    with pytest.raises(FleetError, match="no worker to measure on"):
+        fleet(Named()).__enter__()
+
+
+def test_a_scheduler_that_vanishes_is_one_error() -> None:
+    crew = Named(a=answer)
+    with fleet(crew) as made, pytest.raises(FleetError, match="scheduler is gone"):
+        for _ in made.run(map(job, range(12))):
+            crew.lost = True
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (differing(machine="znver2 16K"), "another kind of machine"),
+        (lambda p, *m: encode_reply(Reply(identity(), "it runs nestwright 9")), "nestwright 9"),
+        (lambda p, *m: b"{}", "BadReply"),
+        (lambda p, *m: p, "BadReply"),
+    ],
+)
+def test_a_worker_that_does_not_fit_is_left_out_by_name(other, why: str) -> None:
+    crew, news = Named(good=answer, bad=other), []
+    order = Order(CODE, "cpu", "cpu-t1", MACHINE)
+
+    def watch(at: Underway) -> None:
+        news.extend(at.news)
+        assert "1 left out" in at.workers
+
+    with fleet(crew, order=order) as made:
+        found = [j.number for j, _ in made.run(map(job, range(6)), watch=watch)]
+    assert sorted(found) == list(range(6))
+    assert [n for w, n in crew.given if w == "bad"] == [None]
+    assert any(text.startswith("worker bad is left out") and why in text for text in news)
+    with pytest.raises(FleetError, match=why):
+        fleet(Named(bad=other), order=order).__enter__()
+
+
+def test_an_executor_with_some_workers_that_do_not_fit() -> None:
+    turn = iter(range(10**6))
+    strange = differing(name="x", machine="other")
+
+    def mixed(packet: bytes, *models: bytes) -> bytes:
+        return (strange if next(turn) % 3 == 1 else answer)(packet, *models)
+
+    with ThreadPoolExecutor(1) as pool:
+        order = Order(CODE, "cpu", "cpu-t1", MACHINE)
+        with Fleet(ExecutorCrew(pool, perform=mixed), order, nap=0.01) as made:
+            assert results(made, 9) == {n: outcomes(job(n))[0] for n in range(9)}
+        crew = ExecutorCrew(pool, perform=strange)
+        with pytest.raises(FleetError, match=r"no worker .* fits: it is another kind"):
+            Fleet(crew, order, nap=0.01).__enter__()
+
+
+def test_a_broken_executor_and_one_that_is_none() -> None:
+    class Broken(BadExecutor):
+        def submit(self, fn, /, *args, **kwargs) -> Future[bytes]:
+            future: Future[bytes] = Future()
+            future.set_exception(BrokenExecutor("a process ended"))
+            return future
+
+    with pytest.raises(FleetError, match="a process ended"):
+        fleet(ExecutorCrew(Broken(0))).__enter__()
+    with ThreadPoolExecutor(1) as pool:
+        pass
+    with pytest.raises(FleetError, match="takes no more jobs"):
+        fleet(ExecutorCrew(pool)).__enter__()
+    with pytest.raises(ArgumentError, match="Executor"):
+        ExecutorCrew("tcp://127.0.0.1:8786")  # type: ignore[arg-type]
+
+
+def test_leaving_early_cancels_what_is_out() -> None:
+    crew = Named(a=answer)
+    with fleet(crew) as made:
+        crew.acts["a"] = None
+        assert list(made.run(map(job, range(9)), until=5.0)) == []
+        assert crew.cancelled == AHEAD, "what has not begun"
+    assert crew.cancelled >= 1 + AHEAD
+
+
+def test_a_straggler_does_not_block_a_round() -> None:
+    crew = Named(slow=answer, a=answer)
+    with fleet(crew, step=0.2) as made:
+        results(made, 8)
+        crew.acts["slow"] = None
+        crew.given.clear()
+        assert len(results(made, 6)) == 6
+        again = Counter(n for _, n in crew.given)
+        assert max(again.values()) == 2, "those of the slow one, and no other"
+
+
+def test_models_travel_with_their_race(tmp_path) -> None:
+    got: list[tuple[bytes, ...]] = []
+
+    def record(packet: bytes, *models: bytes) -> bytes:
+        got.append(models)
+        return answer(packet)
+
+    places = [tmp_path / "a.nw", tmp_path / "b.nw"]
+    for n, place in enumerate(places):
+        place.write_bytes(bytes([n]) * 9)
+    base = job(0, candidates=2)
+    pairs = zip(base.candidates, places, strict=True)
+    given = tuple(type(c)(c.sketch, c.decisions, bundle=str(p)) for c, p in pairs)
+    race = Job(0, "models", "key", "", "", "cpu", given, "")
+    with fleet(Named(a=record)) as made:
+        ((_, told),) = made.run([race])
+        assert [o.status for o in told] == ["ok", "ok"]
+        places[1].unlink()
+        ((_, told),) = made.run([race])
+    assert got[1] == (bytes(9), b"\1" * 9)
+    assert told[0].status == "invalid" and "b.nw" in told[0].note
+
+
+def test_messages_come_back_as_they_were() -> None:
+    order = Order(CODE, "cpu -threads=1", "d", MACHINE, "{}", job(7, candidates=2))
+    assert decode_order(encode_order(order)) == order
+    assert order.job is not None
+    reply = Reply(identity(), "", outcomes(order.job), 1e9, math.pi)
+    assert decode_reply_of(encode_reply(reply), 2) == reply
+    assert cost(order.job.candidates[0]) != cost(order.job.candidates[1])
+    for bad in (
+        b"",
+        b"[]",
+        "text",
+        encode_reply(reply)[:-9],
+        None,
+        encode_reply(Reply(identity())),
+    ):
+        with pytest.raises(BadReply):
+            decode_reply_of(bad, 2)
+    with pytest.raises(ValueError, match="protocol"):
+        decode_order(encode_order(order).replace(b'"protocol": 1', b'"protocol": 2'))
