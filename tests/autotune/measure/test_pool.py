@@ -194,8 +194,9 @@ def test_what_is_under_way_when_time_is_up_has_no_outcome(command, monkeypatch) 
         watched: list[str] = []
 
         def watch(at: Underway) -> None:
-            watched.extend(f"{j.number} {phase}" for j, phase in at.jobs)
-            skipped[0] = 1e5 if [f"{j.number} {phase}" for j, phase in at.jobs] == ["1 run"] else 0.0
+            told = [f"{j.number} {phase}" for j, phase in at.jobs]
+            watched.extend(told)
+            skipped[0] = 1e5 if told == ["1 run"] else 0.0
 
         done = {j.number: o[0].status for j, o in pool.run(jobs, clock() + 1e4, watch)}
         assert done == {0: "ok", 2: "ok"}
