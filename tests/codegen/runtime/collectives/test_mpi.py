@@ -116,7 +116,8 @@ assert (found[0] == 1).all() and found[7][0, 0] == 2 * world.rank, found
 print("right", flush=True)
 """
 STOPS = """
-exe = exe.on(world, seconds=2)
+world.Barrier()
+exe = exe.on(world, seconds=10)
 part = np.zeros((4, 8), "f4")
 exe(part)
 if world.rank == 1:
@@ -153,14 +154,14 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_a_killed_rank_ends_the_program(tmp_path: Path) -> None:
     """MPICH's launcher ends the others at once."""
-    done = mpi(2, script(tmp_path, STOPS.replace("SIGNAL", "SIGKILL").replace("=2)", "=200)")))
+    done = mpi(2, script(tmp_path, STOPS.replace("SIGNAL", "SIGKILL").replace("=10)", "=200)")))
     assert done.returncode != 0 and "Killed" in done.stdout
 
 
 def test_a_rank_that_hangs_gives_an_error_within_the_limit(tmp_path: Path) -> None:
     done = mpi(2, script(tmp_path, STOPS.replace("SIGNAL", "SIGSTOP")))
     assert done.returncode == 7
-    assert "told: rank 0 waits for rank 1 in" in done.stdout and "2 seconds" in done.stdout
+    assert "told: rank 0 waits for rank 1 in" in done.stdout and "10 seconds" in done.stdout
 
 
 def test_a_missing_rank_gives_an_error_within_the_limit(tmp_path: Path) -> None:
