@@ -14,10 +14,15 @@ from .table import Array, Given, Opened
 
 
 def open_eager(given: Given) -> Opened:
-    """Return the program's module; a call takes NumPy arrays, which tensors share."""
+    """Return the program's graph; a call takes NumPy arrays, which tensors share.
+
+    The graph is called with its weights, without the checks of the program's own module.
+    """
     import torch
 
-    return _opened(_module(given), given, f"torch {torch.__version__}, eager")
+    torch.set_num_threads(given.threads)
+    program = torch.export.load(str(given.file))
+    return _opened(_graph_of(program), given, f"torch {torch.__version__}, eager")
 
 
 def open_inductor(given: Given) -> Opened:
@@ -31,16 +36,31 @@ def open_inductor(given: Given) -> Opened:
     compiler = os.environ.get("CXX", "g++")
     if not shutil.which(compiler):
         raise UnsupportedError("Inductor", f"there is no {compiler}")
+    torch.set_num_threads(given.threads)
     config.freezing = True
-    compiled = torch.compile(_module(given), dynamic=False)
+    module = torch.export.load(str(given.file)).module(check_guards=False)
+    compiled = torch.compile(module, dynamic=False)
     return _opened(compiled, given, f"torch {torch.__version__}, Inductor")
 
 
-def _module(given: Given) -> Any:
-    import torch
+def _graph_of(program: Any) -> Callable[..., Any]:
+    """Return a function from a program's inputs to its results, which runs its graph."""
+    from torch.export.graph_signature import InputKind, OutputKind
 
-    torch.set_num_threads(given.threads)
-    return torch.export.load(str(given.file)).module(check_guards=False)
+    signature, run = program.graph_signature, program.graph_module
+    held = {**program.state_dict, **program.constants}
+    takes = [s.kind is InputKind.USER_INPUT for s in signature.input_specs]
+    before = [
+        None if own else held[s.target] for own, s in zip(takes, signature.input_specs, strict=True)
+    ]
+    gives = [n for n, s in enumerate(signature.output_specs) if s.kind is OutputKind.USER_OUTPUT]
+
+    def call(*inputs: Any) -> Any:
+        left = iter(inputs)
+        found = run(*[next(left) if own else x for own, x in zip(takes, before, strict=True)])
+        return [found[n] for n in gives]
+
+    return call
 
 
 def _opened(run: Callable[..., Any], given: Given, detail: str) -> Opened:

@@ -138,20 +138,20 @@ class Serving:
             case {"do": "results", "to": str(to)}:
                 write_arrays(Path(to), self._model.arrays(self._model.call()))
                 return {}
-            case {"do": "callers", "callers": int(n), "shared": shared, "cores": cores, **rest}:
-                return self._callers(n, bool(shared), cores, float(rest["seconds"]))
+            case {"do": "callers", "callers": int(n), "shared": bool(shared), **rest}:
+                return self._callers(n, shared, float(rest["seconds"]))
             case _:
                 raise ValueError(f"command {command}")
 
-    def _callers(self, count: int, shared: bool, cores: list[int], seconds: float) -> Json:
+    def _callers(self, count: int, shared: bool, seconds: float) -> Json:
         """Time several callers; with an executable each unless ``shared``."""
         if shared and not self._model.shared:
             return {"problem": "it serves one caller at a time"}
-        keep_to(cores)
         while not shared and len(self._others) < count - 1:
-            self._others.append(opened({**self._told, "cores": cores})[0])
+            self._others.append(opened(self._told)[0])
         models = [self._model] * count if shared else [self._model, *self._others]
-        fits = not cores or count * self._told["threads"] <= len(cores)
+        cores, threads = self._told["cores"], self._told["threads"]
+        fits = not cores or count * threads <= len(cores)
         with preferred() if fits else nullcontext():  # those with priority do not take turns
             return many(models, seconds)
 

@@ -108,11 +108,9 @@ class Entrant:
         self._ask({"do": "results", "to": str(place)}, RUN)
         return read_arrays(place)
 
-    def callers(
-        self, count: int, shared: bool, cores: Sequence[int], seconds: float
-    ) -> tuple[int, float]:
+    def callers(self, count: int, shared: bool, seconds: float) -> tuple[int, float]:
         """Return the calls that several callers finished, and the seconds they had."""
-        asked = {"callers": count, "shared": shared, "cores": list(cores), "seconds": seconds}
+        asked = {"callers": count, "shared": shared, "seconds": seconds}
         told = self._ask({"do": "callers", **asked}, LOAD)
         return int(told["calls"]), float(told["seconds"])
 

@@ -7,8 +7,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...log.records import quantile
@@ -138,25 +138,29 @@ def _finish(lane: _Lane, rules: RaceRules, lock: MachineLock) -> None:
 
     if not lane.problem:
         _attempt(lane, check)
-    for count in rules.callers if not lane.problem else ():
+    if lane.problem:
+        return
+    for count in rules.callers:
         rules.tell(f"{lane.entrant.entry.name}: {count} callers")
-        for shared in (True, False):
-            with lock.timing():
-                lane.throughput += _throughput(lane.entrant, count, shared)
+        lane.throughput += _throughput(lane.entrant.entry, count, lock)
 
 
-def _throughput(entrant: Entrant, count: int, shared: bool) -> list[Throughput]:
+def _throughput(entry: WayEntry, count: int, lock: MachineLock) -> list[Throughput]:
     """Return the throughput of several callers; nothing where a model does not serve them.
 
-    They have as many cores as they have threads together, if there are so many.
+    The model is opened again, on as many cores as they have threads together, if there are so many.
     """
-    try:
-        found = entrant.callers(
-            count, shared, first_cores(count * entrant.entry.threads), OPEN_TIME
-        )
-    except Lost:
-        return []
-    return [Throughput(count, shared, *found)]
+    found = []
+    within = replace(entry, cores=first_cores(count * entry.threads))
+    with suppress(Lost):
+        with lock.building():
+            entrant = Entrant(within)
+        with entrant:
+            for shared in (True, False):
+                with suppress(Lost), lock.timing():
+                    calls, seconds = entrant.callers(count, shared, OPEN_TIME)
+                    found.append(Throughput(count, shared, calls, seconds))
+    return found
 
 
 def first_cores(count: int) -> list[int]:
