@@ -17,7 +17,7 @@ from .charts.scatter import honesty as honesty_picture
 from .diff import Pair, aligned
 from .kernels import KernelRow
 from .reverts import RevertView, revert_view
-from .tuning import Failure, Honesty, curves_by_time, curves_by_trials, failures, honesty
+from .tuning import FEW, Failure, Honesty, curves_by_time, curves_by_trials, failures, honesty
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class GroupView:
 
 
 def group_view(row: KernelRow) -> GroupView | None:
-    """Return the view of a group; None if it has neither trials nor a schedule of its own."""
+    """Return the view of a group; None if it has few trials and no schedule of its own."""
     g = row.group
     changed = g.tuned.sketch != g.default.sketch or g.tuned.decisions != g.default.decisions
-    if len(g.trials) < 2 and not changed:
+    if len(g.trials) < FEW and not changed:
         return None
     trials, times, fair = curves_by_trials(g), curves_by_time(g), honesty(g)
     return GroupView(

@@ -12,7 +12,9 @@ from nestwright.autotune.bench.data import (
     BenchReport,
     Change,
     ScheduleBench,
+    Throughput,
     TrialBench,
+    WayBench,
 )
 from nestwright.autotune.explain.graph import ComputationGraph, Flow, ModelGraph, Vertex
 from nestwright.codegen.plan.facts import GroupMember
@@ -22,6 +24,7 @@ from nestwright.codegen.runtime.profile.figures import ProfileRow
 
 from ..bench.reports import CELL, GROUP, REPORT
 
+PEERS = ("numpy", "jax", "torch", "onnxruntime", "openvino")
 LONG = "convolution_broadcast_multiply_add_maximum_" * 3 + "42"
 NEST = "for i in range({}):\n    for j in range(64):\n        x[i, j] = y[i, j]\n"
 
@@ -118,7 +121,18 @@ def profile() -> dict[str, object]:
 def full() -> BenchReport:
     """Three cells: a full one with a long name, one with little, one with a problem."""
     key = replace(CELL.key, model="a_model_with_a_long_name_that_must_break_somewhere_" + "x" * 40)
-    rich = replace(CELL, key=key, groups=groups(9), graph=graph(9), profile=profile(), edges=())
+    absent = (WayBench(name, problem="ModuleNotFoundError: No module") for name in PEERS)
+    rates = tuple(Throughput(n, n % 2 == 0, 123456, 1.0) for n in (2, 3, 4))
+    ways = tuple(replace(w, throughput=rates) if w.name == "tuned" else w for w in CELL.ways)
+    rich = replace(
+        CELL,
+        ways=(*ways[:3], *absent),
+        key=key,
+        groups=groups(9),
+        graph=graph(9),
+        profile=profile(),
+        edges=(),
+    )
     change = Change(key, "tuned", 1e-3, 1.4e-3, 0.05, "regression")
     other = replace(change, way="default", after=1e-3, kind="same")
     found = replace(
