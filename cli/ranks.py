@@ -22,6 +22,8 @@ RANK = "{rank}"
 """The part of a file's name in whose place each rank puts its number."""
 
 _FLAGS, _VALUES = 1, 2  # tags
+_PATIENCE = 1800.0
+"""Seconds that ranks wait for each other before the call: one may compile what others have."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def ranks() -> Ranks:
     if not launched():
         return Ranks()
     found = world()
-    return Ranks(found.Get_rank(), found.Get_size(), found, MpiCommunicator(found))
+    return Ranks(found.Get_rank(), found.Get_size(), found, MpiCommunicator(found, _PATIENCE))
 
 
 def own_parts(
