@@ -39,6 +39,8 @@ class Facts:
     and ``transcendentals`` count as in ``Executable.cost_analysis``. ``schedule`` is one of
     ``DEFAULT``, ``LOG`` and ``TRACE``, "" for what has none; ``record`` is the id of the log's
     record, also of one whose schedule no longer applies, so that the default is in force.
+    ``fallback`` is true for a kernel that only runs where a group's own is not correct
+    (``plan.guards``).
     """
 
     group: str = ""
@@ -47,6 +49,7 @@ class Facts:
     transcendentals: float = 0.0
     schedule: str = ""
     record: str = ""
+    fallback: bool = False
 
 
 NOTHING = Facts()
@@ -80,6 +83,7 @@ def to_json(facts: Sequence[Facts]) -> str:
             f.transcendentals,
             known(f.schedule),
             known(f.record),
+            int(f.fallback),
         ]
         for f in facts
     ]
@@ -102,10 +106,10 @@ def from_json(text: str) -> tuple[Facts, ...]:
 
 
 def _read(row: Any, texts: Sequence[str]) -> Facts:
-    group, inside, flops, transcendentals, schedule, record = row
+    group, inside, flops, transcendentals, schedule, record, fallback = row
     found = tuple(GroupMember(*(texts[n] for n in m)) for m in inside)
     counts = float(flops), float(transcendentals)
-    return Facts(texts[group], found, *counts, texts[schedule], texts[record])
+    return Facts(texts[group], found, *counts, texts[schedule], texts[record], bool(fallback))
 
 
 def facts_of(thunk: Thunk, facts: Sequence[Facts]) -> Facts:
@@ -146,7 +150,7 @@ class Cost:
 def cost(plan: Plan, facts: Sequence[Facts]) -> Cost:
     """Return the cost of one run: one iteration of each loop, the costliest branch of each choice.
 
-    These are the conventions of XLA's HloCostAnalysis.
+    These are the conventions of XLA's HloCostAnalysis. Fallbacks do not count.
     """
     return _cost(plan.thunks, facts)
 
@@ -160,7 +164,8 @@ def own_cost(thunk: Thunk, facts: Sequence[Facts]) -> Cost:
 def _cost(thunks: Sequence[Thunk], facts: Sequence[Facts]) -> Cost:
     total = Cost()
     for thunk in thunks:
-        inner = [_cost(part, facts) for part in children(thunk)]
+        parts = [p for p in children(thunk) if not any(facts_of(t, facts).fallback for t in p)]
+        inner = [_cost(part, facts) for part in parts]
         total += own_cost(thunk, facts)
         if isinstance(thunk, ConditionalThunk):
             chosen = Cost()
@@ -191,9 +196,11 @@ class FactList:
         work: Work,
         schedule: str = "",
         record: str = "",
+        fallback: bool = False,
     ) -> int:
         """Add the facts of a thunk and return their number."""
         inside = members(instructions, self._source)
-        made = Facts(group, inside, work.flops, work.transcendentals, schedule, record)
+        counts = work.flops, work.transcendentals
+        made = Facts(group, inside, *counts, schedule, record, fallback)
         self._found.append(made)
         return len(self._found) - 1

@@ -268,7 +268,8 @@ class _Sequence:
         if (guarded := compiled.guarded) is None:
             return self.call_one(group, compiled, group.name, group.inputs, read, written)
         name = f"{group.name}.always"
-        always = self.call_one(group, guarded.always, name, group.inputs, read, written)
+        second = guarded.test is not None
+        always = self.call_one(group, guarded.always, name, group.inputs, read, written, second)
         if guarded.test is None:
             return always
         if guarded.after:  # the inputs must be there still
@@ -288,9 +289,9 @@ class _Sequence:
             return [*own, *test, ConditionalThunk(right, ((), tuple(always)), group.name)]
         return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
 
-    def group_facts(self, group: Group, compiled: Compiled) -> int:
+    def group_facts(self, group: Group, compiled: Compiled, fallback: bool = False) -> int:
         """Return the number of the facts of a kernel that is called for a group."""
-        own = compiled.schedule, compiled.record
+        own = compiled.schedule, compiled.record, fallback
         return self.facts.add(group.kind, group.members, compiled.work, *own)
 
     def call_one(
@@ -301,6 +302,7 @@ class _Sequence:
         inputs: Sequence[Instruction],
         read: Sequence[BufferSlice],
         written: Sequence[BufferSlice],
+        fallback: bool = False,
     ) -> list[Thunk]:
         """Return the call of a kernel, preceded by the copies that its updates in place
         start from.
@@ -318,7 +320,7 @@ class _Sequence:
             written = [*written, self.value(compiled.workspace, name)]
         in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
-        number = self.group_facts(group, compiled)
+        number = self.group_facts(group, compiled, fallback)
         own = compiled.key, name, in_place, number
         thunks.append(KernelThunk(compiled.symbol, args, len(written), *own))
         return thunks

@@ -108,6 +108,8 @@ def test_a_bucket_ends_where_the_range_does(rows: Path) -> None:
     f = nw.build(rows, shapes={"x": (range(1, 7), 3)}, rule="buckets")
     np.testing.assert_allclose(f(data(5)), right(data(5)), rtol=1e-5)
     assert f.compilations[0].signature.kinds[0][0] == (6, 3)
+    profile = f.profile(data(6), rounds=1)
+    assert profile.bounded and profile.sum > 0 and len(f.compilations) == 1
 
 
 def test_results_may_be_given(rows: Path) -> None:

@@ -136,6 +136,23 @@ def test_only_the_branch_that_runs_is_counted() -> None:
     assert found.costs["flops"] == 256 and found.costs["transcendentals"] == 128
 
 
+def test_a_fallback_that_does_not_run_does_not_count() -> None:
+    exe = made("""HloModule m
+ENTRY main { x = f32[1,12,12,8] parameter(0)
+ k = f32[3,3,8,16] parameter(1)
+ ROOT y = f32[1,12,12,16] convolution(x, k), window={size=3x3 pad=1_1x1_1},
+   dim_labels=b01f_01io->b01f }
+""")
+    x, k = exe.random_arguments()
+    rows = {r.name: r for r in exe.profile(x, k, rounds=1).rows}
+    (second,) = [r for name, r in rows.items() if name.endswith(".always")]
+    assert second.calls == 0 and second.flops == 2 * 144 * 16 * 9 * 8
+    found = exe.profile(x, k, rounds=1)
+    assert found.flops == found.costs["flops"] and found.bytes <= found.costs["bytes accessed"]
+    k[0, 0, 0, 0] = np.inf
+    assert named(exe.profile(x, k, rounds=1), name=second.name).calls == 1
+
+
 def test_rows_agree_with_the_analyses() -> None:
     exe = made(DOT)
     found = exe.profile(*exe.random_arguments(), rounds=1)
@@ -271,12 +288,6 @@ ENTRY main { x = f32[<=8,4] parameter(0)
 """)
     found = exe.profile(np.ones((3, 4), np.float32), rounds=1)
     assert found.bounded and any("bounds" in note for note in found.notes)
-
-
-def test_a_model_of_open_sizes_profiles_the_one_for_its_inputs() -> None:
-    text = "HloModule m\nENTRY main { x = f32[8,4] parameter(0)\n ROOT y = f32[8,4] tanh(x) }"
-    exe = made(text)
-    assert isinstance(exe.profile(np.ones((8, 4), np.float32), rounds=1), Profile)
 
 
 def test_a_simulated_gpu_says_that_its_times_are_not_a_gpus() -> None:
