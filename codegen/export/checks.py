@@ -13,8 +13,8 @@ from ..plan.interface import Interface
 from ..plan.nodes import LibraryThunk, library_thunks
 from ..plan.notes import FALLBACK
 from ..plan.signature import is_bounded
+from ..runtime.elf.layout import MACHINES
 from ..targets.registry import LibraryCode, backend
-from .elf import MACHINES
 
 SHOWN = 8  # calls that a message names
 
@@ -60,7 +60,7 @@ def require_target(target: Target) -> Callable[[Interface, Target], LibraryCode]
     found = backend(target).library
     if found is None:
         raise UnsupportedError(what, "its code does not run on a processor", hint=hint)
-    if "linux" not in target.triple or target.machine not in MACHINES:
+    if "linux" not in target.triple or target.machine not in MACHINES.values():
         raise UnsupportedError(
             what, f"libraries are made for Linux, and this is {target.triple}", hint=hint
         )

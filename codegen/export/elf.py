@@ -1,34 +1,18 @@
 """Relocatable ELF objects of 64 bits, little-endian: what LLVM writes, read into values.
 
-The format is in "System V Application Binary Interface" (gABI), chapter 4.
+All is kept, unlike in ``runtime.elf``, which reads objects to run them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from struct import Struct, error
+from struct import error
 from typing import TypeAlias
 
 from ...ir.errors import ArtifactError
+from ..runtime.elf import layout
 
 Data: TypeAlias = bytes | memoryview
-
-HEADER = Struct("<16sHHIQQQIHHHHHH")
-SECTION = Struct("<IIQQQQIIQQ")
-SYMBOL = Struct("<IBBHQQ")
-RELOCATION = Struct("<QQq")
-IDENT = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian, version 1
-RELOCATABLE = 1
-MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
-
-PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, GROUP = 1, 2, 3, 4, 8, 17
-INIT_ARRAYS = (14, 15, 16)  # functions that run before main, and after it
-SYMTAB_SHNDX, ADDRSIG = 18, 0x6FFF4C03
-ATTRIBUTES = 0x70000003  # what processors of AArch64 and RISC-V the code is for
-ALLOCATED, EXECUTABLE = 2, 4  # flags of sections
-LOCAL, GLOBAL, WEAK = 0, 1, 2  # bindings of symbols
-OBJECT, FUNCTION, SECTION_SYMBOL, FILE = 1, 2, 3, 4  # types of symbols
-UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00  # in place of a section's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +71,37 @@ def read(data: bytes, where: str) -> ElfObject:
 
 
 def _read(data: bytes) -> ElfObject:
-    fields = HEADER.unpack_from(data)
-    if fields[0][:7] != IDENT[:7] or fields[1] != RELOCATABLE:
+    fields = layout.HEAD.unpack_from(data)
+    if fields[0][:7] != layout.MAGIC + layout.CLASS or fields[1] != layout.RELOCATABLE:
         raise ValueError("it is not a relocatable ELF object of 64 bits, little-endian")
     begin, count, names = fields[6], fields[12], fields[13]
-    heads = [SECTION.unpack_from(data, begin + n * SECTION.size) for n in range(count)]
-    bodies = [memoryview(data)[h[4] : h[4] + (0 if h[1] == NOBITS else h[5])] for h in heads]
-    if strange := {h[1] for h in heads} & {GROUP, SYMTAB_SHNDX, *INIT_ARRAYS}:
+    heads = [
+        layout.SECTION.unpack_from(data, begin + n * layout.SECTION.size) for n in range(count)
+    ]
+    bodies = [memoryview(data)[h[4] : h[4] + (0 if h[1] == layout.NOBITS else h[5])] for h in heads]
+    if strange := {h[1] for h in heads} & {layout.GROUP, layout.SYMTAB_SHNDX, *layout.CONSTRUCTORS}:
         raise ValueError(f"it has sections of types {sorted(strange)}")
-    links = {h[7]: bodies[n] for n, h in enumerate(heads) if h[1] == RELA}
+    links = {h[7]: bodies[n] for n, h in enumerate(heads) if h[1] == layout.RELA}
     texts = bytes(bodies[names])
     sections = {
         n: ElfSection(
             _string(texts, h[0]), h[1], h[2], bodies[n], h[5], h[8], h[9], _relocations(links, n)
         )
         for n, h in enumerate(heads)
-        if h[1] not in (0, SYMTAB, STRTAB, RELA, ADDRSIG)
+        if h[1] not in (0, layout.SYMTAB, layout.STRTAB, layout.RELA, layout.ADDRSIG)
     }
-    table = next(n for n, h in enumerate(heads) if h[1] == SYMTAB)
+    table = next(n for n, h in enumerate(heads) if h[1] == layout.SYMTAB)
     strings = bytes(bodies[heads[table][6]])
     symbols = tuple(
         ElfSymbol(_string(strings, name), info >> 4, info & 15, other & 3, place, value, size)
-        for name, info, other, place, value, size in SYMBOL.iter_unpack(bodies[table])
+        for name, info, other, place, value, size in layout.SYMBOL.iter_unpack(bodies[table])
     )
     return ElfObject(fields[2], fields[7], sections, symbols)
 
 
 def _relocations(links: dict[int, memoryview], section: int) -> tuple[ElfRelocation, ...]:
-    found = RELOCATION.iter_unpack(links.get(section, memoryview(b"")))
-    return tuple(ElfRelocation(at, info >> 32, info & 0xFFFFFFFF, add) for at, info, add in found)
+    found = layout.RELOCATION.iter_unpack(links.get(section, memoryview(b"")))
+    return tuple(ElfRelocation(at, symbol, kind, add) for at, kind, symbol, add in found)
 
 
 def _string(strings: bytes, at: int) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.errors import ArtifactError
+from ..runtime.elf import layout
 from . import elf
 from .elf import Data, ElfObject, ElfSection, ElfSymbol
 
+IDENT = layout.MAGIC + layout.CLASS + bytes(9)
 _ABSOLUTE = {
     62: {1, 10, 11, 12, 14},
     183: {257, 258, 259, *range(263, 270)},
@@ -46,10 +48,12 @@ class _Table:
 
 def data_object(like: ElfObject, name: str, data: Data, alignment: int) -> ElfObject:
     """Return an object, of the same machine as another, that defines a constant of some bytes."""
-    section = ElfSection(f".rodata.{name}", elf.PROGBITS, elf.ALLOCATED, data, len(data), alignment)
+    section = ElfSection(
+        f".rodata.{name}", layout.PROGBITS, layout.ALLOCATED, data, len(data), alignment
+    )
     symbols = (
-        ElfSymbol("", elf.LOCAL, 0, 0, elf.UNDEFINED, 0, 0),
-        ElfSymbol(name, elf.GLOBAL, elf.OBJECT, 0, 1, 0, len(data)),
+        ElfSymbol("", layout.LOCAL, 0, 0, layout.UNDEFINED, 0, 0),
+        ElfSymbol(name, layout.GLOBAL, layout.OBJECT, 0, 1, 0, len(data)),
     )
     return ElfObject(like.machine, like.flags, {1: section}, symbols)
 
@@ -65,8 +69,8 @@ def link(objects: Sequence[ElfObject], public: Collection[str]) -> Linked:
     places: list[dict[int, int]] = []
     for one in objects:
         own = {n: s for n, s in one.sections.items() if s.size or s.relocations or _used(one, n)}
-        if any(s.type == elf.ATTRIBUTES for s in sections):  # one is enough: they are equal
-            own = {n: s for n, s in own.items() if s.type != elf.ATTRIBUTES}
+        if any(s.type == layout.ATTRIBUTES for s in sections):  # one is enough: they are equal
+            own = {n: s for n, s in own.items() if s.type != layout.ATTRIBUTES}
         places.append({n: len(sections) + i + 1 for i, n in enumerate(own)})
         sections += own.values()
     numbers, symbols, first_outer = _symbols(objects, places, public)
@@ -78,9 +82,9 @@ def link(objects: Sequence[ElfObject], public: Collection[str]) -> Linked:
             sections[at] = replace(sections[at], relocations=moved)
             at += 1
     needed = frozenset(
-        s.name for s in symbols[first_outer:] if s.section == elf.UNDEFINED and s.name
+        s.name for s in symbols[first_outer:] if s.section == layout.UNDEFINED and s.name
     )
-    code = sum(s.size for s in sections if s.flags & elf.EXECUTABLE)
+    code = sum(s.size for s in sections if s.flags & layout.EXECUTABLE)
     flags = objects[0].flags
     return Linked(_write(machine, flags, sections, symbols, first_outer), needed, code)
 
@@ -92,7 +96,7 @@ def _used(one: ElfObject, section: int) -> bool:
 
 
 def _check_code(section: ElfSection, machine: int) -> None:
-    types = {r.type for r in section.relocations} if section.flags & elf.EXECUTABLE else set()
+    types = {r.type for r in section.relocations} if section.flags & layout.EXECUTABLE else set()
     if types & _ABSOLUTE[machine]:
         raise ArtifactError(
             "this model's code works at fixed addresses only",
@@ -113,27 +117,27 @@ def _symbols(
     for one, place in zip(objects, places, strict=True):
         local.append({0: 0})
         for n, symbol in enumerate(one.symbols[1:], 1):
-            if symbol.section == elf.UNDEFINED:
+            if symbol.section == layout.UNDEFINED:
                 continue
             moved = _moved(symbol, place)
             if moved is None:
                 continue
-            outer = symbol.binding != elf.LOCAL and symbol.name in public
+            outer = symbol.binding != layout.LOCAL and symbol.name in public
             kept = table.outer if outer else table.locals
-            if symbol.binding != elf.LOCAL:
+            if symbol.binding != layout.LOCAL:
                 if symbol.name in defined:
                     raise ArtifactError(f"{symbol.name} is defined twice")
                 defined[symbol.name] = (not outer, len(kept))
             if not outer:
                 local[-1][n] = len(kept)
-            kept.append(moved if outer else replace(moved, binding=elf.LOCAL, visibility=0))
+            kept.append(moved if outer else replace(moved, binding=layout.LOCAL, visibility=0))
     return _resolved(objects, table, local, defined)
 
 
 def _moved(symbol: ElfSymbol, place: dict[int, int]) -> ElfSymbol | None:
     """Return a symbol with its section's new number; None if nobody needs it."""
-    if symbol.section >= elf.RESERVED:
-        return None if symbol.type == elf.FILE else symbol
+    if symbol.section >= layout.RESERVED:
+        return None if symbol.type == layout.FILE else symbol
     if symbol.section not in place:
         return None
     return replace(symbol, section=place[symbol.section])
@@ -149,11 +153,11 @@ def _resolved(
     first = len(table.locals)
     for one, numbers in zip(objects, local, strict=True):
         for n, symbol in enumerate(one.symbols[1:], 1):
-            if n in numbers or symbol.binding == elf.LOCAL:
+            if n in numbers or symbol.binding == layout.LOCAL:
                 continue
             if symbol.name not in defined:
                 defined[symbol.name] = (False, len(table.outer))
-                table.outer.append(replace(symbol, section=elf.UNDEFINED, value=0, visibility=0))
+                table.outer.append(replace(symbol, section=layout.UNDEFINED, value=0, visibility=0))
             is_local, at = defined[symbol.name]
             numbers[n] = at if is_local else first + at
     return local, table.locals + table.outer, first
@@ -169,33 +173,43 @@ def _write(
     """Return the file: header, contents, tables, and the sections' heads last."""
     names, strings = elf.Strings(), elf.Strings()
     rows = b"".join(
-        elf.SYMBOL.pack(
+        layout.SYMBOL.pack(
             strings.place(s.name), s.binding << 4 | s.type, s.visibility, s.section, s.value, s.size
         )
         for s in symbols
     )
     tied = [n for n, s in enumerate(sections) if s.relocations]
     table = len(sections) + len(tied) + 1  # the symbols' section; the strings' follow
-    if table + 3 >= elf.RESERVED:
+    if table + 3 >= layout.RESERVED:
         raise ArtifactError(f"{table} sections in one object", "the format has no room for them")
     out = _Out()
     for s in sections:
         out.section(names.place(s.name), s.type, s.flags, s.data, s.size, s.alignment, s.item)
     for n in tied:
         relocations = b"".join(
-            elf.RELOCATION.pack(r.offset, r.symbol << 32 | r.type, r.addend)
+            layout.RELOCATION.pack(r.offset, r.type, r.symbol, r.addend)
             for r in sections[n].relocations
         )
         name = names.place(f".rela{sections[n].name}")
         size = len(relocations)
-        out.section(name, elf.RELA, 0x40, relocations, size, 8, elf.RELOCATION.size, table, n + 1)
+        out.section(
+            name,
+            layout.RELA,
+            layout.LINKED,
+            relocations,
+            size,
+            8,
+            layout.RELOCATION.size,
+            table,
+            n + 1,
+        )
     name = names.place(".symtab")
-    out.section(name, elf.SYMTAB, 0, rows, len(rows), 8, elf.SYMBOL.size, table + 1, first)
+    out.section(name, layout.SYMTAB, 0, rows, len(rows), 8, layout.SYMBOL.size, table + 1, first)
     text = bytes(strings.data)
-    out.section(names.place(".strtab"), elf.STRTAB, 0, text, len(text), 1)
+    out.section(names.place(".strtab"), layout.STRTAB, 0, text, len(text), 1)
     name = names.place(".shstrtab")
     text = bytes(names.data)
-    out.section(name, elf.STRTAB, 0, text, len(text), 1)
+    out.section(name, layout.STRTAB, 0, text, len(text), 1)
     return out.file(machine, flags, table + 2)
 
 
@@ -204,8 +218,8 @@ class _Out:
 
     def __init__(self) -> None:
         self.pieces: list[Data] = []
-        self.at = elf.HEADER.size
-        self.heads = [bytes(elf.SECTION.size)]
+        self.at = layout.HEAD.size
+        self.heads = [bytes(layout.SECTION.size)]
 
     def align(self, alignment: int) -> None:
         """Go on at a multiple of ``alignment``."""
@@ -228,7 +242,7 @@ class _Out:
         """Write a section and its head."""
         self.align(alignment)
         head = (name, type_, flags, 0, self.at, size, link, info, alignment, item)
-        self.heads.append(elf.SECTION.pack(*head))
+        self.heads.append(layout.SECTION.pack(*head))
         self.pieces.append(data)
         self.at += len(data)
 
@@ -236,6 +250,6 @@ class _Out:
         """Return the whole file; ``names`` is the number of the section of names."""
         self.align(8)
         count = len(self.heads)
-        sizes = elf.HEADER.size, 0, 0, elf.SECTION.size, count, names
-        head = elf.HEADER.pack(elf.IDENT, elf.RELOCATABLE, machine, 1, 0, 0, self.at, flags, *sizes)
+        sizes = layout.HEAD.size, 0, 0, layout.SECTION.size, count, names
+        head = layout.HEAD.pack(IDENT, layout.RELOCATABLE, machine, 1, 0, 0, self.at, flags, *sizes)
         return (head, *self.pieces, *self.heads)

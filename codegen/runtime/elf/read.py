@@ -7,26 +7,16 @@ two processors). Thread-local data, constructors and common symbols are refused.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
 from ....ir.errors import VerifyError
+from . import layout
 
-MAGIC = b"\x7fELF"
-MACHINES = {62: "x86_64", 183: "aarch64"}
 MOST_BYTES = 1 << 28  # of one section in memory
 MOST_ALIGNMENT = 4096
 
-_HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QIIq")  # the info word is the kind, then the symbol
-_RELOCATABLE = 1
-_PROGBITS, _SYMTAB, _RELA, _NOBITS, _REL = 1, 2, 4, 8, 9
-_CONSTRUCTORS = range(14, 17)  # arrays of functions to call before and after
-_WRITE, _ALLOCATED, _THREAD_LOCAL = 1, 2, 0x400
-_UNDEFINED, _RESERVED, _ABSOLUTE = 0, 0xFF00, 0xFFF1
+LOADED = ("x86_64", "aarch64")
 _UNWINDING = b".eh_frame"  # what exceptions need, which our code has none of
 
 
@@ -73,7 +63,7 @@ class ObjectFile:
 
 def is_elf(data: bytes) -> bool:
     """True if the bytes claim to be an ELF file."""
-    return data.startswith(MAGIC)
+    return data.startswith(layout.MAGIC)
 
 
 def refuse(why: str) -> NoReturn:
@@ -83,15 +73,16 @@ def refuse(why: str) -> NoReturn:
 
 def read(data: bytes) -> ObjectFile:
     """Return the object in some bytes; ``VerifyError`` for what is damaged or not known here."""
-    if len(data) < _HEAD.size or not is_elf(data):
+    if len(data) < layout.HEAD.size or not is_elf(data):
         refuse("it is not an ELF object")
-    ident, kind, number, _, _, _, at, _, _, _, _, size, count, names = _HEAD.unpack_from(data)
-    machine = MACHINES.get(number)
-    if ident[4:7] != b"\2\1\1" or kind != _RELOCATABLE or machine is None:
+    ident, kind, number, _, _, _, at, _, _, _, _, size, count, names = layout.HEAD.unpack_from(data)
+    machine = layout.MACHINES.get(number)
+    known = ident[4:7] == layout.CLASS and kind == layout.RELOCATABLE
+    if not known or machine not in LOADED:
         refuse(f"a file of kind {kind} for machine {number}")
-    if size != _SECTION.size or names >= count:
+    if size != layout.SECTION.size or names >= count:
         refuse("its table of sections is not well formed")
-    heads = list(_SECTION.iter_unpack(_part(data, at, size * count)))
+    heads = list(layout.SECTION.iter_unpack(_part(data, at, size * count)))
     names_at, names_size = heads[names][4:6]
     labels = _part(data, names_at, names_size)
     sections: dict[int, ObjectSection] = {}
@@ -120,41 +111,41 @@ def _text(labels: bytes, at: int) -> bytes:
 def _section(data: bytes, head: tuple[int, ...], name: bytes) -> ObjectSection | None:
     """Return the section of a header; None for one that is not loaded."""
     _, kind, flags, _, at, size, _, _, alignment, _ = head
-    if kind in _CONSTRUCTORS or kind == _REL:
+    if kind in layout.CONSTRUCTORS or kind == layout.REL:
         refuse(f"it has a section of kind {kind}")
-    if not flags & _ALLOCATED or name == _UNWINDING:
+    if not flags & layout.ALLOCATED or name == _UNWINDING:
         return None
     alignment = max(alignment, 1)
-    if flags & _THREAD_LOCAL or alignment > MOST_ALIGNMENT or alignment & (alignment - 1):
+    if flags & layout.THREAD_LOCAL or alignment > MOST_ALIGNMENT or alignment & (alignment - 1):
         refuse("it has thread-local data, or an alignment that is not known")
     if size > MOST_BYTES:
         refuse(f"a section of {size} bytes")
-    if kind == _NOBITS and flags & _WRITE:
+    if kind == layout.NOBITS and flags & layout.WRITE:
         return ObjectSection(b"", size, alignment, True)
-    if kind != _PROGBITS:
+    if kind != layout.PROGBITS:
         refuse(f"it has a section of kind {kind}")
-    return ObjectSection(_part(data, at, size), size, alignment, bool(flags & _WRITE))
+    return ObjectSection(_part(data, at, size), size, alignment, bool(flags & layout.WRITE))
 
 
 def _symbols(
     data: bytes, heads: list[tuple[int, ...]], sections: dict[int, ObjectSection]
 ) -> list[ObjectSymbol]:
-    tables = [head for head in heads if head[1] == _SYMTAB]
+    tables = [head for head in heads if head[1] == layout.SYMTAB]
     if len(tables) != 1:
         refuse(f"it has {len(tables)} tables of symbols")
     _, _, _, _, at, size, link, _, _, width = tables[0]
-    if width != _SYMBOL.size or size % width or link >= len(heads):
+    if width != layout.SYMBOL.size or size % width or link >= len(heads):
         refuse("its table of symbols is not well formed")
     labels = _part(data, *heads[link][4:6])
     found = []
-    for name, info, _, section, value, _ in _SYMBOL.iter_unpack(_part(data, at, size)):
+    for name, info, _, section, value, _ in layout.SYMBOL.iter_unpack(_part(data, at, size)):
         home = section if section in sections else None
-        if home is None and (section >= _RESERVED and section != _ABSOLUTE):
+        if home is None and (section >= layout.RESERVED and section != layout.ABSOLUTE):
             refuse(f"a symbol of section {section}")
         if home is not None and value > sections[home].size:
             refuse("a symbol is outside of its section")
         text = _text(labels, name).decode("ascii", "replace") if name else ""
-        local = info >> 4 == 0 or (home is None and section != _UNDEFINED)
+        local = info >> 4 == 0 or (home is None and section != layout.UNDEFINED)
         found.append(ObjectSymbol(text, home, value, local))
     return found
 
@@ -167,12 +158,12 @@ def _relocations(
 ) -> list[ObjectRelocation]:
     found = []
     for _, kind, _, _, at, size, _, target, _, width in heads:
-        if kind != _RELA or target not in sections:
+        if kind != layout.RELA or target not in sections:
             continue
-        if width != _RELOCATION.size or size % width:
+        if width != layout.RELOCATION.size or size % width:
             refuse("its relocations are not well formed")
         end = len(sections[target].data)
-        for offset, what, symbol, addend in _RELOCATION.iter_unpack(_part(data, at, size)):
+        for offset, what, symbol, addend in layout.RELOCATION.iter_unpack(_part(data, at, size)):
             if offset >= end or symbol >= len(symbols):
                 refuse("a relocation is outside of its section")
             found.append(ObjectRelocation(target, offset, what, symbol, addend))

@@ -11,6 +11,7 @@ import pytest
 from nestwright.codegen.export import elf
 from nestwright.codegen.export.archive import archive
 from nestwright.codegen.export.link import Linked, data_object, link
+from nestwright.codegen.runtime.elf import layout
 from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.ir.errors import ArtifactError, LimitError
 from nestwright.ir.target import Target
@@ -71,12 +72,14 @@ def symbols(one: Linked) -> dict[str, list[elf.ElfSymbol]]:
 def test_only_what_is_asked_for_can_be_seen(triple: str) -> None:
     one = linked(triple)
     found = symbols(one)
-    outer = {n: s for n, some in found.items() for s in some if s.binding != elf.LOCAL}
-    assert {n for n, s in outer.items() if s.section != elf.UNDEFINED} == {"first", "wave"}
-    assert one.needed == {"sin"} == {n for n, s in outer.items() if s.section == elf.UNDEFINED}
+    outer = {n: s for n, some in found.items() for s in some if s.binding != layout.LOCAL}
+    assert {n for n, s in outer.items() if s.section != layout.UNDEFINED} == {"first", "wave"}
+    assert one.needed == {"sin"} == {n for n, s in outer.items() if s.section == layout.UNDEFINED}
     assert len(found["own"]) == 2 and len(found["second"]) == len(found["table"]) == 1
     sections = elf.read(b"".join(one.pieces), "linked").sections
-    assert one.code_bytes == sum(s.size for s in sections.values() if s.flags & elf.EXECUTABLE) > 0
+    assert (
+        one.code_bytes == sum(s.size for s in sections.values() if s.flags & layout.EXECUTABLE) > 0
+    )
     assert one.size == len(b"".join(one.pieces))
 
 
