@@ -22,7 +22,6 @@ from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
 from ...ir.files import cache_folder, distrust_reason, open_own
 from ..plan.bundle import Bundle
 from ..plan.saved.read import from_archive
-from ..plan.saved.write import write
 from ..targets.registry import codec
 
 VARIABLE = "NESTWRIGHT_CACHE"
@@ -116,6 +115,8 @@ _writing: dict[str, Thread] = {}
 
 
 def _write(bundle: Bundle, place: Path, name: str) -> None:
+    from ..plan.saved.write import write  # a model that is loaded needs none
+
     with suppress(OSError, ArtifactError):
         write(bundle, place, durable=False, key=name)
         if name.startswith("0"):  # now and then

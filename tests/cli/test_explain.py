@@ -175,6 +175,27 @@ def test_estimates_are_told_as_such(held: Path, dense: Path, tmp_path: Path) -> 
     )
 
 
+def test_the_page_tells_where_schedules_come_from(
+    nestwright, held: Path, dense: Path, tmp_path: Path
+) -> None:
+    log = changed(held, tmp_path / "trials.jsonl")
+    page = tmp_path / "g.html"
+    target = ("--target", ONE, "--stages", "hlo")
+    assert nestwright("show", dense, "--html", page, "--log", log, *target).status == 0
+    assert "schedule of the log: " in page.read_text()
+    assert nestwright("show", dense, "--html", page, *target).status == 0
+    assert "default schedule: the rule tiling@2" in page.read_text()
+
+
+def test_the_face_serves_every_model(dense: Path) -> None:
+    from_path = nw.explain(dense, target=ONE)
+    module = nw.parse(dense.read_text())
+    for found in (from_path, nw.explain(module, target=ONE), nw.explain(nw.lower(dense))):
+        assert [g.places for g in found.groups] == [("dot_tanh_0",)]
+        assert found.group("dot_tanh_0") is found.groups[0]
+    assert str(from_path).startswith("dense on cpu -threads=1: 1 group")
+
+
 # ---- promises ------------------------------------------------------------------------------------
 
 
