@@ -77,7 +77,7 @@ def doctor(as_json: bool) -> int:
     from ..ir.target import HERE, Target
 
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
-    findings += [_calibration(), *_settings()]
+    findings += [_calibration(), _cluster(), *_settings()]
     found = trust(Target.parse(HERE).threads)
     well = all(f.ok for f in findings)
     if as_json:
@@ -198,6 +198,15 @@ def _gpu() -> Check:
     arch = best_arch(number) or "too old"
     driven = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     return Check("NVIDIA GPU", True, f"{name} ({arch}), {driven}")
+
+
+def _cluster() -> Check:
+    """Check what `tune --scheduler` needs; it is optional."""
+    try:
+        told = f"distributed {metadata.version('distributed')} (docs/fleet.md: tune --scheduler)"
+    except metadata.PackageNotFoundError:
+        told = "not installed: tuning on a cluster needs it (extra: fleet)"
+    return Check("Dask", True, told)
 
 
 def _ptxas() -> Check:
