@@ -173,7 +173,13 @@ class Native:
         from .profile.measure import Probe
 
         bundle = self.bundle
-        make = backend(bundle.target).probed
+        try:
+            make = backend(bundle.target).probed
+        except ModuleNotFoundError as error:
+            why = f"a profile compiles a program, and {error.name} is not installed"
+            raise TargetError(
+                f"cannot profile {bundle.name}", why, hint=f"pip install {error.name}"
+            ) from None
         assert make is not None
         twin = type(self)(bundle, make(self.plan, bundle.target, bundle.kernels))
         cost = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(twin.library.address(PROBE_COST))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,6 +246,25 @@ def test_a_saved_model_is_profiled_like_the_built_one(tmp_path: Path, frozen: bo
     ]
     assert timeless[0] == timeless[1] and two.costs == one.costs and two.memory == one.memory
     assert named(two, kind="kernel").sources == ("net.py:7", "net.py:8")
+
+
+def test_without_llvm_a_profile_is_refused_in_one_message(tmp_path: Path) -> None:
+    exe = made(DOT)
+    exe.save(tmp_path / "m.nw")
+    code = f"""
+import sys
+sys.modules["llvmlite"] = None
+import nestwright as nw
+exe = nw.load({str(tmp_path / "m.nw")!r})
+args = exe.random_arguments()
+exe(*args)
+try:
+    exe.profile(*args)
+except nw.codegen.runtime.native.TargetError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "cannot profile product" in said.stdout and "llvmlite" in said.stdout
 
 
 def test_a_model_without_facts_still_has_times(tmp_path: Path) -> None:
