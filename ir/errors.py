@@ -29,12 +29,10 @@ class NestwrightError(Exception):
         return "\n".join(rows)
 
 
-@dataclass(eq=False)
 class ParseError(NestwrightError):
     """Text that cannot be parsed. ``where`` is ``source:line:column``, counted from 1."""
 
 
-@dataclass(eq=False)
 class VerifyError(NestwrightError):
     """IR that is not well formed. ``where`` names the instruction, block or statement."""
 
@@ -77,32 +75,26 @@ class LimitError(NestwrightError):
     limit: int = 0
 
 
-@dataclass(eq=False)
 class ArgumentError(NestwrightError):
     """A call with the wrong number, shape, dtype or kind of arguments."""
 
 
-@dataclass(eq=False)
 class TargetError(NestwrightError):
     """A target that does not parse, does not exist, or is not on this machine."""
 
 
-@dataclass(eq=False)
 class LogError(NestwrightError):
     """A tuning log that cannot be used: other version, other model, unreadable."""
 
 
-@dataclass(eq=False)
 class ReportError(NestwrightError):
     """A benchmark report that cannot be read: damaged, of another version, or something else."""
 
 
-@dataclass(eq=False)
 class FleetError(NestwrightError):
     """Workers that cannot be reached, do not fit or have gone; what they measured is kept."""
 
 
-@dataclass(eq=False)
 class OutOfMemoryError(NestwrightError, MemoryError):
     """A call whose results or intermediate values do not fit into memory."""
 
@@ -111,17 +103,14 @@ class NestwrightWarning(UserWarning):
     """A condition that users should know about but that does not prevent anything from working."""
 
 
-@dataclass(eq=False)
 class ArtifactError(NestwrightError):
     """A built model that cannot be loaded or written."""
 
 
-@dataclass(eq=False)
 class LibraryError(NestwrightError):
     """A host function called by a model is not registered, or its results do not fit the call."""
 
 
-@dataclass(eq=False)
 class CommunicationError(NestwrightError):
     """Processes of one program that do not fit together, or one that does not answer."""
 
@@ -132,7 +121,6 @@ class DeviceError(NestwrightError):
     exit_status = 3
 
 
-@dataclass(eq=False)
 class SimulationError(NestwrightError):
     """A simulated GPU program did something undefined, such as a race. ``where`` is the kernel."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...codegen.driver.kernel import compile_object
 from ...codegen.plan.constants import HUGE, aligned_zeros
-from ...codegen.plan.memory import ALIGNMENT
+from ...codegen.plan.nodes import ALIGNMENT
 from ...codegen.runtime.native import NativeFunc
 from ...codegen.targets.registry import load_function
 from ...ir.dtypes import to_numpy

@@ -14,7 +14,8 @@ from ..plan.nodes import LibraryThunk, library_thunks
 from ..plan.notes import FALLBACK
 from ..plan.signature import is_bounded
 from ..runtime.elf.layout import MACHINES
-from ..targets.registry import LibraryCode, backend
+from ..targets.compiler import LibraryCode
+from ..targets.registry import backend
 
 SHOWN = 8  # calls that a message names
 

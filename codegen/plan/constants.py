@@ -11,8 +11,7 @@ import numpy as np
 
 from ...ir.arrays import row_major
 from ...ir.errors import LimitError
-from .memory import ALIGNMENT
-from .nodes import BufferSlice
+from .nodes import ALIGNMENT, BufferSlice
 
 CACHE_LINE = 64
 HUGE = 1 << 22  # bytes from which constants are put into huge pages

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .nodes import (
+    ALIGNMENT,
     BufferSlice,
     ConditionalThunk,
     CopyThunk,
@@ -22,7 +23,6 @@ from .nodes import (
     accesses,
 )
 
-ALIGNMENT = 64  # bytes at whose multiples values begin
 GPU_ALIGNMENT = 256  # the same of a GPU: whole lines of its cache, as its driver aligns memory
 
 

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...ir.archive import is_unicode
 from ...ir.dtypes import BY_NAME
 from ...ir.errors import ArtifactError
-from ...ir.library.call import LibraryCall
-from ...ir.library.call import from_json as call_from_json
-from ...ir.library.call import to_json as call_to_json
+from ...ir.lazy import LazyModule
 from .signature import ArraySpec, Tree, slots
 
+if TYPE_CHECKING:
+    from ...ir.library.call import LibraryCall
+
+_CALLS = LazyModule("...ir.library.call", __package__)
+
 Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
+
+ALIGNMENT = 64  # bytes at whose multiples values begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +260,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
         case LibraryThunk():
             return {
                 "do": "library",
-                "call": call_to_json(thunk.call),
+                "call": _CALLS.to_json(thunk.call),
                 "operands": [_slice_to_json(s) for s in thunk.operands],
                 "results": [_slice_to_json(s) for s in thunk.results],
                 "name": thunk.name,
@@ -467,7 +472,7 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
 
 def _library_from_json(data: Any) -> LibraryThunk:
     """Return a library call whose slices are as large as its arrays."""
-    call = call_from_json(data["call"])
+    call = _CALLS.from_json(data["call"])
     operands = tuple(_slice_from_json(s) for s in data["operands"])
     results = tuple(_slice_from_json(s) for s in data["results"])
     have = [s.bytes for s in (*operands, *results)]

@@ -38,8 +38,9 @@ from .collective_calls import collective_call
 from .compiled import Compiled, kernels
 from .constants import Constants
 from .facts import FactList, Facts
-from .memory import ALIGNMENT, assign, lifetimes, place
+from .memory import assign, lifetimes, place
 from .nodes import (
+    ALIGNMENT,
     BufferSlice,
     ConditionalThunk,
     CopyThunk,

@@ -19,7 +19,6 @@ import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, Variant, variants
-from ..plan.loaded import Loaded
 from ..plan.nodes import Plan, show
 from ..plan.notes import DEVICES, DRAWS, FALLBACK, HLO, WEIGHTS
 from ..plan.signature import names
@@ -29,6 +28,7 @@ from .arguments import in_order, rebuild
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
     from ..plan.interface import CLibrary
+    from ..plan.loaded import Loaded
     from .call_tree import CallTree
     from .profile.data import Profile
 

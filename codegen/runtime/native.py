@@ -23,9 +23,7 @@ from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
 from ..plan.constants import Bytes
-from ..plan.loaded import Times
-from ..plan.memory import ALIGNMENT
-from ..plan.nodes import Plan, children, library_thunks, walk
+from ..plan.nodes import ALIGNMENT, Plan, children, library_thunks, walk
 from ..plan.signature import ArraySpec, Tree, is_bounded, slots
 from ..plan.symbols import FAILED, LIBRARY, PARALLEL, POOL, PROBE, PROBE_COST, PROGRAM
 from ..targets.registry import backend
@@ -39,6 +37,7 @@ from .process import SHARED, runtime
 
 if TYPE_CHECKING:
     from ..plan.function import CompiledFunc
+    from ..plan.loaded import Times
     from .collectives.communicator import Communicator
     from .packing import LoadedPack
     from .profile.measure import Probe

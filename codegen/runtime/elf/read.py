@@ -7,8 +7,7 @@ two processors). Thread-local data, constructors and common symbols are refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ....ir.errors import VerifyError
 from . import layout
@@ -20,8 +19,7 @@ LOADED = ("x86_64", "aarch64")
 _UNWINDING = b".eh_frame"  # what exceptions need, which our code has none of
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSection:
+class ObjectSection(NamedTuple):
     """The memory of a section: ``size`` bytes, those of ``data`` and then zeros."""
 
     data: bytes
@@ -30,8 +28,7 @@ class ObjectSection:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSymbol:
+class ObjectSymbol(NamedTuple):
     """A name and a place: an offset in section ``section``; None for what others define."""
 
     name: str
@@ -40,8 +37,7 @@ class ObjectSymbol:
     local: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRelocation:
+class ObjectRelocation(NamedTuple):
     """A place in section ``section`` that depends on where symbol ``symbol`` will be."""
 
     section: int
@@ -51,8 +47,7 @@ class ObjectRelocation:
     addend: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectFile:
+class ObjectFile(NamedTuple):
     """An object: sections by number, symbols, and relocations of those sections."""
 
     machine: str

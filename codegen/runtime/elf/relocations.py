@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from .read import refuse
 
@@ -24,8 +23,7 @@ Write: TypeAlias = Callable[[bytearray, int, int], None]
 _PAGE = ~0xFFF
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationKind:
+class RelocationKind(NamedTuple):
     """One kind of relocation: the address it takes, the bytes it changes, and how."""
 
     needs: Needs

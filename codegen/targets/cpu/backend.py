@@ -13,7 +13,8 @@ from ...lower.pipeline import PASSES, Lowering
 from ...plan.code import Code, polls_interrupts
 from ...plan.interface import Interface
 from ...plan.nodes import Plan
-from ..registry import Backend, CompiledPlan, LibraryCode, Stage, Start, backend
+from ..compiler import Backend, CompiledPlan, LibraryCode, Stage, Start
+from ..registry import backend
 from ..timings import timed
 from . import entry_ir, instance, interrupts_ir, pool, program
 from . import toolchain as cpu

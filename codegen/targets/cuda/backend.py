@@ -12,7 +12,7 @@ from ...lower.pipeline import GPU_PASSES, Lowering
 from ...plan.code import Code, DeviceCode
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
-from ..registry import Backend, CompiledPlan, Stage, Start
+from ..compiler import Backend, CompiledPlan, Stage, Start
 from ..timings import timed
 from . import nvptx, ptxas
 from .emit import PARAM_ALIGN, Nvptx

@@ -15,13 +15,13 @@ from ...plan.code import Code
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED
+from ..compiler import CompiledPlan
 from ..cpu import program
 from ..cpu import toolchain as cpu
 from ..cpu.backend import BACKEND as PROCESSOR
 from ..cpu.backend import shared_runtime
 from ..cpu.probe import probe
 from ..cuda.emit import PARAM_ALIGN
-from ..registry import CompiledPlan
 from .roll import roll
 from .runtime_ir import module_text
 from .simulator import Simulator

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestwright.codegen.plan.coalesce import coalesce
-from nestwright.codegen.plan.memory import ALIGNMENT, Lifetime, assign, lifetimes, place
+from nestwright.codegen.plan.memory import Lifetime, assign, lifetimes, place
 from nestwright.codegen.plan.nodes import (
+    ALIGNMENT,
     BufferSlice,
     ConditionalThunk,
     CopyThunk,
