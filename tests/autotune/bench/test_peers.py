@@ -71,3 +71,30 @@ def test_peers_compute_the_module(peer: str, text: str, tmp_path: Path) -> None:
 def test_numpy_refuses_what_it_has_no_call_for(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="`d`: reduce"):
         opened("numpy", SUMMED, tmp_path)
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "openvino"])
+def test_peers_run_onnx_files(peer: str, tmp_path: Path) -> None:
+    pytest.importorskip(peer)
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    a, b, c = (helper.make_tensor_value_info(n, kind, ["n", 6]) for n in "abc")
+    graph = helper.make_graph([helper.make_node("Sub", ["a", "b"], ["c"])], "g", [a, b], [c])
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    given = Given(tmp_path / "m.onnx", {"a": x, "b": x * x}, 1)
+    model = resolve(ways_of([peer])[0].open, "nestwright.autotune.bench.peers")(given)
+    (found,) = model.arrays(model.call())
+    assert np.array_equal(found, x - x * x)
+
+
+def test_torch_runs_programs_with_weights(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(6, 3).eval()
+    x = torch.arange(12.0).reshape(2, 6)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
+    given = Given(tmp_path / "m.pt2", {"x": x.numpy()}, 1)
+    model = resolve(ways_of(["torch"])[0].open, "nestwright.autotune.bench.peers")(given)
+    (found,) = model.arrays(model.call())
+    assert np.allclose(found, module(x).detach().numpy()) and "eager" in model.detail
