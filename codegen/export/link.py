@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ...ir.errors import ArtifactError
 from ..runtime.elf import layout
 from . import elf
-from .elf import Data, ElfObject, ElfSection, ElfSymbol
+from .elf import Data, ElfObject, ElfRelocation, ElfSection, ElfSymbol
 
 IDENT = layout.MAGIC + layout.CLASS + bytes(9)
 _ABSOLUTE = {
@@ -172,12 +172,7 @@ def _write(
 ) -> tuple[Data, ...]:
     """Return the file: header, contents, tables, and the sections' heads last."""
     names, strings = elf.Strings(), elf.Strings()
-    rows = b"".join(
-        layout.SYMBOL.pack(
-            strings.place(s.name), s.binding << 4 | s.type, s.visibility, s.section, s.value, s.size
-        )
-        for s in symbols
-    )
+    rows = b"".join(_symbol_row(s, strings.place(s.name)) for s in symbols)
     tied = [n for n, s in enumerate(sections) if s.relocations]
     table = len(sections) + len(tied) + 1  # the symbols' section; the strings' follow
     if table + 3 >= layout.RESERVED:
@@ -186,23 +181,9 @@ def _write(
     for s in sections:
         out.section(names.place(s.name), s.type, s.flags, s.data, s.size, s.alignment, s.item)
     for n in tied:
-        relocations = b"".join(
-            layout.RELOCATION.pack(r.offset, r.type, r.symbol, r.addend)
-            for r in sections[n].relocations
-        )
-        name = names.place(f".rela{sections[n].name}")
-        size = len(relocations)
-        out.section(
-            name,
-            layout.RELA,
-            layout.LINKED,
-            relocations,
-            size,
-            8,
-            layout.RELOCATION.size,
-            table,
-            n + 1,
-        )
+        moves = b"".join(map(_relocation_row, sections[n].relocations))
+        name, item = names.place(f".rela{sections[n].name}"), layout.RELOCATION.size
+        out.section(name, layout.RELA, layout.LINKED, moves, len(moves), 8, item, table, n + 1)
     name = names.place(".symtab")
     out.section(name, layout.SYMTAB, 0, rows, len(rows), 8, layout.SYMBOL.size, table + 1, first)
     text = bytes(strings.data)
@@ -211,6 +192,15 @@ def _write(
     text = bytes(names.data)
     out.section(name, layout.STRTAB, 0, text, len(text), 1)
     return out.file(machine, flags, table + 2)
+
+
+def _symbol_row(s: ElfSymbol, name: int) -> bytes:
+    info = s.binding << 4 | s.type
+    return layout.SYMBOL.pack(name, info, s.visibility, s.section, s.value, s.size)
+
+
+def _relocation_row(r: ElfRelocation) -> bytes:
+    return layout.RELOCATION.pack(r.offset, r.type, r.symbol, r.addend)
 
 
 class _Out:
