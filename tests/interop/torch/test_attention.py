@@ -51,6 +51,21 @@ def test_a_hidden_row_is_zero_and_has_no_gradient(backend: str, kind: str) -> No
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_query_heads_that_share_keys_have_their_gradients_summed(causal: bool) -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=True
+        )
+
+    given = [torch.randn(2, h, n, 4, requires_grad=True) for h, n in ((6, 5), (3, 7), (3, 7))]
+    weights = torch.randn(2, 6, 5, 4)
+    want, found = attend(*given), compiled(attend)(*given)
+    torch.testing.assert_close(found, want)
+    gradients = [torch.autograd.grad((o * weights).sum(), given) for o in (found, want)]
+    torch.testing.assert_close(*gradients)
+
+
 def test_a_mask_that_may_hide_rows_is_one_group() -> None:
     class Attend(torch.nn.Module):  # type: ignore[misc]
         def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:

@@ -8,7 +8,7 @@ from ...lax.attention import band, repeat_heads
 from ...lax.functions import logsumexp, softmax, wide
 from ...lax.linear import matmul
 from ...lax.reductions import max_, sum_
-from ...lax.shaping import expand_dims, full, swap_axes
+from ...lax.shaping import expand_dims, full, reshape, swap_axes
 from ...lax.term import Term
 from .call import AtenCall, Rows
 
@@ -81,6 +81,7 @@ def _flash(
 ) -> list[Term]:
     """The result and the logarithm of each row's sum (0 of hidden ones), for the gradient."""
     _refuse_dropout(c, dropout_p)
+    k, v = (repeat_heads(t, q.dims[-3]) for t in (k, v))
     found = scores(q, k, attn_mask, is_causal, scale)
     sums = logsumexp(found, [-1])
     if attn_mask is not None:
@@ -103,6 +104,8 @@ def _flash_backward(
     scale: float | None = None,
 ) -> list[Term]:
     _refuse_dropout(c, dropout_p)
+    own = k.dims[-3]
+    k, v = (repeat_heads(t, q.dims[-3]) for t in (k, v))
     factor = 1 / math.sqrt(q.dims[-1]) if scale is None else scale
     found = scores(q, k, attn_mask, is_causal, scale)
     weights = (found - expand_dims(sums.to(found.dtype), [-1])).do("exponential")
@@ -113,7 +116,15 @@ def _flash_backward(
     dscores = (weights * (dweights - rows) * factor).to(q.dtype)
     dq = matmul(dscores, k, wide(q.dtype))
     dk = matmul(swap_axes(dscores, -1, -2), q, wide(q.dtype))
-    return [dq, dk, dv]
+    return [dq, _of_shared(dk, own), _of_shared(dv, own)]
+
+
+def _of_shared(x: Term, own: int) -> Term:
+    """The sums over query heads that share one of ``own`` heads; x is ``[.., heads, s, d]``."""
+    *outer, heads, s, d = x.dims
+    if own == heads:
+        return x
+    return sum_(reshape(x, (*outer, own, heads // own, s, d)), [-3])
 
 
 ROWS: Rows = {
