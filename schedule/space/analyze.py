@@ -231,7 +231,7 @@ def point_reads(consumer: BlockInfo, anchor: BlockInfo) -> dict[Var, tuple[Var, 
             return None
         reach = 1
         for var, factor in sorted(form.items(), key=lambda item: item[1]):
-            if var in found or factor != reach:
+            if var in found or var not in extents or factor != reach:
                 return None
             found[var] = (axis.var, factor)
             reach *= extents[var]

@@ -64,16 +64,25 @@ class Contraction:
         """The number of rows of the result that each panel of weights is used for."""
         return math.prod(a.extent for a in (*self.sweep, *((self.row,) if self.row else ())))
 
+    def in_parts(self, axis: BlockAxis, var: Var | None) -> bool:
+        """True if an axis of the result is a part of an axis ``var`` of the anchor."""
+        return any(a.var is var and a.extent != axis.extent for a in self.anchor.spatial)
 
-def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
-    """Return the axis roles of a function's heaviest reduction; None if it cannot be tiled."""
+
+def contraction_of(
+    func: Func, blocks: tuple[BlockInfo, ...], across: bool = False
+) -> Contraction | None:
+    """Return the axis roles of a function's heaviest reduction; None if it cannot be tiled.
+
+    With ``across`` the columns are those of the result, where a consumer stores it transposed.
+    """
     anchor = heaviest(blocks)
     if anchor is None:
         return None
     kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
     consumers = consumers_of(blocks, anchor) if kept else ()
     frozen = read_once(blocks, frozen_inputs(func))
-    return find_contraction(anchor, consumers, feeders_of(blocks, anchor), frozen)
+    return find_contraction(anchor, consumers, feeders_of(blocks, anchor), frozen, across)
 
 
 def heaviest(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
@@ -110,21 +119,26 @@ def find_contraction(
     consumers: tuple[BlockInfo, ...],
     feeders: tuple[BlockInfo, ...] = (),
     frozen: frozenset[Buffer] = frozenset(),
+    across: bool = False,
 ) -> Contraction | None:
     """Return the roles of a reduction block's axes; None if its last axis is not contiguous.
 
-    None also for a reduction of one term, whose init cannot be decomposed from the loop.
+    None also for a reduction of one term, whose init cannot be decomposed from the loop. With
+    ``across`` not the last axis becomes vectors, but that of which a consumer's last one is (a
+    part); None if they are the same.
     """
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
         return None
     if all(a.extent == 1 for a in info.reduce):
         return None
-    last = info.spatial[-1]
+    consumer, axes, part = _result_axes(info, consumers)
+    last = _stored_axis(info, axes, part) if across else info.spatial[-1]
+    if last is None:
+        return None
     strides = [a.stride(last.var) for a in info.inputs]
     beside = all(s in (0, 1) for s in strides) and 1 in strides
     if last.extent < 2 or not (beside or _turned(info, last.var)):
         return None
-    consumer, axes, part = _result_axes(info, consumers)
     columns = [a for a in axes if part.get(a.var) == (last.var, 1)]
     if len(columns) != 1:
         return None
@@ -150,6 +164,15 @@ def find_contraction(
         kept=_kept(info, feeders),
         dtype=info.stores[0].buffer.dtype,
     )
+
+
+def _stored_axis(
+    info: BlockInfo, axes: tuple[BlockAxis, ...], part: dict[Var, tuple[Var, int]]
+) -> BlockAxis | None:
+    """Return the axis along which the result is contiguous, if it is another than the last."""
+    stored, factor = part.get(axes[-1].var, (None, 1))
+    others = info.spatial[:-1] if factor == 1 else ()
+    return next((a for a in others if a.var is stored), None)
 
 
 def _turned(info: BlockInfo, column: Var) -> bool:

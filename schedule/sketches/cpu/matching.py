@@ -27,6 +27,11 @@ class FuncInfo:
         """Its heaviest reduction, if that can be tiled in registers."""
         return contraction_of(self.func, self.blocks)
 
+    @cached_property
+    def across(self) -> Contraction | None:
+        """The same with vectors along the rows of a result that is stored transposed."""
+        return contraction_of(self.func, self.blocks, across=True)
+
     def besides(self, *parts: BlockInfo | None) -> tuple[BlockInfo, ...]:
         """Return the blocks that are none of ``parts``."""
         return tuple(b for b in self.blocks if all(b is not p for p in parts))

@@ -35,6 +35,7 @@ AGAIN = 0.1  # of the cycles of a first use: what is read again from L3, and arr
 SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is not in cache
 FEW = 8  # rows of the result, from which the products take longer than their weights
 PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
+MISSED_STORE = 50.0  # cycles of a piece of a line that is stored among more than L1 holds
 EXTREME = 3  # instructions of a maximum or minimum that sees NaN
 UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
 
@@ -63,7 +64,7 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
         memory = memory + outer * _first_use(k, c, target, panel, tile)
     if k.feeders:
         memory = memory + _feeding_cycles(k, c, target)
-    memory = memory + _rows_cycles(k, c, target)
+    memory = memory + _rows_cycles(k, c, target) + _scattered_cycles(k, c, target)
     cycles = compute + memory
     return np.asarray(target.core.seconds(cycles) * _imbalance(k, c, target, cycles))
 
@@ -133,9 +134,24 @@ def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vector
     if not stencil:
         missed = _crowded(k, rows, target) * core.l1.line / core.l2.rate
         cycles = np.maximum(cycles, missed)
+    cycles = cycles + _below_rows(k, rows, target)
     width = vectors * c["lanes"] * k.dtype.bytes
     below = L2_LATE * width / core.l2.rate * (k.depth * width > 0.5 * core.l1.size)
     return np.asarray(cycles + below + 1.0 / c["unroll"])
+
+
+def _below_rows(k: Contraction, rows: Array, target: Target) -> Array:
+    """Return the cycles of reading rows that are neighbors, terms far apart, from below L1."""
+    inputs = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    if k.anchor_row is None or not inputs or inputs[0].stride(k.anchor_row) != 1:
+        return np.zeros(())
+    cache, size = target.core.l1, inputs[0].buffer.dtype.bytes
+    step = (inputs[0].stride(k.anchor.reduce[-1].var) or 0) * size
+    lines = _ceil(rows * size, cache.line)
+    if abs(step) < cache.line:
+        return np.zeros(())
+    missed = k.depth * lines * cache.line > cache.size / 2
+    return np.where(missed, lines * cache.line / target.core.l2.rate, 0.0)
 
 
 def _crowded(k: Contraction, rows: Array, target: Target) -> Array:
@@ -201,6 +217,26 @@ def _rows_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     far = SEGMENT_CYCLES if result > 0.5 * target.l2 else 0.0
     by_column = size * times / rate + np.where(tiles_j > 1, lines * tiles_j, 0) * far
     return np.where(c["order"] == "row", size / rate, by_column)
+
+
+def _scattered_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the cycles of storing a result whose columns are not neighbors, one by one.
+
+    A tile stores a piece of a line for each of its columns. Where lines of more columns than ways
+    share a set, each piece misses L1.
+    """
+    if k.consumer is None or k.row is None:
+        return np.zeros(())
+    store, cache = k.consumer.stores[0], target.core.l1
+    size = store.buffer.dtype.bytes
+    step = (store.stride(k.column.var) or 0) * size
+    if abs(step) <= size:
+        return np.zeros(())
+    places = cache.period // math.gcd(step, cache.period)
+    crowded = k.column.extent > places * cache.ways
+    piece = c["rows"] if store.stride(k.row.var) == 1 else np.ones((), np.int64)
+    pieces = k.consumer.points / piece * _ceil(piece * size, cache.line)
+    return np.asarray(k.consumer.points + pieces * (MISSED_STORE if crowded else 0.0))
 
 
 def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
@@ -296,7 +332,11 @@ def _chunk_extents(k: Contraction, rows: Array) -> Array:
 
 
 def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
-    """True where the tile fits the registers and the problem."""
+    """True where the tile fits the registers and the problem.
+
+    A part of an axis is taken in whole tiles: what reaches into the next part would be computed
+    with a predicate on every element.
+    """
     rows, vectors, unroll, panels = c["rows"], c["vectors"], c["unroll"], c["panels"]
     columns, width, by_column = k.column.extent, vectors * c["lanes"], c["order"] == "column"
     inside, pack = c["inside"], c["pack"]
@@ -318,6 +358,8 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
         (inside == CHUNK) & by_column & (columns > width),
         (unroll > 1) & (rows * vectors * unroll * _instructions(k) > fmas),
         unroll > k.anchor.reduce[-1].extent,
+        (_row(k) % rows > 0) & (k.row is not None and k.in_parts(k.row, k.anchor_row)),
+        (columns % width > 0) & k.in_parts(k.column, k.anchor_column),
     )
     return np.asarray(~np.logical_or.reduce(np.broadcast_arrays(*refused)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
@@ -34,6 +35,7 @@ PANELS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (*range(1, 15), 16, 28)
 VECTORS = (1, 2, 3, 4, 6)
 LONG = (8, 12, 16, 24)  # vectors of a tile of few rows, over weights in place
+CLEARLY = 0.9  # of another sketch's estimate, below which a product is the faster one
 FEWEST = 4  # rows, from which so many exceed the registers
 
 
@@ -60,7 +62,34 @@ def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
     return tiling_sketch(k, work.besides(k.anchor, k.consumer, *k.feeders), target)
 
 
-def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:
+@CPU.row(9)
+def match_turned(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match a product that is stored transposed, if it is clearly cheaper to turn an operand."""
+    pair = _turned(work, target)
+    return pair[0] if pair is not None and pair[1] < CLEARLY else None
+
+
+@CPU.row(11)
+def match_turned_dearer(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match the others of these products, for the tuner to try."""
+    pair = _turned(work, target)
+    return pair[0] if pair is not None and pair[1] >= CLEARLY else None
+
+
+def _turned(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
+    """Return the sketch, and its estimate relative to that of a result stored in pieces."""
+    k = work.across
+    if k is None:
+        return None
+    others = work.besides(k.anchor, k.consumer, *k.feeders)
+    sketch, straight = tiling_sketch(k, others, target, "turned@1"), match_tiling(work, target)
+    seconds = math.inf if straight is None else straight.cost(straight.default)
+    return sketch, sketch.cost(sketch.default) / seconds
+
+
+def tiling_sketch(
+    k: Contraction, others: tuple[BlockInfo, ...], target: Target, name: str = "tiling@2"
+) -> Sketch:
     """Return the space of a register-tiled reduction; ``others`` get the fallback schedule."""
     decisions = _decisions(k, target)
 
@@ -88,7 +117,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         if many.valid_one({**default, "unroll": unroll}):
             default = {**default, "unroll": unroll}
     return Sketch(
-        name="tiling@2",
+        name=name,
         kind="contraction",
         decisions=decisions,
         default=default,
@@ -145,6 +174,11 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     anchor = k.anchor.name
     if k.consumer is not None:
         out = k.consumer.name
+        axes = [a.var for a in k.anchor.spatial]
+        lane = axes.index(k.anchor_column)
+        if lane < len(axes) - 1:
+            rest = [d for d in range(len(axes)) if d != lane]
+            sch.transform_layout(anchor, 0, [*rest, lane])
         sch.set_scope(anchor, 0, "register")
     else:
         out = sch.cache_write(anchor, 0, "register").name
