@@ -325,7 +325,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
         reason = visits_once(block, loops, loops[first:])
         if reason is not None:
             return reason
-    if before and update_of(block) is None:
+    if before and (update_of(block) is None or is_opaque(block)):
         old = [x.var for x in before if x.var in reduce and extent_of(x) != 1]
         new = [x.var for x in loops if x.var in reduce and extent_of(x) != 1]
         if any(a is not b for a, b in zip(old, new, strict=True)):

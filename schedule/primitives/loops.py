@@ -34,7 +34,6 @@ from ..legality import (
     chain,
     depth_allows,
     no_opaque_reduction,
-    not_opaque,
     only_blocks,
     plain_loops,
     rectangular,
@@ -268,7 +267,7 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
         - loops that are not nested, or have other statements between them
         - an order in which a value is read before it is written, or that changes the order of
           updates that do not commute
-        - loops whose extent depends on another one's variable, and loops around opaque blocks
+        - loops whose extent depends on another one's variable
 
     Example:
         sch = product()
@@ -298,7 +297,6 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
         func,
         asked,
         rectangular(linked),
-        not_opaque(below),
         self_contained(func, below) if len(below) > 1 else None,
         *(
             sound_order(block_of(p), (*above, *order, *loops_of(p)[under:]), loops_of(p))

@@ -60,7 +60,10 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
     Lanes need every access contiguous along the last axis, as in a scan along another one.
     """
     loops = sch.get_loops(info.name)[: len(info.spatial)]
-    if not loops or info.reduce:
+    if not loops:
+        return
+    if info.reduce:
+        _updates(sch, info, target, parallel)
         return
     lanes = lanes_of(info, target)
     if side_by_side(info, lanes):
@@ -71,6 +74,26 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
     if parallel:
         with suppress(ScheduleError):
             sch.parallel(loops[0])
+
+
+def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
+    """Run the updates of a scatter in order, each on a row of neighbors; threads share the row."""
+    loops = sch.get_loops(info.name)
+    lanes = min(target.lanes(s.buffer.dtype) for s in info.stores)
+    spatial, updates = loops[: len(info.spatial)], loops[len(info.spatial) :]
+    if not side_by_side(info, lanes):
+        return
+    *outer, row = spatial
+    shares = min(target.threads, info.spatial[-1].extent // lanes)
+    if parallel and not outer and shares > 1:
+        part, row = sch.split(row, [shares, None])
+        outer = [part]
+    row, lane = sch.split(row, [None, lanes])
+    with suppress(ScheduleError):
+        sch.reorder(*outer[:1], *updates, *outer[1:], row, lane)
+        sch.vectorize(lane)
+        if parallel and outer:
+            sch.parallel(outer[0])
 
 
 def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:

@@ -1,0 +1,87 @@
+"""Updates of a scatter: in order, each on a row of neighbors as lanes; threads share the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.codegen.driver.build import PreparedModule
+from nestwright.ir.loop.nodes import Kind
+from nestwright.ir.target import Target
+from nestwright.schedule.cursor import nest
+from nestwright.schedule.errors import ScheduleError
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.generate import default_schedule
+from nestwright.te.from_hlo import lower_group
+
+TEXT = """HloModule rows
+combine {{ a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] {op}(a, b) }}
+ENTRY main {{
+  x = {t}[{n},{w}] parameter(0)
+  i = {s}[{m},1] parameter(1)
+  u = {t}[{m},{w}] parameter(2)
+  ROOT out = {t}[{n},{w}] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=combine
+}}
+"""
+
+
+def text(n: int, m: int, w: int, t: str = "f32", s: str = "s32", op: str = "add") -> str:
+    return TEXT.format(n=n, m=m, w=w, t=t, s=s, op=op)
+
+
+def scheduled(source: str, spec: str = "cpu -mcpu=x86-64-v4 -threads=2") -> Schedule:
+    made = PreparedModule(nw.parse(source), spec)
+    ((_, group),) = made.groups.distinct.items()
+    return default_schedule(lower_group(group.computation, "rows"), Target.parse(spec))
+
+
+def test_rows_are_lanes_and_shared() -> None:
+    """Lanes go by the elements that are written, not by the wider indices."""
+    sch = scheduled(text(1000, 5000, 96, s="s64"))
+    name = next(b.name for b in sch.blocks() if "scatter" in b.name)
+    loops = [nest(sch.func).loops[x.var][-1] for x in sch.get_loops(name)]
+    assert [x.kind for x in loops] == [Kind.PARALLEL, Kind.SERIAL, Kind.SERIAL, Kind.VECTOR]
+    assert sch.extent(sch.get_loops(name)[-1]) == 16
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 33, 64])
+@pytest.mark.parametrize(("dtype", "op"), [("f32", "add"), ("s8", "maximum"), ("f64", "subtract")])
+def test_updates_of_one_place_stay_in_order(width: int, dtype: str, op: str) -> None:
+    """Many updates fall on few rows; some indices lie outside, and count nothing."""
+    rng = np.random.default_rng(width)
+    made = {"f32": np.float32, "s8": np.int8, "f64": np.float64}[dtype]
+    x, u = (rng.integers(-9, 9, (n, width)).astype(made) for n in (5, 400))
+    at = rng.integers(-2, 7, (400, 1)).astype(np.int32)
+    want = x.copy()
+    apply: Any = {"add": np.add, "maximum": np.maximum, "subtract": np.subtract}[op]
+    for row, update in zip(at[:, 0], u, strict=True):
+        if 0 <= row < 5:
+            want[row] = apply(want[row], update)
+    module = nw.parse(text(5, 400, width, dtype, op=op))
+    np.testing.assert_array_equal(nw.build(module, target="cpu -threads=2")(x, at, u), want)
+
+
+def test_reduction_loops_of_an_opaque_block_keep_their_order() -> None:
+    source = """HloModule pairs
+combine { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[9,32] parameter(0)
+  i = s32[7,6,1] parameter(1)
+  u = f32[7,6,32] parameter(2)
+  ROOT out = f32[9,32] scatter(x, i, u), update_window_dims={2}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=2, to_apply=combine
+}
+"""
+    made = PreparedModule(nw.parse(source), "cpu")
+    ((_, group),) = made.groups.distinct.items()
+    sch = Schedule(lower_group(group.computation, "pairs"))
+    name = next(b.name for b in sch.blocks() if "scatter" in b.name)
+    row, first, second = sch.get_loops(name)
+    with pytest.raises(ScheduleError, match="its updates must stay in order"):
+        sch.reorder(second, first)
+    sch.reorder(first, second, row)
+    assert [sch.extent(x) for x in sch.get_loops(name)] == [7, 6, 32]
