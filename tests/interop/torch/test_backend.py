@@ -356,3 +356,42 @@ def test_an_lstm_that_torch_hands_to_onednn_is_one_cluster(biases: bool) -> None
     x, start = torch.randn(3, 4, 5), (torch.randn(4, 3, 7), torch.randn(4, 3, 7))
     same(layers, x, start)
     assert "in 1 cluster" in str(nw.explain(layers, x, start))
+
+
+GRIDS = [("bilinear", "zeros"), ("nearest", "reflection"), ("bicubic", "border")]
+
+
+@pytest.mark.parametrize(("mode", "padding"), GRIDS)
+@pytest.mark.parametrize("corners", [False, True])
+@torch.no_grad()
+def test_places_in_images(mode: str, padding: str, corners: bool) -> None:
+    """Some lie outside of the image."""
+
+    def read(x: Any, places: Any) -> Any:
+        return torch.nn.functional.grid_sample(x, places, mode, padding, corners)
+
+    x, places = torch.randn(2, 5, 7, 9), torch.rand(2, 6, 4, 2) * 3 - 1.5
+    same(read, x, places)
+    assert "left to torch" not in str(nw.explain(read, x, places))
+
+
+@pytest.mark.parametrize("size", [(5, 13), (14, 18), (7, 9)])
+@pytest.mark.parametrize("corners", [False, True])
+@torch.no_grad()
+def test_cubic_interpolation(size: tuple[int, int], corners: bool) -> None:
+    def resize(x: Any) -> Any:
+        return torch.nn.functional.interpolate(x, size, mode="bicubic", align_corners=corners)
+
+    same(resize, torch.randn(2, 3, 7, 9))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@torch.no_grad()
+def test_bags_of_any_length(mode: str) -> None:
+    """The first bag, one between and the last one are empty."""
+
+    def sums(table: Any, rows: Any, starts: Any) -> Any:
+        return torch.nn.functional.embedding_bag(rows, table, starts, mode=mode)
+
+    starts = torch.tensor([0, 0, 3, 7, 7, 11])
+    same(sums, torch.randn(30, 4), torch.randint(0, 30, (11,)), starts)

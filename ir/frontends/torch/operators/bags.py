@@ -7,8 +7,8 @@ from typing import Any
 
 from ....dtypes import DType, s64
 from ...lax.indexing import scatter_nd, take
-from ...lax.reductions import sum_
-from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim
+from ...lax.reductions import cumulative, sum_
+from ...lax.shaping import concatenate, expand_dims, full, iota, slice_in_dim
 from ...lax.term import Term
 from .call import AtenCall, Rows, wide
 
@@ -17,8 +17,9 @@ _MEAN, _MAX = 1, 2  # torch's modes; 0 is a sum
 
 def _bag_of(indices: Term, starts: Term) -> Term:
     """The bag in which each index is."""
-    numbers = iota(indices.site, s64, (indices.dims[0], 1))
-    return sum_((reshape(starts.to(s64), (1, -1)) <= numbers).to(s64), [1]) - 1
+    none, ones = (full(indices.site, n, s64, t.dims) for n, t in ((0, indices), (1, starts)))
+    begun = scatter_nd(none, expand_dims(starts, [1]), ones, lambda old, new: old + new)
+    return cumulative(begun, "add", 0) - 1
 
 
 def _by_bag(rows: Term, bag: Term, start: Term, opcode: str) -> Term:

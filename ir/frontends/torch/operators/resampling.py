@@ -1,4 +1,4 @@
-"""Images at another size: nearest, exact nearest and linear interpolation."""
+"""Images at another size, or at computed places: nearest, linear and cubic interpolation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...lax.linear import dot_general
-from ...lax.resize import Samples, resample
+from ...lax.resize import Rule, Samples, Stretch, resample, samples
+from ...lax.sampling import grid_sample
 from ...lax.shaping import move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
@@ -90,6 +91,25 @@ def _nearest_backward(rank: int, exact: bool) -> Operator:
     return write
 
 
+def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+    found = wide(x)
+    for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
+        n, out = x.dims[axis], c.dims[axis]
+        coordinates = "align_corners" if align else "half_pixel"
+        ratio = 1 / float(_ratio(n, out, scale))
+        found = resample(found, axis, samples(Stretch(n, out, ratio), Rule("cubic", coordinates)))
+    return found
+
+
+def _grid_sample(
+    c: AtenCall, x: Term, grid: Term, mode: int, padding: int, align_corners: bool
+) -> Term:
+    name = ("bilinear", "nearest", "bicubic")[mode]
+    border = "edge" if name == "bicubic" else "border"
+    outside = ("zeros", border, "reflection")[padding]
+    return grid_sample(wide(x), wide(grid), name, outside, align_corners)
+
+
 def _both(name: str, operator: Operator) -> Rows:
     return {f"aten.{name}.{kind}": operator for kind in ("vec", "default")}
 
@@ -97,6 +117,9 @@ def _both(name: str, operator: Operator) -> Rows:
 _LINEAR = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3}
 
 ROWS: Rows = {
+    **_both("upsample_bicubic2d", _cubic),
+    "aten.grid_sampler_2d.default": _grid_sample,
+    "aten.grid_sampler_3d.default": _grid_sample,
     **{
         k: v
         for n in (1, 2, 3)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from .....dtypes import s32
 from ....lax import control, indexing, reductions, shaping
+from ....lax.sampling import Tap, neighbors, sample
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
-from .sampling import Tap, neighbours, sample
 
 
 def _columns(rois: Term) -> list[Term]:
@@ -54,17 +54,18 @@ def _samples(
     x: Term, batch: Term, axes: Sequence[Bins], numbers: Sequence[Term], top: bool
 ) -> Term:
     """Samples of these numbers in each bin: ``[regions, c, bins, k, bins, k]``; where ``top``, the
-    largest weighed neighbour."""
+    largest weighed neighbor."""
     places = [a.places(n) for a, n in zip(axes, numbers, strict=True)]
     dims = (places[0].dims[0], *places[0].dims[1:], *places[1].dims[1:])
     wide = [shaping.expand_dims(places[0], [3, 4]), shaping.expand_dims(places[1], [1, 2])]
     flat = [shaping.reshape(shaping.broadcast_to(p, dims), (dims[0], -1)) for p in wide]
     taps = [_bilinear(p, a.size) for p, a in zip(flat, axes, strict=True)]
     if top:
-        parts = [part * weight for part, weight in neighbours(x, taps, batch) if weight is not None]
+        parts = [part * weight for part, weight in neighbors(x, taps, batch) if weight is not None]
         found = parts[0]
         for part in parts[1:]:
             found = found.do("maximum", part)
+        found = shaping.swap_axes(found, 1, 2)
     else:
         found = sample(x, taps, batch)
     return shaping.reshape(found, (dims[0], x.dims[1], *dims[1:]))
@@ -96,7 +97,7 @@ def _adaptive(x: Term, batch: Term, axes: Sequence[Bins], top: bool) -> Term:
 
 @operator("RoiAlign", since=10)
 def roi_align(node: Node) -> Term:
-    """Samples of each bin of each region, averaged, or the largest weighed neighbour of them."""
+    """Samples of each bin of each region, averaged, or the largest weighed neighbor of them."""
     x, rois, batch = node.input(0), node.input(1), node.input(2)
     half = node.version >= 16 and node.string("coordinate_transformation_mode") == "half_pixel"
     scale, ratio = node.float_("spatial_scale"), node.int_("sampling_ratio")

@@ -1,0 +1,177 @@
+"""Images read at computed places: weighted sums of neighbors, also beyond the ends.
+
+Elements of all channels at a place are read together, as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from ...dtypes import s32
+from . import indexing, shaping
+from .term import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """A neighbor along a dimension: its index (s32, inside the array), its weight; None is 1."""
+
+    index: Term
+    weight: Term | None
+
+
+def _floor(x: Term) -> Term:
+    return x.do("floor")
+
+
+def nearest_taps(place: Term) -> list[tuple[Term, Term | None]]:
+    """The one nearest element, of two the even one."""
+    return [(place.do("round-nearest-even"), None)]
+
+
+def linear_taps(place: Term) -> list[tuple[Term, Term | None]]:
+    """Both neighbors."""
+    low = _floor(place)
+    part = place - low
+    return [(low, 1 - part), (low + 1, part)]
+
+
+def cubic_taps(place: Term) -> list[tuple[Term, Term | None]]:
+    """Four neighbors, by cubic convolution (R. Keys, 1981) with a = -0.75."""
+    a = -0.75
+    low = _floor(place)
+    t = place - low
+
+    def near(d: Term) -> Term:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Term) -> Term:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    weights = [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    return [(low + (k - 1), w) for k, w in enumerate(weights)]
+
+
+MODES: dict[str, Callable[[Term], list[tuple[Term, Term | None]]]] = {
+    "nearest": nearest_taps,
+    "linear": linear_taps,
+    "bilinear": linear_taps,
+    "cubic": cubic_taps,
+    "bicubic": cubic_taps,
+}
+"""By ``mode``, with the names of operator set 16 as well."""
+
+
+def reflected(place: Term, low: float, high: float) -> Term:
+    """A place mirrored at both ends until it lies between them."""
+    width = high - low
+    if width <= 0:
+        return place * 0 + low
+    beyond = (place < low).select(low - place, place - high)
+    turns = (beyond / width).do("floor")
+    rest = beyond - turns * width
+    even = (turns - (turns / 2).do("floor") * 2).equals(0)
+    from_low, from_high = low + rest, high - rest
+    below = even.select(from_low, from_high)
+    above = even.select(from_high, from_low)
+    return (place < low).select(below, (place > high).select(above, place))
+
+
+def padded(
+    taps: list[tuple[Term, Term | None]], size: int, padding: str, ends: tuple[float, float]
+) -> list[Tap]:
+    """Neighbours inside the array: clamped, mirrored, or with weight 0 where they lie outside."""
+    found = []
+    for place, weight in taps:
+        if padding == "reflection":
+            place = reflected(place, *ends)
+        elif padding == "zeros":
+            inside = (place >= 0) & (place <= size - 1)
+            weight = inside.select(place.number(1) if weight is None else weight, 0)
+        index = place.do("maximum", 0).do("minimum", size - 1).to(s32)
+        found.append(Tap(index, weight))
+    return found
+
+
+def _joined(axes: Sequence[Tap], dims: Sequence[int]) -> tuple[Term, Term | None]:
+    """The place in the flattened dimensions that taps mean together, and their weight."""
+    place, weight = axes[0].index, axes[0].weight
+    for tap, size in zip(axes[1:], dims[1:], strict=True):
+        place = place * size + tap.index
+        if tap.weight is not None:
+            weight = tap.weight if weight is None else weight * tap.weight
+    return place, weight
+
+
+def neighbors(
+    x: Term, taps: Sequence[Sequence[Tap]], batch: Term | None = None
+) -> list[tuple[Term, Term | None]]:
+    """The elements ``[n, p, c]`` of ``x[n, c, ..]`` that taps ``[n, p]`` of each dimension mean
+    together, and their weights ``[n, p, 1]``; ``batch[n]`` says which ``x[b]`` is read, by default
+    that of the same number."""
+    dims = x.dims[2:]
+    flat = shaping.swap_axes(shaping.reshape(x, (*x.dims[:2], prod(dims))), 1, 2)
+    found = []
+    for axes in product(*taps):
+        place, weight = _joined(axes, dims)
+        apart = None if weight is None else shaping.expand_dims(weight, [2])
+        found.append((_rows(flat, place, batch), apart))
+    return found
+
+
+def sample(x: Term, taps: Sequence[Sequence[Tap]], batch: Term | None = None) -> Term:
+    """The weighted sums of ``neighbors``: ``[n, c, p]``. A weight of 0 counts nothing, not even
+    NaN."""
+    total: Term | None = None
+    for part, weight in neighbors(x, taps, batch):
+        if weight is not None:
+            part = weight.equals(0).select(0, part * weight)
+        total = part if total is None else total + part
+    assert total is not None
+    return shaping.swap_axes(total, 1, 2)
+
+
+def _rows(x: Term, place: Term, batch: Term | None) -> Term:
+    """``x[batch[n], place[n, p]]`` for all ``n, p``: rows of channels."""
+    n, p = place.dims
+    number = shaping.iota(x.site, s32, (n, p)) if batch is None else batch.to(s32)
+    rows = shaping.broadcast_to(shaping.expand_dims(number, [1]) if batch else number, (n, p))
+    return indexing.gather(
+        x,
+        shaping.stack([rows, place], 2),
+        offset_dims=[2],
+        collapsed=[0, 1],
+        start_map=[0, 1],
+        vector=2,
+        sizes=[1, 1, x.dims[2]],
+    )
+
+
+def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
+    """``x[n, c, d1, ..]`` at the places of ``grid[n, o1, .., k]``, which are -1 to 1, those of the
+    last dimension first: ``[n, c, o1, ..]``.
+
+    ``mode`` is one of ``MODES``, ``padding`` one of zeros, reflection, border (places outside are
+    moved to the border) and edge (neighbors outside are); with ``corners`` -1 and 1 are the middles
+    of the outermost elements, else their outer edges.
+    """
+    dims = x.dims[2:]
+    places = shaping.reshape(grid, (grid.dims[0], prod(grid.dims[1:-1]), len(dims)))
+    taps = []
+    for k, size in enumerate(dims):
+        at = shaping.squeeze(shaping.slice_in_dim(places, len(dims) - 1 - k, len(dims) - k, 2), [2])
+        at = (at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) / 2
+        ends = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+        if mode == "nearest":
+            at = at.do("round-nearest-even")
+        if padding == "border":
+            at = ((at < ends[0]) | (at > ends[1])).select(
+                at.do("maximum", 0).do("minimum", size - 1), at
+            )
+        elif padding == "reflection":
+            at = reflected(at, *ends)
+        taps.append(padded(MODES[mode](at.to(x.dtype)), size, padding, ends))
+    return shaping.reshape(sample(x, taps), (*x.dims[:2], *grid.dims[1:-1]))
