@@ -412,7 +412,8 @@ class Tuner:
 
     def _kept(self) -> str:
         count = counted(self.trials, "trial")
-        return f"{count} are kept in {self.writer.path}; run the same command again to resume"
+        kept = f"{count} {'is' if self.trials == 1 else 'are'} kept in {self.writer.path}"
+        return f"{kept}; run the same command again to resume"
 
     def _watch(self, underway: Underway) -> None:
         """Report the phases of the children, but not while one of them is timing."""

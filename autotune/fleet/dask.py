@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 CONNECT = 10.0  # seconds to reach a scheduler
+NOISY = ("distributed", "distributed.client", "distributed.comm", "distributed.core")
+"""Loggers of Dask that print tracebacks where we raise one error."""
 TELL = 5.0  # seconds for the cluster to end its idle children
 
 
@@ -62,7 +65,7 @@ class DaskCrew:
         except Exception as e:  # of the network, the event loop or the protocol
             raise self._lost(in_words(e)) from None
         if told is None:
-            raise self._lost(f"the connection is {self._client.status}")
+            raise self._lost("the connection was lost")
         found = {}
         for address, facts in told.items():
             units = int(facts.get("resources", {}).get(self._resource, 0))
@@ -151,6 +154,8 @@ def connect(address: str, certificates: Certificates, resource: str) -> DaskCrew
             "distributed is not installed",
             hint="pip install 'nestwright[fleet]'",
         ) from None
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     security = _security(certificates) if encrypted else None
     try:
         with warnings.catch_warnings():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from nestwright.autotune.fleet.crew import Answer, Cancel, Done, ExecutorCrew
 from nestwright.autotune.fleet.fleet import PATIENCE, TRIES, Fleet
 from nestwright.autotune.fleet.hands import AHEAD
+from nestwright.autotune.fleet.identity import examine, question
 from nestwright.autotune.fleet.orders import (
     BadReply,
     Order,
@@ -21,8 +24,10 @@ from nestwright.autotune.fleet.orders import (
     encode_order,
     encode_reply,
 )
+from nestwright.autotune.fleet.work import perform
 from nestwright.autotune.measure.protocol import Job, Outcome, Underway
 from nestwright.ir.errors import ArgumentError, FleetError
+from nestwright.ir.target import Target
 
 from .crews import (
     CODE,
@@ -310,3 +315,21 @@ def test_messages_come_back_as_they_were() -> None:
             decode_reply_of(bad, 2)
     with pytest.raises(ValueError, match="protocol"):
         decode_order(encode_order(order).replace(b'"protocol": 1', b'"protocol": 2'))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"code": "nestwright 9.9 (0)"}, "it runs nestwright .*, the tuner nestwright 9.9"),
+        ({"device": "cpu-x86_64-other-t1"}, "means .* there, cpu-x86_64-other-t1 here"),
+        ({"spec": "cpu -mcpu=nothing"}, "unknown processor"),
+        ({"machine": "znver9 1K"}, "another kind of machine"),
+    ],
+)
+def test_a_worker_refuses_what_it_is_not(changed: dict[str, str], why: str) -> None:
+    mine = question(Target.parse("cpu -threads=1"))
+    assert examine(mine)[1] == ""
+    order = replace(mine, **changed)
+    assert re.search(why, examine(order)[1])
+    reply = decode_reply_of(perform(encode_order(order)), 3)
+    assert re.search(why, reply.refusal) and not reply.outcomes
