@@ -10,7 +10,7 @@ from ..ir.hlo.text.canonical import form_and_sizes
 from ..ir.target import Target
 from .log.contents import Log
 from .log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best
-from .log.shelf import family
+from .log.shelf import family, machine_of
 from .search.seeds import nearest_point
 from .search.space import Point
 from .tasks.extract import Task
@@ -59,7 +59,7 @@ def _apart(log: Log, device: str, target: Target) -> int | None:
     if device.rpartition("-t")[0] == target.key:
         return 0
     try:
-        other = Target.parse(log.devices[device].spec)
+        other = machine_of(log.devices[device])
     except NestwrightError:
         return None
     if family(other) == family(target):

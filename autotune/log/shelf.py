@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ...ir.cores import core_of
 from ...ir.errors import NestwrightError
 from ...ir.files import data_folder
 from ...ir.target import Target
 from .contents import Log
 from .journal import read
-from .records import Best, device_id, holds_estimates
+from .records import Best, DeviceRecord, device_id, holds_estimates
 
 FOLDER = "tuning_logs"
 SHIPPED = Path(__file__).parents[2] / FOLDER
@@ -34,8 +35,34 @@ def shelved() -> Log:
 
 
 def family(target: Target) -> tuple[object, ...]:
-    """Return what processors of a family have in common."""
-    return target.triple.partition("-")[0], target.core, target.vector_bits, target.row
+    """Return what processors of a family have in common.
+
+    A core is that of its row, whatever the caches of this machine are.
+    """
+    x86 = target.machine != "aarch64"
+    core = core_of(target.cpu, target.vector_bits, x86) if target.vectors else target.core
+    return target.machine, core, target.vector_bits, target.row
+
+
+def machine_of(record: DeviceRecord) -> Target:
+    """Return the target of a record. Raises as ``Target.parse``.
+
+    The spec of the processor that a log was made on means another one elsewhere: what is recorded
+    of it counts.
+    """
+    found = Target.parse(record.spec)
+    cpu, bits = record.facts.get("cpu"), record.facts.get("vector_bits")
+    if (
+        isinstance(cpu, str)
+        and isinstance(bits, int)
+        and (cpu, bits)
+        != (
+            found.cpu,
+            found.vector_bits,
+        )
+    ):
+        return replace(found, cpu=cpu, vector_bits=bits)
+    return found
 
 
 def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
@@ -47,7 +74,7 @@ def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
         if device.rpartition("-t")[0] == target.key or holds_estimates(device):
             continue
         try:
-            other = Target.parse(record.spec)
+            other = machine_of(record)
         except NestwrightError:
             continue
         if family(other) == family(target) and other.accuracy <= target.accuracy:
