@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ..bench.data import CONTROL, TUNED, BenchReport, CellBench, Latency, LogBench
+from ..bench.data import CONTROL, DEFAULT, TUNED, BenchReport, CellBench, Latency, LogBench
 from .charts.roofline import roofline
 from .formats import DASH, size
 from .graph import GraphView, graph_views
@@ -111,12 +112,17 @@ def machine_rows(report: BenchReport) -> tuple[tuple[str, str], ...]:
 def command_of(report: BenchReport) -> str:
     """Return the command that makes such a report, as far as its data tell."""
     keys = [c.key for c in report.cells]
-    models = " ".join(dict.fromkeys(k.model for k in keys))
-    options = (
+    peers = [name for name in ways_of(report) if name not in (DEFAULT, TUNED)]
+    logs = dict.fromkeys(k.log for k in keys if k.log)
+    axes = (
         ("--targets", dict.fromkeys(k.target for k in keys)),
         ("--threads", dict.fromkeys(str(k.threads) for k in keys)),
         ("--batch", dict.fromkeys(str(k.batch) for k in keys if k.batch is not None)),
-        ("--log", dict.fromkeys(k.log for k in keys if k.log)),
+        ("--log", logs if len(logs) == 1 else ()),
+        ("--peers", peers),
+        ("--seed", [str(report.seed)]),
+        ("--html", ["report.html"]),
     )
-    given = " ".join(f'{name} "{",".join(values)}"' for name, values in options if values)
-    return f"nestwright bench {models} {given} --seed {report.seed} --html report.html"
+    words = [*dict.fromkeys(k.model for k in keys)]
+    words += [word for name, values in axes if values for word in (name, ",".join(values))]
+    return f"nestwright bench {shlex.join(words)}"

@@ -11,6 +11,7 @@ import pytest
 from nestwright.autotune.bench.data import BenchReport
 from nestwright.autotune.report import embed
 from nestwright.autotune.report.page import read_page, render
+from nestwright.autotune.report.views import command_of
 from nestwright.ir.errors import ReportError
 
 from ..bench.reports import CELL, GROUP, REPORT
@@ -168,3 +169,11 @@ def test_notebook_shows_the_sweep_as_a_table() -> None:
     words = " ".join(Page(REPORT._repr_html_()).words)
     assert "4 ms" in words and "2.00×" in words and "cannot <read>" in words
     assert "torch" in words and "Caution: the control differs by 4 %" in words
+
+
+def test_command_names_what_the_data_tell() -> None:
+    told = command_of(REPORT)
+    assert told == (
+        "nestwright bench 'm&m' broken --targets cpu --threads 2 --batch 8 --log l.jsonl "
+        "--peers torch --seed 0 --html report.html"
+    )
