@@ -12,7 +12,7 @@ import numpy as np
 from ...dtypes import s64
 from ...hlo.nodes import Shape
 from .reductions import identity, reduce_window
-from .shaping import full, pad, slice_
+from .shaping import full, pad, reshape, slice_
 from .term import Number, Term
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -180,3 +180,23 @@ def _named(places: Array, numbers: Array | None) -> Array:
 
 def _constant(x: Term, value: Array) -> Term:
     return Term(x.site, x.site.constant(value))
+
+
+def overlap_add(blocks: Term, w: Windows) -> Term:
+    """The windows' elements ``[n, c, sizes .., counts ..]`` added up at their places: ``[n, c,
+    dims ..]``; what falls into the padding is left out."""
+    rank, outer = len(w.dims), blocks.dims[:2]
+    total: Term | None = None
+    for offset in w.offsets():
+        start = [0, 0, *offset, *[0] * rank]
+        limit = [*outer, *(k + 1 for k in offset), *w.counts]
+        part = reshape(slice_(blocks, start, limit), (*outer, *w.counts))
+        lines = zip(offset, w.dilations, w.padding, strict=True)
+        low = [k * step - before for k, step, (before, _) in lines]
+        ends = zip(low, w.counts, w.strides, w.dims, strict=True)
+        high = [size - (a + (count - 1) * stride + 1) for a, count, stride, size in ends]
+        inside = [0, 0, *(stride - 1 for stride in w.strides)]
+        part = pad(part, 0, [0, 0, *low], [0, 0, *high], inside)
+        total = part if total is None else total + part
+    assert total is not None
+    return total

@@ -395,3 +395,15 @@ def test_bags_of_any_length(mode: str) -> None:
 
     starts = torch.tensor([0, 0, 3, 7, 7, 11])
     same(sums, torch.randn(30, 4), torch.randint(0, 30, (11,)), starts)
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 0, 1), (3, 2, 2)])
+@torch.no_grad()
+def test_blocks_are_added_up(stride: int, padding: int, dilation: int) -> None:
+    def fold(x: Any) -> Any:
+        return torch.nn.functional.fold(x, (9, 7), (2, 3), dilation, padding, stride)
+
+    def count(size: int, kernel: int) -> int:
+        return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+    same(fold, torch.randn(2, 5 * 6, count(9, 2) * count(7, 3)))

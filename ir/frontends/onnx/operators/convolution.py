@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
-from ....dtypes import s64
-from ...lax.indexing import scatter_nd
 from ...lax.linear import conv, conv_transpose
-from ...lax.shaping import full, per_channel, reshape, slice_in_dim, transpose
+from ...lax.shaping import per_channel, reshape
 from ...lax.term import Term
+from ...lax.windows import Windows, overlap_add
 from ..nodes.node import Node
 from ..nodes.table import operator
 from .windows import Pads, window
@@ -86,13 +83,7 @@ def _col2im(node: Node) -> Term:
     spans = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
     counts = [(w - s) // t + 1 for w, s, t in zip(wide, spans, strides, strict=True)]
     batch, channels = x.dims[0], x.dims[1] // prod(block)
-    parts = reshape(x, (batch, channels, prod(block) * prod(counts)))
-    grid = np.indices((*block, *counts)).reshape(2 * n, -1)
-    places = np.stack([grid[k] * dilations[k] + grid[n + k] * strides[k] for k in range(n)], -1)
-    rows = transpose(parts, (2, 0, 1))
-    start = full(node.graph, 0, x.dtype, (*wide, batch, channels))
-    summed = scatter_nd(start, node.constant(places, s64), rows, lambda old, new: old + new)
-    found = transpose(summed, (n, n + 1, *range(n)))
-    for k in range(n):
-        found = slice_in_dim(found, pads[k], pads[k] + image[k], 2 + k)
-    return found
+    padding = tuple(zip(pads[:n], pads[n:], strict=True))
+    sizes = map(tuple, (image, counts, block, strides, dilations))
+    windows = Windows(*sizes, padding)
+    return overlap_add(reshape(x, (batch, channels, *block, *counts)), windows)

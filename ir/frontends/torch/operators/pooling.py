@@ -14,7 +14,14 @@ from ...lax.indexing import put_along_axis, take, take_along_axis
 from ...lax.reductions import argmax, max_, mean
 from ...lax.shaping import concatenate, full, pad, reshape, slice_in_dim, transpose
 from ...lax.term import Term
-from ...lax.windows import Windows, divided, elements_of_windows, places_of_largest, pool
+from ...lax.windows import (
+    Windows,
+    divided,
+    elements_of_windows,
+    overlap_add,
+    places_of_largest,
+    pool,
+)
 from .call import AtenCall, Operator, Rows, wide
 
 Ints = Sequence[int]
@@ -250,7 +257,21 @@ def _each(name: str, make: Callable[[int], Operator], *ranks: int) -> Rows:
     return {f"aten.{name.replace('#', str(n))}.default": make(n) for n in ranks}
 
 
+def _col2im(
+    c: AtenCall, x: Term, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
+) -> Term:
+    """Blocks ``[n, c * prod(kernel), places]`` added up; without a batch where x has none."""
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    room = zip(size, padding, spans, stride, strict=True)
+    counts = [(n + 2 * p - span) // step + 1 for n, p, span, step in room]
+    windows = _windows(2, size, counts, kernel, stride, padding, dilation)
+    channels = x.dims[-2] // math.prod(kernel)
+    blocks = reshape(wide(x), (-1, channels, *kernel, *counts))
+    return reshape(overlap_add(blocks, windows), c.dims)
+
+
 ROWS: Rows = {
+    "aten.col2im.default": _col2im,
     **_each("avg_pool#d", _avg_pool, 1, 2, 3),
     **_each("avg_pool#d_backward", _avg_pool_backward, 2, 3),
     **_each("max_pool#d_with_indices", _max_pool, 2, 3),
