@@ -83,7 +83,12 @@ def _col2im(node: Node) -> Term:
     spans = [(k - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
     counts = [(w - s) // t + 1 for w, s, t in zip(wide, spans, strides, strict=True)]
     batch, channels = x.dims[0], x.dims[1] // prod(block)
-    padding = tuple(zip(pads[:n], pads[n:], strict=True))
-    sizes = map(tuple, (image, counts, block, strides, dilations))
-    windows = Windows(*sizes, padding)
+    windows = Windows(
+        dims=tuple(image),
+        counts=tuple(counts),
+        sizes=tuple(block),
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        padding=tuple(zip(pads[:n], pads[n:], strict=True)),
+    )
     return overlap_add(reshape(x, (batch, channels, *block, *counts)), windows)
