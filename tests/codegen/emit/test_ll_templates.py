@@ -24,8 +24,9 @@ from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.plan.struct_table import Struct
 from nestwright.codegen.runtime import structs
 from nestwright.codegen.runtime.orc import llvm_machine
+from nestwright.codegen.runtime.profile import structs as profile_structs
 from nestwright.codegen.runtime.sim import structs as sim_structs
-from nestwright.codegen.targets.cpu import entry_ir, instance, interrupts_ir, pool
+from nestwright.codegen.targets.cpu import entry_ir, instance, interrupts_ir, pool, probe
 from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.codegen.targets.sim import matrix_ir, runtime_ir
 from nestwright.ir.dtypes import f32, f64
@@ -44,7 +45,7 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, entry_ir, interrupts_ir, runtime_ir, peak, stain, stir):
+    for module in (pool, probe, entry_ir, interrupts_ir, runtime_ir, peak, stain, stir):
         yield module.module_text(target)
     for threads, weights in ((1, "none"), (2, "object"), (2, "file")):
         yield instance.module_text(library(threads, weights), target)
@@ -132,7 +133,7 @@ def structs_of(*tables: ModuleType) -> list[Struct]:
     return [value for table in tables for value in vars(table).values() if type(value) is Struct]
 
 
-STRUCTS = structs_of(structs, sim_structs, stain, stir, interface)
+STRUCTS = structs_of(structs, sim_structs, profile_structs, stain, stir, interface)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
 READ_BY_PYTHON = {"launch.name"}  # for a report
 
