@@ -86,9 +86,10 @@ def text(manifest: Mapping[str, Any], name: str, where: str) -> str:
 def texts(manifest: Mapping[str, Any], name: str, where: str) -> dict[str, str]:
     """Return a field that is an object of texts; ``ArtifactError`` if it is not."""
     value = manifest.get(name)
-    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+    found: dict[str, Any] = value if isinstance(value, dict) else {name: None}
+    if not all(isinstance(v, str) and is_unicode(v) for v in found.values()):
         raise unusable(name, where)
-    return value
+    return found
 
 
 def variants(manifest: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

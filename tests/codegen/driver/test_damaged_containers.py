@@ -329,6 +329,7 @@ OF_A_VARIANT = {"buffers", "costs", "record", "target"}
         ("costs", None),
         ("record", {}),
         ("record", {"triple": "x"}),
+        ("record", dict.fromkeys(("triple", "cpu", "attributes", "features"), "\ud800")),
         ("variants", []),
         ("variants", [3]),
     ],
