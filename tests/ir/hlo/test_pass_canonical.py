@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nestwright.ir.hlo import parse
+from nestwright.ir.hlo import parse, show
 from nestwright.ir.hlo.passes.canonical.convolution import canonical_convolution, labels
 from nestwright.ir.hlo.passes.canonical.dot import canonical_dot, expand_dots, is_canonical
 from nestwright.ir.hlo.passes.canonical.window import canonical_window
@@ -184,17 +184,33 @@ def test_convolution(lhs, rhs, window, dim_labels, more, same_meaning):
 
 def test_zero_padding_goes_into_the_window(becomes):
     pad = (
+        "x = f32[1,5,9,2] parameter(0)  w = f32[3,3,2,4] parameter(1)  z = f32[] constant(0)"
+        "  p = f32[1,7,10,2] pad(x, z), padding=0_0x0_2x1_0x0_0"
+        "  ROOT c = f32[1,5,8,4] convolution(p, w), window={size=3x3},"
+        " dim_labels=b01f_01io->b01f"
+    )
+    plain = (
+        "x = f32[1,5,9,2] parameter(0)  w = f32[3,3,2,4] parameter(1)"
+        "  ROOT c = f32[1,5,8,4] convolution(x, w),"
+        " window={size=3x3 pad=0_2x1_0}, dim_labels=b01f_01io->b01f"
+    )
+    becomes(canonical_convolution, entry(pad), entry(plain))
+
+
+def test_zeros_between_pixels_are_those_of_a_dilated_window(becomes):
+    pad = (
         "x = f32[1,5,6,2] parameter(0)  w = f32[3,3,2,4] parameter(1)  z = f32[] constant(0)"
         "  p = f32[1,7,11,2] pad(x, z), padding=0_0x0_2x0_0_1x0_0"
         "  ROOT c = f32[1,5,9,4] convolution(p, w), window={size=3x3},"
         " dim_labels=b01f_01io->b01f"
     )
-    plain = (
+    dilated = (
         "x = f32[1,5,6,2] parameter(0)  w = f32[3,3,2,4] parameter(1)"
         "  ROOT c = f32[1,5,9,4] convolution(x, w),"
         " window={size=3x3 pad=0_2x0_0 lhs_dilate=1x2}, dim_labels=b01f_01io->b01f"
     )
-    becomes(canonical_convolution, entry(pad), entry(plain))
+    made = show(canonical_convolution(parse(f"HloModule test\n{entry(dilated)}")))
+    becomes(canonical_convolution, entry(pad), made.partition("\n")[2])
 
 
 POOL = (

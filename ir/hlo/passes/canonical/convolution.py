@@ -13,6 +13,7 @@ from ...nodes import ConvLabels, HloModule, Instruction, PadDim, Shape, Window, 
 from ...patterns import build
 from ...patterns.match import all_static, inverse, is_splat
 from ...rewrite import make, map_computations, rebuild, with_attrs, with_operands
+from .phases import by_phases
 
 
 def canonical_convolution(module: HloModule) -> HloModule:
@@ -43,7 +44,9 @@ def _rewrite(i: Instruction) -> Instruction | None:
         return _rewrite(plain) or plain
     if (unpadded := without_pad(i)) is not None:
         return _rewrite(unpadded) or unpadded
-    return _as_dot(i, window) or _apart(i, window)
+    if (found := _as_dot(i, window) or _apart(i, window)) is not None:
+        return found
+    return by_phases(i)
 
 
 def _relabelled(i: Instruction, window: Window) -> Instruction:
