@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import nestwright as nw
-from nestwright.cli.bench import print_report
 from nestwright.cli.live import Display
+from nestwright.cli.sweep import print_report
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "report"
@@ -55,7 +55,7 @@ def main() -> int:
     )
     print(f"numbers: {'right' if right else 'WRONG'}, largest difference from JAX {error:.1e}")
     print(f"report:  {report_to / 'convnet.html'}")
-    speedup = report.models[0].speedup
+    speedup = report.cells[0].speedup() or 1.0
     kept = speedup >= SLOWER
     print(f"tuned:   {speedup:.2f}x of the default's speed{'' if kept else ', SLOWER'}")
     print("next:    nestwright tune YOUR_MODEL.hlo --trials 300")

@@ -122,15 +122,30 @@ def _end(message: str) -> None:
     os.abort()
 
 
+@dataclass(frozen=True)
+class GuardedLibrary:
+    """A program whose kernels are guarded, and what has to live as long as it does."""
+
+    program: jit.JitLibrary
+    own: Mapping[str, int]
+    guarded: list[Any]
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a guarded kernel, or of another symbol of the program."""
+        return self.own[symbol] if symbol in self.own else self.program.address(symbol)
+
+
 def install(side: str) -> None:
     """Guard all native kernels that are loaded from now on. ``side`` is ``end`` or ``start``."""
     if side not in ("end", "start"):
         raise ValueError(f"buffers are guarded at their end or start, not {side!r}")
     plain_linked, plain_load = Native.linked, native.load_function
 
-    def linked(self: Native, symbols: Mapping[str, int]) -> jit.JitLibrary:
+    def linked(
+        self: Native, symbols: Mapping[str, int], program: Sequence[bytes]
+    ) -> jit.JitLibrary:
         if self.bundle.target.row.simulated:
-            return plain_linked(self, symbols)
+            return plain_linked(self, symbols, program)
         guarded = []
         for symbol, thunk in kernels(self.plan).items():
             code = self.bundle.kernels[symbol]
@@ -142,11 +157,8 @@ def install(side: str) -> None:
             call = Guarded(symbol, function, sizes, thunk.outputs, side, library)
             guarded.append((symbol, kind(call)))
         own = {symbol: _address(call) for symbol, call in guarded}
-        objects = [self.bundle.program, *self.bundle.runtime[SHARED:]]
-        library = jit.load(objects, {**symbols, **own})
-        library.trackers.append(guarded)
-        library.found.update(own)
-        return library
+        objects = [*program, *self.bundle.runtime[SHARED:]]
+        return GuardedLibrary(jit.load(objects, {**symbols, **own}), own, guarded)
 
     def load(compiled: CompiledFunc) -> NativeFunc:
         made = plain_load(compiled)

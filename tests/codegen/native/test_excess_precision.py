@@ -14,6 +14,7 @@ import pytest
 import nestwright as nw
 from nestwright.autotune.tasks.extract import extract
 from nestwright.codegen.driver import store
+from nestwright.codegen.driver.build_key import build_key
 from nestwright.codegen.driver.oracle import Oracle, reference
 from nestwright.codegen.replay import archive
 from nestwright.codegen.replay.locate import locate
@@ -264,7 +265,7 @@ def test_the_kept_build_and_the_saved_one_know_their_mode(
             again = nw.load(tmp_path / "m.nw")
             assert again.bundle.excess_precision is excess
     cpu = Target.parse("cpu")
-    assert store.key(b"m", cpu, {}, None, True) != store.key(b"m", cpu, {}, None, False)
+    assert build_key(b"m", cpu, {}, None, True) != build_key(b"m", cpu, {}, None, False)
 
 
 def test_tasks_of_the_two_modes_are_different_ones() -> None:
