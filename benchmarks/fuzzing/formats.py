@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from nestwright.autotune.tasks.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
 from nestwright.codegen.driver.artifact import is_artifact
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan import bundle
+from nestwright.codegen.plan.saved import manifest as facts
+from nestwright.codegen.plan.saved import read as saved
 from nestwright.codegen.replay import archive
 from nestwright.codegen.targets.registry import codec
 from nestwright.ir.errors import NestwrightError
@@ -97,6 +98,7 @@ CPU = Target.parse("cpu")
 
 Make = Callable[[Random], bytes]
 Read = Callable[[bytes], object]
+Manifest: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -361,7 +363,18 @@ def turns(s: Stmt) -> int:
             return within
 
 
-def _zipped(rng: Random, data: bytes, manifest: str, words: Sequence[bytes], digests: str) -> bytes:
+def _as_it_is(manifest: Manifest, members: Mapping[str, bytes]) -> Manifest:
+    return manifest
+
+
+def _zipped(
+    rng: Random,
+    data: bytes,
+    manifest: str,
+    words: Sequence[bytes],
+    digests: str,
+    sealed: Callable[[Manifest, Mapping[str, bytes]], Manifest] = _as_it_is,
+) -> bytes:
     """Return an archive with a member or its manifest edited, the digests mended so that it gets
     far.
     """
@@ -381,7 +394,7 @@ def _zipped(rng: Random, data: bytes, manifest: str, words: Sequence[bytes], dig
     edited: Any = {**known, digests: mended}
     if name == manifest:
         edited = edit_json(rng, edited)
-    members[manifest] = dump(edited)
+    members[manifest] = dump(sealed(edited, members) if isinstance(edited, dict) else edited)
     return rezip(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
 
 
@@ -395,15 +408,19 @@ def nw_bundle() -> Format:
         seeds.append(place.read_bytes())
 
     def make(rng: Random) -> bytes:
-        return _zipped(
-            rng, rng.choice(seeds), "manifest.json", [b"PK\x01\x02", b"PK\x05\x06"], "sha256"
-        )
+        words = [b"PK\x01\x02", b"PK\x05\x06"]
+        return _zipped(rng, rng.choice(seeds), facts.MANIFEST, words, "sha256", sealed)
+
+    def sealed(manifest: Manifest, members: Mapping[str, bytes]) -> Manifest:
+        constants = np.frombuffer(members.get(facts.CONSTANTS, b""), np.uint8)
+        known = {**manifest, "sums": facts.sums(constants)}
+        return {**known, "digest": facts.digest(known)}
 
     def read(data: bytes) -> None:
         place = scratch()
         place.write_bytes(data)
         is_artifact(place)
-        bundle.read(place, codec)
+        saved.read(place, codec)
 
     return Format("nw", make, read)
 
