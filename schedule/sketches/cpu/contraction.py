@@ -170,6 +170,8 @@ def _stored_axis(
     info: BlockInfo, axes: tuple[BlockAxis, ...], part: dict[Var, tuple[Var, int]]
 ) -> BlockAxis | None:
     """Return the axis along which the result is contiguous, if it is another than the last."""
+    if not axes:  # a scalar of the one element
+        return None
     stored, factor = part.get(axes[-1].var, (None, 1))
     others = info.spatial[:-1] if factor == 1 else ()
     return next((a for a in others if a.var is stored), None)

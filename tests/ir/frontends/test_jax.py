@@ -99,7 +99,6 @@ def double(x: Any) -> Any:
     ("model", "example", "why"),
     [
         (3, None, "not a model: a builtins.int"),
-        (Lowered, None, "not a model: a builtins.type"),
         (double, None, "cannot build the function double: no example arguments"),
         (3, (X,), "this model takes no example arguments"),
         ("m.hlo", (X,), "this model takes no example arguments"),

@@ -110,3 +110,19 @@ def test_parts_of_an_axis_are_taken_in_whole_tiles() -> None:
     for rows in sketch.decisions["rows"]:
         whole = 17 % int(rows) == 0
         assert whole or not sketch.valid({**sketch.default, "rows": rows})
+
+
+def test_a_reduction_of_one_element_that_becomes_a_scalar_is_not_turned() -> None:
+    text = """HloModule one
+least { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] minimum(a, b) }
+ENTRY main {
+  x = f32[1,3,2,4] parameter(0)
+  zero = f32[] constant(0)
+  r = f32[1] reduce(x, zero), dimensions={1,2,3}, to_apply=least
+  s = f32[] reshape(r)
+  ROOT out = f32[] tanh(s)
+}
+"""
+    (group,) = fuse(parse(text).entry).groups
+    func = lower_group(group.computation, "one")
+    assert "turned@1" not in [s.name for s in generate(func, Target.parse(TARGETS[0]))]
