@@ -86,7 +86,7 @@ def test_padding_is_bounds() -> None:
 
 
 def test_holes_of_a_dilated_input_are_no_bounds() -> None:
-    """A transposed convolution is padded by a block."""
-    case = "f32[1,4,4,4] f32[3,3,4,16] f32[1,7,7,16] size=3x3 pad=1_1x1_1 lhs_dilate=2x2"
+    """A transposed convolution of too many phases is padded by a block."""
+    case = "f32[1,4,4,4] f32[3,3,4,16] f32[1,16,13,16] size=3x3 pad=1_1x1_1 lhs_dilate=5x4"
     k = FuncInfo(lowered(case)).contraction
     assert k is not None and k.feeders and k.kept is None

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....dtypes import f32, s8, s32, u8
-from ...nodes import Instruction
+from ...nodes import Instruction, Shape, SliceDim
 from ...patterns import build
 from ...patterns.match import splat
-from ...rewrite import constant
+from ...rewrite import constant, make
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -46,6 +46,9 @@ def dequantized(x: Instruction) -> Dequantized | None:
         case "reshape":
             found = dequantized(x.operands[0])
             return None if found is None else _reshaped(found, x.array.dims)
+        case "slice":
+            found = dequantized(x.operands[0])
+            return None if found is None else _sliced(found, x.attrs["slice"])
         case _:
             return None
 
@@ -103,6 +106,18 @@ def _reshaped(found: Dequantized, dims: tuple[int, ...]) -> Dequantized | None:
     same = (a for a, n in enumerate(dims) if n == size and math.prod(dims[:a]) == before)
     axis = next(same, None)
     return None if axis is None else replace(found, codes=codes, axis=axis)
+
+
+def _sliced(found: Dequantized, by: tuple[SliceDim, ...]) -> Dequantized:
+    ranges = tuple(slice(d.start, d.limit, d.stride) for d in by)
+    scale = found.scale if found.axis is None else found.scale[ranges[found.axis]]
+    codes = found.codes
+    if codes.opcode == "constant":
+        kept = constant(codes.attrs["literal"][ranges], name=codes.name)
+        return replace(found, codes=kept, scale=scale)
+    dims = tuple(len(range(d.start, d.limit, d.stride)) for d in by)
+    kept = make("slice", Shape(codes.array.dtype, dims), (codes,), slice=by)
+    return replace(found, codes=kept, scale=scale)
 
 
 def transposed(x: Instruction, order: tuple[int, ...]) -> Instruction:
