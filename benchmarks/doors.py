@@ -10,7 +10,7 @@
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
 ``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned,
 on the arrays of the ``.npz`` beside the file. All of a model run in one process in turn, with a
-pause and two untimed calls before each timed one, so that the threads of the way before are asleep
+pause and untimed calls before each timed one, so that the threads of the way before are asleep
 (without it, a model of 1.5 ms takes 2.9 ms beside ONNX Runtime); each result is compared with the
 first way's. A row has the seconds of the first call, which compiles, and of a
 call, the median. ``--realtime`` gives the process real-time priority while it times (root).

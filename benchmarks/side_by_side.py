@@ -27,9 +27,9 @@ def medians(
 
     A turn is long enough for the clock (about a millisecond); all rounds together take about
     ``seconds`` for each call. Where the calls belong to runtimes with threads of their own, a turn
-    begins with a ``pause`` in seconds and two untimed calls: the threads of the runtime before
-    spin while they wait for work, on the processors that this one needs, and its data fill the
-    caches.
+    begins with a ``pause`` in seconds and with untimed calls for a tenth of that, two at least: the
+    threads of the runtime before spin while they wait for work, on the processors that this one
+    needs, its data fill the caches, and this one's threads are asleep.
     """
     repeats = {}
     for name, call in calls.items():
@@ -41,10 +41,18 @@ def medians(
         for name, call in calls.items():
             if pause:
                 time.sleep(pause)
-                call()
-                call()
+                _warm(call, pause / 10)
             found[name].append(seconds_of(call, repeats[name]))
     return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _warm(call: Call, seconds: float) -> None:
+    """Call it twice, and on until so much time is over."""
+    end = time.perf_counter() + seconds
+    call()
+    call()
+    while time.perf_counter() < end:
+        call()
 
 
 def show_seconds(s: float) -> str:
