@@ -296,7 +296,8 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
 
     Each update happens once and after the init of its element: no loop drives both spatial and
     reduction axes, no point is visited twice within the outermost reduction loop, and updates to
-    one element keep their order under ``before`` unless the operation is commutative.
+    one element keep their order under ``before`` unless the operation is commutative, and not in an
+    opaque block.
     """
     if not reduces(block):
         return None
@@ -329,9 +330,9 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
         old = [x.var for x in before if x.var in reduce and extent_of(x) != 1]
         new = [x.var for x in loops if x.var in reduce and extent_of(x) != 1]
         if any(a is not b for a, b in zip(old, new, strict=True)):
+            kind = "opaque" if is_opaque(block) else "not a sum, product, maximum or minimum"
             return Reason(
-                f"block `{block.name}` is not a sum, product, maximum or minimum: its updates must "
-                "stay in order",
+                f"block `{block.name}` is {kind}: its updates must stay in order",
                 (block,),
                 hint="keep its reduction loops in their order",
             )
