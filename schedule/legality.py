@@ -330,7 +330,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
         old = [x.var for x in before if x.var in reduce and extent_of(x) != 1]
         new = [x.var for x in loops if x.var in reduce and extent_of(x) != 1]
         if any(a is not b for a, b in zip(old, new, strict=True)):
-            kind = "opaque" if is_opaque(block) else "not a sum, product, maximum or minimum"
+            kind = OPAQUE.key if is_opaque(block) else "not a sum, product, maximum or minimum"
             return Reason(
                 f"block `{block.name}` is {kind}: its updates must stay in order",
                 (block,),
