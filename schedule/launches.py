@@ -201,7 +201,7 @@ class Traffic:
 def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
-        case Scope.REGISTER | Scope.WARP:
+        case Scope.REGISTER | Scope.WARP | Scope.WARPGROUP:
             return _private(t, THREADS)
         case Scope.SHARED:
             return _private(t, GRID) or _exchanged(t, BLOCK)

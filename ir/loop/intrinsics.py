@@ -1,9 +1,10 @@
 """The table of intrinsics: the operations of GPUs that are not loops over elements.
 
 An intrinsic has up to two forms. In a *tile* form, that of schedules, its operands are boxes in
-logical coordinates, the last two dimensions a matrix; one warp does it, and what it means is a
-function of NumPy. In a *lane* form, that of lowered code, its operands are flat: what one thread
-holds in registers and where it points to. ``Matrix`` says which elements are in a thread's hands.
+logical coordinates, the last two dimensions a matrix; a warp or four do it, and what it means is
+a function of NumPy. In a *lane* form, that of lowered code, its operands are flat: what one thread
+holds in registers and where it points to. ``Matrix`` and ``GroupMatrix`` say which elements are in
+a thread's hands. What rows of ``_ASYNCHRONOUS`` order and delay is written at each.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..dtypes import DType, bf16, f16, f32, s8, s32, u32
+from ..dtypes import BY_NAME, DType, bf16, f16, f32, s8, s32, u32, u64
 from ..gpus import Gpu
 from .build import as_int
 from .nodes import Intrinsic, Region, Scope
+from .warpgroups import WARPGROUP, GroupMatrix
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Meaning: TypeAlias = Callable[..., Array]
 """From the matrices read, then ``args``, to the matrix written, if of a wider type."""
 
 WARP = 32
+SPREAD = frozenset({Scope.WARP, Scope.WARPGROUP})  # over the registers of several threads
 BLOCK = 0  # threads of a form: all of the block
+NAMED = -1  # threads of a form: as many as its last argument says
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A box: the extents of its last dimensions, those before being 1, and the scopes it may be in.
 
-    ``dtypes`` of None are any; ``bytes`` is the size of a box of any shape.
+    ``dtypes`` of None are any; ``bytes`` is the size of a box of any shape, 0 being any size.
     """
 
     scopes: tuple[Scope, ...]
@@ -44,7 +48,8 @@ class Operand:
 
     def __str__(self) -> str:
         what = "|".join(map(str, self.dtypes)) if self.dtypes else "any"
-        size = f"{self.bytes} bytes" if self.shape is None else f"{what}{list(self.shape)}"
+        any_shape = f"{self.bytes} bytes" if self.bytes else f"{what} of any size"
+        size = any_shape if self.shape is None else f"{what}{list(self.shape)}"
         return f"{size} in {' or '.join(s.value for s in self.scopes)}"
 
     def takes(self, r: Region) -> bool:
@@ -54,24 +59,29 @@ class Operand:
         if b.scope not in self.scopes or (self.dtypes and b.dtype not in self.dtypes):
             return False
         if self.shape is None:
-            return math.prod(extents) * b.dtype.bytes == self.bytes
+            return self.bytes in (0, math.prod(extents) * b.dtype.bytes)
         lead = len(extents) - len(self.shape)
         return lead >= 0 and extents == [1] * lead + list(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way to call a form. Regions of the same type where ``alike``."""
+    """One way to call a form. Regions of the same type where ``alike``; ``args`` of these values,
+    then ``free`` ones of any value."""
 
     args: tuple[int, ...] = ()
     writes: tuple[Operand, ...] = ()
     reads: tuple[Operand, ...] = ()
     alike: bool = False
+    free: int = 0
 
     def takes(self, s: Intrinsic) -> bool:
         """True if a call fits."""
         pairs = ((self.writes, s.writes), (self.reads, s.reads))
-        if s.args != self.args or any(len(a) != len(b) for a, b in pairs):
+        fixed = len(self.args)
+        if s.args[:fixed] != self.args or len(s.args) != fixed + self.free:
+            return False
+        if any(len(a) != len(b) for a, b in pairs):
             return False
         both = [(o, r) for a, b in pairs for o, r in zip(a, b, strict=True)]
         same = {r.buffer.dtype for o, r in both if not o.dtypes or len(o.dtypes) > 1}
@@ -82,7 +92,8 @@ class Signature:
 class Form:
     """The operands and the meaning of an intrinsic at one level.
 
-    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, or ``BLOCK``.
+    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, ``BLOCK`` or
+    ``NAMED``.
     """
 
     signatures: tuple[Signature, ...]
@@ -100,14 +111,15 @@ class IntrinsicDef:
     lane: Form | None = None
     exact: bool = False
     matrix: Matrix | None = None
+    group: GroupMatrix | None = None
 
     def on(self, gpu: Gpu) -> bool:
         """True if an architecture has it."""
         return gpu.exact and gpu.sm == self.sm if self.exact else gpu.sm >= self.sm
 
     def form(self, s: Intrinsic) -> Form | None:
-        """The form that a call is of: a tile form where an operand is spread over a warp."""
-        tile = any(r.buffer.scope is Scope.WARP for r in (*s.writes, *s.reads))
+        """The form that a call is of: a tile form where an operand is spread over threads."""
+        tile = any(r.buffer.scope in SPREAD for r in (*s.writes, *s.reads))
         return self.tile if tile else self.lane
 
 
@@ -174,6 +186,10 @@ def _zero() -> Array:
     return np.zeros((16, 8))
 
 
+def _zero_of_group() -> Array:
+    return np.zeros((64, 8))
+
+
 def _copy(source: Array, *args: int) -> Array:
     return source
 
@@ -188,7 +204,7 @@ def multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int)
 # The table
 
 _SHARED, _GLOBAL = (Scope.SHARED,), (Scope.GLOBAL,)
-_REGISTER, _WARP = (Scope.REGISTER,), (Scope.WARP,)
+_REGISTER, _WARP, _WARPGROUP = (Scope.REGISTER,), (Scope.WARP,), (Scope.WARPGROUP,)
 _K: Mapping[DType, int] = MappingProxyType({f16: 16, bf16: 16, f32: 8, s8: 32})
 """The depth of a matrix product by the type of its operands: 32 bytes."""
 
@@ -251,6 +267,139 @@ def _waits(most: int) -> Form:
 
 
 _EMPTY = (Signature(),)
+
+# Warp groups: four warps together, of which the first has a number that is a multiple of four
+
+_WIDTHS = tuple(range(64, 257, 8))
+_GROUP_K: Mapping[DType, int] = MappingProxyType(
+    {**_K, BY_NAME["f8e4m3fn"]: 32, BY_NAME["f8e5m2"]: 32}
+)
+
+
+def _zero_accumulators() -> Form:
+    box = Operand(_WARPGROUP, (64, 8), (f32, s32))
+    return Form((Signature((), (box,)),), WARPGROUP, _zero_of_group)
+
+
+def _store_accumulators() -> Form:
+    to = Operand((Scope.SHARED, Scope.GLOBAL), (64, 8), (f32, s32))
+    of = Operand(_WARPGROUP, (64, 8), (f32, s32))
+    return Form((Signature((), (to,), (of,), alike=True),), WARPGROUP, _copy)
+
+
+def _group_product(x: GroupMatrix) -> IntrinsicDef:
+    """``c[m, n] += a[m, k] b[k, n]``; operands in shared memory, sums in registers.
+
+    It is asynchronous: it reads shared memory (by the asynchronous proxy) and updates the sums at
+    any time until the ``wgmma_wait`` that covers its group. Until then only products of the same
+    shape may touch these sums, and nothing may write the operands. Each product on the same sums
+    follows the one before. In the lane form an operand is the 16 bytes at which its matrix begins,
+    the same for all threads, and args are, after whether a and b are turned (k outermost), the
+    ``Descriptor`` of a (swizzle, leading, stride) and that of b.
+    """
+    c = Operand(_WARPGROUP, (x.m, x.n), (x.sums,))
+    tiles = []
+    for turned in product((0, 1) if x.operands.bytes == 2 else (0,), repeat=2):
+        a, b = (
+            Operand(_SHARED, (x.k, rows) if t else (rows, x.k), (x.operands,))
+            for t, rows in zip(turned, (x.m, x.n), strict=True)
+        )
+        tiles.append(Signature(turned, (c,), (c, a, b)))
+    own = Operand(_REGISTER, (x.words,), (x.sums,))
+    start = Operand(_SHARED, None, (x.operands,), 16)
+    lanes = tuple(Signature(t.args, (own,), (own, start, start), free=6) for t in tiles)
+    kinds = f"{'tf32' if x.operands == f32 else x.operands}.{x.sums}"
+    return IntrinsicDef(
+        f"wgmma.m{x.m}n{x.n}k{x.k}.{kinds}",
+        90,
+        Form(tuple(tiles), WARPGROUP, multiply),
+        Form(lanes, WARPGROUP),
+        exact=True,
+        group=x,
+    )
+
+
+def _group_products() -> tuple[IntrinsicDef, ...]:
+    return tuple(
+        _group_product(GroupMatrix(64, n, k, operands, s32 if operands == s8 else f32))
+        for operands, k in _GROUP_K.items()
+        for n in _WIDTHS
+        if operands != s8 or n % 16 == 0
+    )
+
+
+def _group_wait() -> Form:
+    """Until at most n of the last groups are under way. Sums of the others may be touched: those
+    that it names (read and written) were not, before."""
+    sums = Operand(_REGISTER, None, (f32, s32))
+    ways = ((), ()), ((sums,), (sums,))
+    return Form(tuple(Signature((n,), *way) for way in ways for n in range(8)), WARPGROUP)
+
+
+# Bulk copies and the barriers in shared memory that count them
+
+_BAR = Operand(_SHARED, (1,), (u64,))
+_NUMBER = Operand(_REGISTER, (1,), (s32,))
+_PLACE = Operand(_REGISTER, (2,), (s32,))  # column and row of a box, which may lie outside
+_TENSOR = Operand(_GLOBAL, None)
+_BOX = Operand(_SHARED, None)
+
+
+def _calls(
+    *, writes: tuple[Operand, ...] = (), reads: tuple[Operand, ...] = (), free: int = 0
+) -> tuple[Signature, ...]:
+    return (Signature((), writes, reads, free=free),)
+
+
+_ASYNCHRONOUS = (
+    # Sums that other instructions wrote are seen by the products after it: before the first one.
+    IntrinsicDef("wgmma_fence", 90, lane=Form(_EMPTY, WARPGROUP), exact=True),
+    # The products since the last one are a group; groups end in order.
+    IntrinsicDef("wgmma_commit", 90, lane=Form(_EMPTY, WARPGROUP), exact=True),
+    IntrinsicDef("wgmma_wait", 90, lane=_group_wait(), exact=True),
+    # What this thread wrote to (or saw in) shared memory by stores and by ``copy_async`` that it
+    # waited for is seen by asynchronous readers (products, ``tma_store``) after it, and by those of
+    # other threads after a barrier.
+    IntrinsicDef("fence_proxy_async", 90, lane=Form(_EMPTY, 1)),
+    # A barrier that args[0] arrivals complete. It is in phase 0 of two. One thread does it; others
+    # use it after ``fence_mbarrier_init`` by that thread and a barrier of the block.
+    IntrinsicDef("mbarrier_init", 90, lane=Form(_calls(writes=(_BAR,), free=1), 1)),
+    IntrinsicDef("fence_mbarrier_init", 90, lane=Form(_EMPTY, 1)),
+    # One arrival. A phase ends when all arrivals are there and all bytes expected have landed; the
+    # next one begins with the full count. What the thread did before it is seen by whoever waits.
+    IntrinsicDef("mbarrier_arrive", 90, lane=Form(_calls(writes=(_BAR,)), 1)),
+    # The same, and first args[0] bytes more are expected in this phase.
+    IntrinsicDef("mbarrier_expect", 90, lane=Form(_calls(writes=(_BAR,), free=1), 1)),
+    # Until the phase of the parity reads[1] has ended: at once if the barrier is in the other one.
+    IntrinsicDef("mbarrier_wait", 90, lane=Form(_calls(reads=(_BAR, _NUMBER)), 1)),
+    # One thread: a box of a matrix to shared memory, which must lie at a multiple of its pattern
+    # (128 bytes, or 8 swizzles); args: columns, rows and pitch (elements) of the matrix, columns
+    # and rows of the box, bytes of the swizzle (0: none; else those of a row of the box). Elements
+    # outside of the matrix are 0. reads: the matrix as a box of any size that begins at its first
+    # element, column and row of the box's first element, the barrier. It lands at any time until
+    # the phase ends in which it has counted its bytes, those outside too; then it is seen by
+    # whoever waited for that phase, products included. It may overtake the thread's earlier reads.
+    IntrinsicDef(
+        "tma_load", 90, lane=Form(_calls(writes=(_BOX,), reads=(_TENSOR, _PLACE, _BAR), free=6), 1)
+    ),
+    # One thread: the way back, with the same args; elements outside are not written. It reads the
+    # box at any time until ``tma_wait_read``, and has written at ``tma_wait``. Stores of the box by
+    # threads come before their ``fence_proxy_async`` and a barrier.
+    IntrinsicDef(
+        "tma_store", 90, lane=Form(_calls(writes=(_TENSOR,), reads=(_BOX, _PLACE), free=6), 1)
+    ),
+    IntrinsicDef("tma_commit", 90, lane=Form(_EMPTY, 1)),
+    IntrinsicDef("tma_wait", 90, lane=_waits(7)),
+    IntrinsicDef("tma_wait_read", 90, lane=_waits(7)),
+    # Registers of each thread of the group from here on: args[0], a multiple of 8, 24 to 256. The
+    # second waits until they are free.
+    IntrinsicDef("give_registers", 90, lane=Form(_calls(free=1), WARPGROUP), exact=True),
+    IntrinsicDef("take_registers", 90, lane=Form(_calls(free=1), WARPGROUP), exact=True),
+    # Barrier args[0] (1 to 15) of args[1] threads, whole warps; the second does not wait itself.
+    IntrinsicDef("named_barrier", 75, lane=Form(_calls(free=2), NAMED)),
+    IntrinsicDef("named_barrier_arrive", 75, lane=Form(_calls(free=2), NAMED)),
+)
+
 _ROWS = (
     IntrinsicDef("zero_matrix", 80, tile=_zeros()),
     IntrinsicDef("load_matrix_a", 80, tile=_loads(16)),
@@ -271,6 +420,10 @@ _ROWS = (
         for words in (1, 2, 4)
         for turned in ("", ".trans")
     ),
+    IntrinsicDef("zero_accumulators", 90, tile=_zero_accumulators(), exact=True),
+    IntrinsicDef("store_accumulators", 90, tile=_store_accumulators(), exact=True),
+    *_group_products(),
+    *_ASYNCHRONOUS,
 )
 
 TABLE: Mapping[str, IntrinsicDef] = MappingProxyType({row.name: row for row in _ROWS})

@@ -25,8 +25,8 @@ Semantics, once and for all:
   What it does may not depend on the outer variable: run one after the other, every outer iteration
   does it all again, and to no effect.
 * A buffer in ``Scope.WARP`` is touched by intrinsics only, outside of loops over ``threadIdx.x``:
-  the 32 threads of that index do one intrinsic together. Until one takes its place, a block that is
-  yet to be tensorized may touch it element by element.
+  the 32 threads of that index do one intrinsic together; of ``Scope.WARPGROUP`` its 128 threads.
+  Until one takes its place, a block that is yet to be tensorized may touch it element by element.
 * Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
@@ -154,6 +154,7 @@ class Scope(Enum):
     REGISTER = "register"  # registers of one thread; every index is constant once unrolled
     SHARED = "shared"  # a GPU block's shared memory
     WARP = "warp"  # matrix tiles, spread over the registers of the 32 threads of a GPU's warp
+    WARPGROUP = "warpgroup"  # the same of the 128 threads of four warps
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,8 @@ from ..elementwise import TABLE
 from ..errors import VerifyError
 from .affine import Interval, bounds, bounds_of, linear
 from .build import as_int
+from .intrinsics import SPREAD, misfit
 from .intrinsics import TABLE as INTRINSICS
-from .intrinsics import misfit
 from .nodes import (
     THREADS,
     Alloc,
@@ -331,7 +331,7 @@ class _Checker:
     def element(self, b: Buffer, ix: tuple[Expr, ...]) -> None:
         self.visible(b)
         self.rank(b, len(ix))
-        if b.scope is Scope.WARP and not self.inside:
+        if b.scope in SPREAD and not self.inside:
             self.fail(f"an element of {b.name} is accessed", "tiles of a warp are for intrinsics")
         for i, size in zip(ix, b.shape, strict=True):
             self.typed(i, index, f"an index of {b.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -113,7 +114,8 @@ def _known(name: str) -> Reason | None:
     row = TABLE.get(name)
     if row is not None and row.tile is not None:
         return None
-    have = ", ".join(n for n, r in TABLE.items() if r.tile is not None)
+    rows = (n for n, r in TABLE.items() if r.tile is not None)
+    have = ", ".join(dict.fromkeys(re.sub(r"(?<=^wgmma\.m64)n\d+", "n64..256", n) for n in rows))
     return Reason(f"unknown intrinsic {name!r} for tiles", (), hint=f"known: {have}")
 
 

@@ -8,14 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import to_numpy
+from nestwright.codegen.lower.passes.layout import offset
+from nestwright.ir.dtypes import bf16, f32, to_numpy
 from nestwright.ir.gpus import GPUS
+from nestwright.ir.loop.build import as_int
 from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.intrinsics import TABLE, WARP, Matrix, ldmatrix_source, misfit, tf32
-from nestwright.ir.loop.nodes import Intrinsic
+from nestwright.ir.loop.nodes import Buffer, Const, Intrinsic, Scope
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import walk
+from nestwright.ir.loop.warpgroups import WARPGROUP, Descriptor, GroupMatrix
 
 MATRICES = [row.matrix for row in TABLE.values() if row.matrix is not None]
 
@@ -61,6 +64,67 @@ def test_rounding_to_tf32() -> None:
     assert list(rounded[:3]) == [1.0, 1 + 2**-10, 1.0]
     assert abs(rounded[3] / values[3] - 1) <= 2**-11
     assert np.isinf(rounded[4]) and np.isnan(rounded[5])
+
+
+@pytest.mark.parametrize("n", [64, 72, 256])
+def test_every_sum_of_a_group_is_in_one_place(n: int) -> None:
+    x = GroupMatrix(64, n, 16, bf16, f32)
+    held = [x.c(thread, e) for thread in range(WARPGROUP) for e in range(x.words)]
+    assert Counter(held) == Counter(np.ndindex(64, n))
+
+
+@pytest.mark.parametrize("chunks", [2, 4, 8])
+def test_a_descriptor_finds_what_a_swizzled_buffer_holds(chunks: int) -> None:
+    """Rows as long as the swizzle: k of 16 columns of the product, then 16 rows of k."""
+    wide = chunks * 8
+    b = Buffer("S", (64, wide), bf16, Scope.SHARED, swizzle=chunks)
+    at = {ij: as_int(offset(b, tuple(map(Const, ij)))) for ij in np.ndindex(64, wide)}
+    plain = Descriptor(2 * wide, 0, 16 * wide)
+    for row, k in np.ndindex(64, wide):
+        start = k // 16 * 32
+        assert plain.address(start, row, k % 16, 2) == 2 * (at[row, k] or 0)
+    turned = Descriptor(2 * wide, 0, 16 * wide, turned=True)
+    for k, row in np.ndindex(64, wide):
+        start = k // 16 * 16 * 2 * wide
+        assert turned.address(start, row, k % 16, 2) == 2 * (at[k, row] or 0)
+
+
+def test_a_turned_operand_goes_on_in_the_next_panel() -> None:
+    x = Descriptor(128, 4096, 1024, turned=True)
+    assert x.address(0, 64, 0, 2) == 4096 and x.address(0, 65, 9, 2) == (4096 + 1024 + 128 + 2 ^ 16)
+
+
+WGMMA = """\
+@func(outputs=0)
+def f():
+    A = alloc({ab}[2, 64, 64], scope="shared", swizzle=8)
+    B = alloc({ab}[2, 64, 256], scope="shared", swizzle=8)
+    C = alloc({c}[64, 256], scope="warpgroup")
+    intrinsic("wgmma.m64n256k{k}.{kind}.{c}", writes(C[0 : 64, 0 : 256]), \
+reads(C[0 : 64, 0 : 256], A[1, 0 : 64, 0 : {k}], {b}), args({args}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ab", "kind", "c", "k", "turned", "fits"),
+    [
+        ("bf16", "bf16", "f32", 16, 1, True),
+        ("f32", "tf32", "f32", 8, 0, True),
+        ("f32", "tf32", "f32", 8, 1, False),
+        ("s8", "s8", "s32", 32, 0, True),
+        ("f8e4m3fn", "f8e4m3fn", "f32", 32, 0, True),
+    ],
+)
+def test_operands_of_warp_groups(
+    ab: str, kind: str, c: str, k: int, turned: int, fits: bool
+) -> None:
+    """Only elements of two bytes may be turned."""
+    b = f"B[0, 0 : {k}, 0 : 256]" if turned else f"B2[0 : 256, 0 : {k}]"
+    text = WGMMA.format(ab=ab, kind=kind, c=c, k=k, b=b, args=f"0, {turned}")
+    text = text.replace("    C =", f'    B2 = alloc({ab}[256, 64], scope="shared")\n    C =')
+    (call,) = [s for s in walk(parse(text).body) if isinstance(s, Intrinsic)]
+    assert (misfit(call) == "") == fits
+    verify(parse(text)) if fits else None
 
 
 CALL = """\
