@@ -11,6 +11,9 @@ from .errors import ArgumentError
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+ALIGNMENT = 64
+"""Bytes at whose multiples the arrays of an executable begin in memory."""
+
 
 def as_array(
     value: object, what: str, where: str = "", dtype: np.dtype[Any] | None = None

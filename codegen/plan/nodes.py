@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...ir.archive import is_unicode
+from ...ir.arrays import ALIGNMENT as ALIGNMENT
 from ...ir.dtypes import BY_NAME
 from ...ir.errors import ArtifactError
 from ...ir.lazy import LazyModule
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 _CALLS = LazyModule("...ir.library.call", __package__)
 
 Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
-
-ALIGNMENT = 64  # bytes at whose multiples values begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
+from ...ir.hlo.fuse.kinds import part_start
 from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ...ir.hlo.library import group_call, library_call
 from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
@@ -194,6 +195,12 @@ def _resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
     return (data, *kept) if kept else data
 
 
+def _part(i: Instruction, whole: Slices) -> Slices:
+    """Return the piece of a buffer that a slice outside of groups is."""
+    assert isinstance(whole, BufferSlice)
+    return replace(whole, offset=whole.offset + part_start(i), bytes=i.array.bytes)
+
+
 class _Sequence:
     """Makes thunks on ``value`` slices, computation by computation."""
 
@@ -365,6 +372,8 @@ class _Sequence:
                 return _sizes(i.operands[0].array, operands[0])[i.attrs["dimensions"][0]]
             case "set-dimension-size":
                 return _resized(i, *operands)
+            case "slice":
+                return _part(i, operands[0])
             case "while":
                 return self.loop(i, operands[0], thunks)
             case "conditional":

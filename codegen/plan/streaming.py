@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.hlo.fuse.fusion import Fusion, Group
-from ...ir.hlo.fuse.kinds import is_view, nbytes
+from ...ir.hlo.fuse.kinds import is_part, is_view, nbytes
 from ...ir.hlo.nodes import Instruction
 from ...ir.target import Target
 from .groups import Groups
@@ -46,7 +46,7 @@ def _far(fusion: Fusion, target: Target) -> dict[Group, set[int]]:
     inside = {i for g in fusion.groups for i in g.members}
     near: set[Instruction] = set()
     for i in fusion.computation.instructions:
-        if i not in inside and not is_view(i) and i.opcode != "tuple":
+        if i not in inside and not _is_alias(i) and i.opcode != "tuple":
             near |= {_origin(o) for o in i.operands}
     made = {o: n for g, n in place.items() for o in g.outputs}
     for reader, n in place.items():
@@ -68,7 +68,11 @@ def _traffic(group: Group) -> int:
 
 
 def _origin(i: Instruction) -> Instruction:
-    """Return the instruction whose buffer ``i`` is, under whatever shape."""
-    while is_view(i):
+    """Return the instruction whose buffer ``i`` is, or a piece of."""
+    while _is_alias(i):
         i = i.operands[0]
     return i
+
+
+def _is_alias(i: Instruction) -> bool:
+    return is_view(i) or is_part(i)

@@ -37,8 +37,8 @@ def fuse(
     (``TargetKind.groups``). With ``excess_precision`` a group keeps narrow floats as f32 between
     its operations.
 
-    Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), and
-    control flow, whose bodies are fused as computations of their own.
+    Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), slices that
+    are pieces of a buffer, and control flow, whose bodies are fused as computations of their own.
     """
     state = State(computation)
     if ATTENTION in kinds:

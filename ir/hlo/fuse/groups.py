@@ -12,7 +12,7 @@ from .kinds import flops, is_free, is_view, is_work, pattern
 from .state import Growing, State, accepts_clone
 
 VIEW_FOLLOWS = "only a view follows"
-"""The reason of an edge to a reshape outside of groups, which takes no time and no memory."""
+"""The reason of an edge to a view outside of groups, which takes no time and no memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ def _ordered(
     for i in state.computation.instructions:  # what `i` waits for, seen through views and tuples
         owner = computed.get(i)
         needed[i] = {id(owner): owner} if owner is not None else {}
-        if owner is None and i not in state.clones:
+        if owner is None and (i not in state.clones or i in state.parts):
             for o in i.operands:
                 needed[i].update(needed[o])
     before = {
@@ -211,9 +211,9 @@ def _edge(
     state: State, homes: dict[Instruction, set[str]], producer: Instruction, consumer: Instruction
 ) -> Edge:
     here, there = homes.get(producer, set()), homes.get(consumer, set())
-    if is_view(consumer) and not there:
+    if state.is_alias(consumer) and not there:
         return Edge(producer, consumer, False, VIEW_FOLLOWS)
-    if is_view(producer) and not here:
+    if state.is_alias(producer) and not here:
         return Edge(producer, consumer, False, _through_view(state, producer, consumer))
     if there and there <= here:
         if producer in state.clones:
@@ -225,7 +225,7 @@ def _edge(
 def _through_view(state: State, view: Instruction, consumer: Instruction) -> str:
     """Why what a view stands for was not fused with the view's reader."""
     origin = view
-    while is_view(origin):
+    while state.is_alias(origin):
         origin = origin.operands[0]
     if not is_work(origin) or is_free(origin):
         return "a view of the whole buffer, no work"

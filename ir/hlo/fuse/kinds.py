@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from ...arrays import ALIGNMENT
 from ..nodes import Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
@@ -67,6 +70,24 @@ def is_view(i: Instruction) -> bool:
 def is_unit_view(i: Instruction) -> bool:
     """True if ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
     return is_view(i) and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
+
+
+def is_part(i: Instruction) -> bool:
+    """True if ``i`` is a piece of its operand's buffer, from a place where a value may begin."""
+    if i.opcode != "slice" or any(i.operands[0].array.dynamic) or not i.array.size:
+        return False
+    whole, own = i.operands[0].array.dims, i.array.dims
+    cut = [d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b]
+    plain = all(c.stride == 1 for c in i.attrs["slice"])
+    return plain and math.prod(own[: max(cut, default=0)]) == 1 and part_start(i) % ALIGNMENT == 0
+
+
+def part_start(i: Instruction) -> int:
+    """Return the bytes before the first element of a slice in its operand's buffer."""
+    place = 0
+    for extent, cut in zip(i.operands[0].array.dims, i.attrs["slice"], strict=True):
+        place = place * extent + int(cut.start)
+    return place * i.array.dtype.bytes
 
 
 def flops(i: Instruction) -> float:

@@ -17,7 +17,9 @@ from .state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State
 def fuse_loops(state: State) -> None:
     """Place every instruction that no anchor and no reduction has taken."""
     for i in reversed(state.computation.instructions):
-        if not state.is_free_to_join(i) or (i in state.clones and not state.is_stored(i)):
+        if not state.is_free_to_join(i) or i in state.parts:
+            continue
+        if i in state.clones and not state.is_stored(i):
             continue
         if not is_inlinable(i):
             _start_opaque(state, i)

@@ -15,7 +15,18 @@ from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..rewrite import users
 from .graph import Clusters
-from .kinds import dims, flops, is_decoding, is_free, is_view, is_work, nbytes, pattern, size
+from .kinds import (
+    dims,
+    flops,
+    is_decoding,
+    is_free,
+    is_part,
+    is_view,
+    is_work,
+    nbytes,
+    pattern,
+    size,
+)
 
 LIMIT = 128
 """Most instructions that do arithmetic in one group: kernels must stay small."""
@@ -61,6 +72,7 @@ class State:
         self._stored: dict[Instruction, bool] = {}
         for i in reversed(computation.instructions):
             self._stored[i] = self._is_stored(i)
+        self.parts = self._parts()
         for i, sources in self.needs.items():
             if i not in self.clones or self._stored[i]:
                 for o in sources:
@@ -111,6 +123,23 @@ class State:
         return any(
             not takes_elements(u, i) or (is_view(u) and self._stored[u]) for u in self.users[i]
         )
+
+    def _parts(self) -> set[Instruction]:
+        """The slices in memory that are pieces of other buffers, and so are in no group.
+
+        Users that can compute a slice in place do so all the same.
+        """
+        found: set[Instruction] = set()
+        for i in self.computation.instructions:
+            if self._stored[i] and is_part(i):
+                whole = i.operands[0]
+                if whole in found or (whole not in self.clones and not is_free(whole)):
+                    found.add(i)
+        return found
+
+    def is_alias(self, i: Instruction) -> bool:
+        """True if ``i`` is its operand's buffer, or a piece of it, where no group computes it."""
+        return is_view(i) or i in self.parts
 
     def refusal(self, g: Growing, i: Instruction) -> str:
         """Why ``i`` cannot be put into ``g`` for reasons of order or size; empty if it can."""
@@ -205,7 +234,7 @@ def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
         return again
     if is_view(i) and i.operands[0] in clones:
         return True  # whatever its size: a view of what is in no buffer has none
-    if size(i) <= 1:
+    if size(i) <= 1 and not _is_position(i):
         return False
     if is_decoding(i):
         return True
@@ -215,6 +244,12 @@ def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
     if rest and pattern(i) is Pattern.INJECTIVE:
         return False
     return sum(nbytes(o) for o in rest) <= nbytes(i) and all(o.opcode == "parameter" for o in rest)
+
+
+def _is_position(i: Instruction) -> bool:
+    """True for scalar arithmetic on integers, as on the number of a token."""
+    scalars = all(size(x) == 1 and not x.array.dtype.is_float for x in (i, *i.operands))
+    return scalars and pattern(i) is Pattern.ELEMENTWISE
 
 
 def _through(user: Instruction, operand: Instruction, key: Key) -> Key:

@@ -30,8 +30,8 @@ def fold_constants(module: HloModule) -> HloModule:
     """``op(constants)``  ->  ``constant``, if it takes no more memory than the constants
 
     Operands may be constants, broadcasts of constants and ``iota``. A broadcast or ``iota`` by
-    itself is not folded, since computing it is faster than reading it, nor are codes of 8 bits
-    that become floats, nor anything that exceeds the budget of ``fold_budget``.
+    itself, under whatever shape, is not folded, since computing it is faster than reading it, nor
+    are codes of 8 bits that become floats, nor anything that exceeds the budget of ``fold_budget``.
     """
     left = budget(module)
     return map_computations(module, lambda c: rebuild(c, lambda i: _fold(i, left)))
@@ -40,7 +40,7 @@ def fold_constants(module: HloModule) -> HloModule:
 def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
     if not is_static(i) or not i.operands or not (is_local(i) or i.opcode in CHEAP | SLOW):
         return None
-    leaves = None if _decodes(i) else _leaves(i)
+    leaves = None if _decodes(i) or _counts(i) else _leaves(i)
     if leaves is None:
         return None
     size = sum(x.array.bytes for x in leaves)
@@ -59,11 +59,19 @@ def _decodes(i: Instruction) -> bool:
     return codes.is_int and codes.bits == 8
 
 
+def _counts(i: Instruction) -> bool:
+    """True for an ``iota`` with dimensions of size 1."""
+    if i.opcode != "reshape" or i.operands[0].opcode != "iota" or not is_static(i.operands[0]):
+        return False
+    line = i.operands[0].array
+    return line.rank == 1 and line.size in i.array.dims
+
+
 def _leaves(i: Instruction) -> set[Instruction] | None:
     """Return the constants and iotas that ``i`` is computed from; None if it needs others."""
     leaves: set[Instruction] = set()
     for operand in i.operands:
-        x = operand.operands[0] if operand.opcode == "broadcast" else operand
+        x = operand.operands[0] if operand.opcode == "broadcast" or _counts(operand) else operand
         if x.opcode not in ("constant", "iota") or not is_static(x):
             return None
         leaves.add(x)
