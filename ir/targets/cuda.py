@@ -13,6 +13,7 @@ from ..gpus import GPUS, Gpu, best_arch, capability, runs_here
 from ..target import HERE, Target, TargetKind, did_you_mean
 
 LOAD_BITS = 128  # of the widest load of one thread
+GROUPS = frozenset({"strided"})  # kinds of groups that sketches for GPUs take
 
 
 def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:
@@ -101,6 +102,7 @@ KIND = TargetKind(
     host=caller,
     gpu=gpu_of,
     work="launches",
+    groups=GROUPS,
     place="device",
     rounds=False,
     nicknames=("gpu", "nvidia", "nvptx", "nvptx64", "ptx"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..target import Target, TargetKind
-from .cuda import caller, gpu_key, gpu_of, gpu_target, known_arch
+from .cuda import GROUPS, caller, gpu_key, gpu_of, gpu_target, known_arch
 
 ARCH = "sm_80"  # where none is named: the least with asynchronous copies
 
@@ -31,5 +31,6 @@ KIND = TargetKind(
     host=caller,
     gpu=gpu_of,
     work="launches",
+    groups=GROUPS,
     simulated=True,
 )

@@ -21,6 +21,9 @@ PLANES = "planes"
 TRANSPOSED = "transposed"
 """The name of dots that transpose an operand panel by panel, likewise."""
 
+STRIDED = "strided"
+"""The name of dots that read any operand through its transpose while they copy tiles of it."""
+
 LEAST_SIDE = 16
 """Extent of each dimension of a dot, from which its kernel transposes an operand in tiles."""
 
@@ -74,15 +77,60 @@ def fuse_transposed(state: State) -> None:
             state.take_inside(state.group_of[i], left)
 
 
+def fuse_strided(state: State) -> None:
+    """Let dots read both operands through their transposes, in place.
+
+    A GPU's kernel copies tiles along whichever dimension is contiguous in memory, so this may be
+    the rows or the depth of the product, with the batches anywhere.
+    """
+    anchors = {g.anchor: g for g in state.group_of.values() if g.kind == g.anchor.opcode}
+    for i, g in anchors.items():
+        for x, other in (i.operands, i.operands[::-1]) if is_canonical(i) else ():
+            for moved in _strided(state, i, x, other):
+                if state.refusal(g, moved):
+                    break
+                state.take_inside(g, moved)
+
+
+def _strided(
+    state: State, i: Instruction, x: Instruction, other: Instruction
+) -> tuple[Instruction, ...]:
+    """Return the transpose that is a dot's operand, behind the view of it if there is one.
+
+    Empty where a tile of it would not be contiguous along one of its sides.
+    """
+    if not is_view(x):
+        return (x,) if _is_read_once(state, i, x, other) and _is_contiguous(x, 2) else ()
+    moved, last = x.operands[0], dims(x)[-1]
+    alone = state.users[x] == (i,) and x is not other and state.is_free_to_join(x)
+    if not alone or dims(moved)[-1:] != (last,) or not _is_read_once(state, x, moved, other):
+        return ()
+    sides = 2 if dims(x)[-2:] == dims(moved)[-2:] else 1
+    return (x, moved) if _is_contiguous(moved, sides) else ()
+
+
+def _is_contiguous(transpose: Instruction, sides: int) -> bool:
+    """True if what is contiguous in memory is one of the last ``sides`` dimensions."""
+    order, before = transpose.attrs["dimensions"], dims(transpose.operands[0])
+    wide = [d for d, n in enumerate(before) if n != 1]
+    return bool(wide) and wide[-1] in order[-sides:]
+
+
 def _is_transposed(state: State, i: Instruction, x: Instruction, other: Instruction) -> bool:
-    """True if ``x`` is the transpose, for this dot alone, of rows that are in memory anyway."""
+    """True if ``x`` swaps the rows and the columns of an array, for this dot alone."""
+    rank = len(dims(x))
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    return _is_read_once(state, i, x, other) and x.attrs["dimensions"] == swapped
+
+
+def _is_read_once(state: State, i: Instruction, x: Instruction, other: Instruction) -> bool:
+    """True if ``x`` is a transpose, for this dot alone, of an array that is in memory anyway."""
     if not definition(x.opcode).permutes or state.users[x] != (i,) or x is other:
         return False
-    source, rank = x.operands[0], len(dims(x))
+    source = x.operands[0]
     if source.opcode == "constant" or source in state.clones or source is other:
         return False
-    swapped = (*range(rank - 2), rank - 1, rank - 2)
-    return x.attrs["dimensions"] == swapped and state.is_free_to_join(x)
+    return state.is_free_to_join(x)
 
 
 def take_elements_of_tuple(state: State, g: Growing) -> None:

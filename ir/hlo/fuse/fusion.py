@@ -13,7 +13,15 @@ from collections.abc import Collection
 from ..nodes import Computation
 from ..rewrite import reachable
 from ..text.printer import show_computation
-from .anchors import PLANES, TRANSPOSED, fuse_anchors, fuse_planes, fuse_transposed
+from .anchors import (
+    PLANES,
+    STRIDED,
+    TRANSPOSED,
+    fuse_anchors,
+    fuse_planes,
+    fuse_strided,
+    fuse_transposed,
+)
 from .attention import KIND as ATTENTION
 from .attention import fuse_attention, scale_late
 from .excess_precision import keep_wide
@@ -48,6 +56,8 @@ def fuse(
         fuse_planes(state)
     if TRANSPOSED in kinds:
         fuse_transposed(state)
+    if STRIDED in kinds:
+        fuse_strided(state)
     fuse_rows(state)
     fuse_loops(state)
     fusion = finish(state)

@@ -438,6 +438,36 @@ def test_narrow_or_far_columns_of_the_left_operand_are_transposed_before() -> No
     assert dots(far, "512,4096", "512,48") == 2
 
 
+BATCHED = (
+    "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+)
+
+
+def test_tiles_are_copied_from_operands_in_any_order() -> None:
+    kinds = ("strided",)
+    for dtype in ("f32", "bf16", "s8"):
+        assert dots(LEFT, "64,32", "64,48", kinds, dtype) == 1
+        assert dots(RIGHT, "32,64", "48,64", kinds, dtype) == 1
+    assert dots(RIGHT.replace("[32,", "[1,"), "1,64", "48,64", kinds) == 1, "few rows"
+    moved = (
+        "t = f32[3,64,48] transpose(y), dimensions={ORDER}"
+        f" ROOT d = f32[3,32,48] dot(x, t), {BATCHED}"
+    )
+    assert dots(moved.replace("ORDER", "1,2,0"), "3,32,64", "48,3,64", kinds) == 1
+    assert dots(moved.replace("ORDER", "2,0,1"), "3,32,64", "64,48,3", kinds) == 2, "batches last"
+    view = (
+        "t = f32[3,2,32,64] transpose(x), dimensions={ORDER} v = f32[6,32,64] reshape(t)"
+        f" ROOT d = f32[6,32,48] dot(v, y), {BATCHED}"
+    )
+    assert dots(view.replace("ORDER", "0,2,1,3"), "3,32,2,64", "6,64,48", kinds) == 1
+    assert dots(view.replace("ORDER", "0,2,3,1"), "3,64,2,32", "6,64,48", kinds) == 1
+    rows = view.replace("v = f32[6,32,64]", "v = f32[3,64,64]").replace(
+        "d = f32[6,32", "d = f32[3,64"
+    )
+    assert dots(rows.replace("ORDER", "0,2,1,3"), "3,32,2,64", "3,64,48", kinds) == 1
+    assert dots(rows.replace("ORDER", "0,2,3,1"), "3,64,2,32", "3,64,48", kinds) == 2, "broken rows"
+
+
 def test_what_every_group_computes_for_itself_is_transposed_before() -> None:
     clone = RIGHT.replace("transpose(y)", "transpose(n)")
     assert dots("n = f32[48,64] negate(y) " + clone, "32,64", "48,64") == 2
