@@ -61,6 +61,8 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
         why = f"{who} waits, {r.who('other', 'other_block')} {there}"
         return f"not all threads reach {name}", why, "a divergent branch must not contain a barrier"
+    if kind in _OF_BARRIERS:
+        return _barrier(r, kind, who)
     place, verb = f"{name}[{r['element']}]", "writes" if r["write"] else "reads"
     match kind:
         case FaultKind.RACE:
@@ -75,9 +77,63 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             why = f"{who} {verb} it, {r.who('other', 'other_block')} started the copy"
             hint = "wait_async before the access, and a barrier if others copied"
             return f"{place} is accessed while an asynchronous copy to it is in progress", why, hint
+        case FaultKind.UNFENCED:
+            why = f"{r.who('other', 'other_block')} stored it, {who} reads it asynchronously"
+            hint = "fence_proxy_async after the store, and a barrier if others stored"
+            return f"{place} may not be seen by the asynchronous proxy", why, hint
+        case FaultKind.UNWAITED:
+            why = f"{who} {verb} it, and did not wait for the mbarrier's phase"
+            hint = "mbarrier_wait before the access, with the parity of the phase"
+            return f"{place} was written by an asynchronous copy", why, hint
+        case FaultKind.BARE:
+            hint = "mbarrier_init by one thread, then a barrier of the block"
+            return f"{place} is used before it is initialized", f"by {who}", hint
         case _:
             why = f"{who} {verb} it"
             return f"{place} is not aligned as the operation needs it", why, ""
+
+
+_OF_BARRIERS = frozenset(
+    {
+        FaultKind.DEADLOCK,
+        FaultKind.EARLY,
+        FaultKind.LEFT,
+        FaultKind.COUNTS,
+        FaultKind.TOO_MANY,
+        FaultKind.ARRIVALS,
+    }
+)
+
+
+def _barrier(r: _Report, kind: FaultKind, who: str) -> tuple[str, str, str]:
+    """Return what a fault of a barrier with phases is."""
+    name = f"named barrier {r['element']}" if r["named"] else f"{r.text('subject')}[{r['element']}]"
+    phase = f"phase {r['phase']} of {name}"
+    there = f"{r['expected'] - r['pending']} of {r['expected']} arrivals are there"
+    missing = r["missing"]
+    if missing:
+        there += f", {abs(missing)} bytes " + ("are missing" if missing > 0 else "too many landed")
+    match kind:
+        case FaultKind.DEADLOCK:
+            others = f" and {r['waiting'] - 1} more" if r["waiting"] > 1 else ""
+            why = f"{who}{others} wait for the end of {phase}: {there}"
+            if r["other_site"]:
+                elsewhere = f"{r.text('other_site')}[{r['other_element']}]"
+                why += f"; {r.who('other', 'other_block')} waits at {elsewhere}"
+            return "deadlock: no thread can go on", why, "count the arrivals and bytes of a phase"
+        case FaultKind.EARLY:
+            why = f"{there}, and a copy that counts there is under way"
+            return f"{phase} ends too early", why, "expect the bytes of all copies of a phase"
+        case FaultKind.LEFT:
+            why = f"{who} began it, it counts at {name}"
+            return "a block ends while a copy is under way", why, "wait for the phase"
+        case FaultKind.COUNTS:
+            why = f"{who} comes with another count than the {r['expected']} threads of the others"
+            return f"threads disagree about {name}", why, "give all of them the same count"
+        case FaultKind.ARRIVALS:
+            return f"{phase} gets too many arrivals", f"{who} is one too many: {there}", ""
+        case _:
+            return "a block has more mbarriers than are simulated", f"{who} makes one more", ""
 
 
 def _race(r: _Report, place: str, who: str, verb: str) -> tuple[str, str, str]:

@@ -32,10 +32,27 @@ LAUNCH = Struct(
         "buffers": "ptr",
         "slots": "i64",
         "sites": "ptr",
+        "hooks": "ptr",
     },
 )
 """A launch. ``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers;
-``slots`` is the most operands that one thread deposits."""
+``slots`` is the most operands that one thread deposits; ``hooks`` is null unless its threads wait
+at barriers for some of a block, or for the asynchronous proxy."""
+
+HOOKS = Struct(
+    "hooks",
+    dict.fromkeys(
+        ("open", "begin", "end", "unordered", "unfenced", "meet", "progress", "stuck"), "ptr"
+    ),
+)
+"""What a kernel's module adds to the runtime (``order_ir.ll``): when a launch and a block begin
+and end, what orders two threads, after threads met, when none can go on, and when nothing helps."""
+
+CORE = Struct(
+    "core",
+    dict.fromkeys(("time", "thread", "self", "block", "block_since", "state", "launch"), "ptr"),
+)
+"""Where the runtime keeps its state, for hooks."""
 
 BUFFER = Struct(
     "buffer",
@@ -66,11 +83,21 @@ are unordered."""
 
 CELL = Struct(
     "cell",
-    {"written": "i32", "by": "i32", "read": "i32", "one": "i32", "two": "i32", "part": "i32"},
+    {
+        "written": "i32",
+        "by": "i32",
+        "read": "i32",
+        "one": "i32",
+        "two": "i32",
+        "part": "i32",
+        "earlier": "i32",
+    },
 )
 """The shadow of a granule of memory: the time and thread of the last write (of a pending one, with
-``PENDING``), the time of the last read, two readers, and the buffer that was written."""
-PENDING = 1 << 31
+``PENDING``), the time of the last read, two readers, the buffer that was written, and when the
+first of two readers read it. What the asynchronous proxy wrote is ``LANDED`` and the number of the
+mbarrier that tells."""
+PENDING, LANDED = 1 << 31, 1 << 30
 
 QUEUE = Struct(
     "queue",
@@ -91,6 +118,49 @@ COPY = Struct(
 )
 """A copy in progress; ``real`` bytes are copied, the rest is zero-filled."""
 
+BAR = Struct(
+    "bar",
+    {
+        "address": "i64",
+        "phase": "i64",
+        "expected": "i64",
+        "pending": "i64",
+        "bytes": "i64",
+        "flying": "i64",
+        "name": "ptr",
+        "element": "i64",
+    },
+)
+"""A barrier with phases: how many have ended, arrivals of a phase and of those the missing ones,
+bytes that have yet to land, copies under way; name and element of the mbarrier, or the number of a
+named one. Four rows follow (see ``order_ir.ll``)."""
+NAMED_BARS, BARS = 16, 80  # named barriers come first; of mbarriers a block has at most the rest
+
+FLIGHT = Struct(
+    "flight",
+    {
+        "land": "ptr",
+        "thread": "i64",
+        "bar": "i64",
+        "group": "i64",
+        "to": "ptr",
+        "target": "ptr",
+        "source": "ptr",
+        "box": "ptr",
+        "column": "i64",
+        "row": "i64",
+    },
+)
+"""What is under way: the function that ends it, who began it, the barrier that it counts at; the
+thread's group of copies, or a box: the record and address of shared memory, the matrix, the
+description of both (``BOX``), and where the box lies in the matrix."""
+
+BOX = Struct(
+    "box",
+    dict.fromkeys(("columns", "rows", "pitch", "wide", "high", "swizzle", "bytes"), "i64"),
+)
+"""The matrix and box of a bulk copy, in elements of ``bytes``; see the row ``tma_load``."""
+
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
 """A place where threads wait for each other: ``scope`` is one of ``WARP`` and ``BLOCK``."""
 WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added if it orders memory too
@@ -98,8 +168,9 @@ WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added if it orders memory too
 STOPPED = "nw_sim_stopped"  # a function of the runtime: true if the call was interrupted
 
 DONE, READY, FIRST_SITE = 0, 1, 2  # states of a thread; from FIRST_SITE on it waits at a site
+BLOCKED = 1 << 30  # from here on, it waits for a barrier with a number, or in nobody's sight
 
-WRITES, ALIGNED = 1, 2  # flags of an access
+WRITES, ALIGNED, PROXY = 1, 2, 4  # flags of an access; PROXY: it is asynchronous
 
 REPORT = Struct(
     "report",
@@ -116,9 +187,17 @@ REPORT = Struct(
         "other_write": "i64",
         "elements": "i64",
         "other_site": "ptr",
+        "phase": "i64",
+        "expected": "i64",
+        "pending": "i64",
+        "missing": "i64",
+        "waiting": "i64",
+        "other_element": "i64",
+        "named": "i64",
     },
 )
-"""The fault of a run: ``kind`` is a ``FaultKind``, or 0 if there is none."""
+"""The fault of a run: ``kind`` is a ``FaultKind``, or 0 if there is none. The last ones tell of a
+barrier with phases (``BAR``), and how many wait there."""
 
 
 class FaultKind(IntEnum):
@@ -130,6 +209,15 @@ class FaultKind(IntEnum):
     PENDING = 4
     DIVERGED = 5
     MISALIGNED = 6
+    DEADLOCK = 7
+    UNFENCED = 8
+    UNWAITED = 9
+    EARLY = 10
+    LEFT = 11
+    COUNTS = 12
+    TOO_MANY = 13
+    BARE = 14
+    ARRIVALS = 15
 
 
 _CODES = {
@@ -143,10 +231,33 @@ _CODES = {
     "how.WRITES": WRITES,
     "how.ALIGNED": ALIGNED,
     "how.WRITES_ALIGNED": WRITES | ALIGNED,
+    "how.PROXY": PROXY,
+    "state.BLOCKED": BLOCKED,
+    "LANDED_BIT": LANDED,
+    "NUMBER_BITS": LANDED - 1,
+    "NAMED_BARS": NAMED_BARS,
+    "BARS": BARS,
+    "PADDED_BARS": BARS + 7,
+    "SIGN": int.from_bytes(b"mbarrier"[:4], "little") << 32,
     "PENDING_BIT": PENDING - (1 << 32),
     "WRITER_BITS": PENDING - 1,
 }
-_STRUCTS = (SIM, LAUNCH, BUFFER, RECORD, CELL, QUEUE, COPY, SITE, REPORT)
+_STRUCTS = (
+    SIM,
+    LAUNCH,
+    HOOKS,
+    CORE,
+    BUFFER,
+    RECORD,
+    CELL,
+    QUEUE,
+    COPY,
+    SITE,
+    REPORT,
+    BAR,
+    FLIGHT,
+    BOX,
+)
 
 NAMES: Mapping[str, int] = MappingProxyType(
     dict(item for table in (*(s.names for s in _STRUCTS), _CODES) for item in table.items())

@@ -118,7 +118,7 @@ check:
 bad:
   ret i1 true
 put:
-  call void @mark(ptr %to, ptr %target, i64 %size, i32 ${PENDING_BIT})
+  call void @nw_sim_mark(ptr %to, ptr %target, i64 %size, i32 ${PENDING_BIT})
   store i64 1, ptr @copies
   %queue = call ptr @own_queue()
   %capacity = call i64 @field(ptr %queue, i64 ${queue.capacity})
@@ -147,7 +147,7 @@ append:
 }
 
 ; Set who wrote the cells of an access, now; ``flag`` says that it is only on its way.
-define internal void @mark(ptr %record, ptr %at, i64 %size, i32 %flag) {
+define void @nw_sim_mark(ptr %record, ptr %at, i64 %size, i32 %flag) {
 entry:
   %cells_n = call i64 @field(ptr %record, i64 ${sim_record.cells})
   %none = icmp eq i64 %cells_n, 0
@@ -193,10 +193,24 @@ define void @nw_sim_commit_async() {
 
 ; All but the last ``left`` committed groups of this thread are done.
 define void @nw_sim_wait_async(i64 %left) {
-entry:
   %queue = call ptr @own_queue()
   %open = call i64 @field(ptr %queue, i64 ${queue.group})
   %over = sub i64 %open, %left
+  call void @nw_sim_land(i64 %over)
+  ret void
+}
+
+; The number of this thread's open group of copies.
+define i64 @nw_sim_group() {
+  %queue = call ptr @own_queue()
+  %open = call i64 @field(ptr %queue, i64 ${queue.group})
+  ret i64 %open
+}
+
+; The groups of this thread below a number are done.
+define void @nw_sim_land(i64 %over) {
+entry:
+  %queue = call ptr @own_queue()
   br label %test
 test:
   %count = call i64 @field(ptr %queue, i64 ${queue.count})
@@ -221,7 +235,7 @@ land:
   %rest = getelementptr i8, ptr %target, i64 %real
   %zeros = sub i64 %size, %real
   call void @llvm.memset.p0.i64(ptr %rest, i8 0, i64 %zeros, i1 false)
-  call void @mark(ptr %record, ptr %target, i64 %size, i32 0)
+  call void @nw_sim_mark(ptr %record, ptr %target, i64 %size, i32 0)
   %first1 = add i64 %first, 1
   %count1 = sub i64 %count, 1
   call void @set_field(ptr %queue, i64 ${queue.first}, i64 %first1)

@@ -39,6 +39,7 @@ class Described:
     buffers: dict[Buffer, tuple[int, int, bool]] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
     slots: int = 0
+    hooks: str = "null"
 
     def number(self, buffer: Buffer, arg: int, offset: int, written: bool) -> int:
         """Return the number of a buffer's record."""
@@ -125,6 +126,7 @@ class SimulatedModule:
             "buffers": f"{name}.buffers",
             "slots": x.slots,
             "sites": f"{name}.sites",
+            "hooks": x.hooks,
         }
         for axis, grid, block in zip("xyz", x.nest.grid, x.nest.block, strict=True):
             fields |= {f"grid.{axis}": grid, f"block.{axis}": block}

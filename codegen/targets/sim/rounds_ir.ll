@@ -167,9 +167,11 @@ order:
 warp:
   %number = lshr i64 %first, 5
   call void @order_warp(i64 %number)
+  call void @threads_met(i64 %first, i64 %last)
   br label %release
 block:
   call void @order_block()
+  call void @threads_met(i64 %first, i64 %last)
   br label %release
 release:
   %state = load ptr, ptr @state
@@ -193,6 +195,9 @@ entry:
   switch i32 %all, label %meet [ i32 ${state.DONE}, label %no
       i32 ${state.READY}, label %yes i32 -1, label %apart ]
 meet:
+  %blocked = icmp uge i32 %all, ${state.BLOCKED}
+  br i1 %blocked, label %apart, label %at_site
+at_site:
   %site = call ptr @site(i32 %all)
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
   %wide = and i64 %scope, ${scope.BLOCK}
@@ -203,7 +208,18 @@ together:
   br label %yes
 apart:
   %some = call i1 @resolve_warps()
-  br i1 %some, label %yes, label %stuck
+  br i1 %some, label %yes, label %still
+still: ; what is under way, or a barrier that is not a site, may let some go on
+  %progress = call ptr @hook(i64 ${hooks.progress})
+  %plain = icmp eq ptr %progress, null
+  br i1 %plain, label %stuck, label %help
+help:
+  %helped = call i1 %progress()
+  br i1 %helped, label %yes, label %dead
+dead:
+  %tell = call ptr @hook(i64 ${hooks.stuck})
+  %told = call i1 %tell()
+  br i1 %told, label %no, label %stuck
 stuck:
   call void @diverged()
   br label %no
@@ -227,10 +243,13 @@ next:
   %is = call i32 @common(i64 %first, i64 %last)
   switch i32 %is, label %meet [ i32 ${state.DONE}, label %no
       i32 ${state.READY}, label %yes i32 -1, label %mixed ]
-mixed:
+mixed: ; it may also be that all ended, or wait at a barrier with a number
   %ready = call i1 @any_ready(i64 %first, i64 %last)
   br label %go
 meet:
+  %blocked = icmp uge i32 %is, ${state.BLOCKED}
+  br i1 %blocked, label %no, label %at_site
+at_site:
   %site = call ptr @site(i32 %is)
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
   %wide = and i64 %scope, ${scope.BLOCK}

@@ -26,6 +26,9 @@ target triple = "${triple}"
 @block_since = internal global i32 0
 @launch_start = internal global i32 1
 @warp_since = internal global ptr null
+@hooks = internal global ptr null
+@core = internal constant { ptr, ptr, ptr, ptr, ptr, ptr, ptr } { ptr @time, ptr @thread, ptr @self,
+    ptr @block, ptr @block_since, ptr @state, ptr @launch }
 declare ptr @nw_scratch(i64)
 declare i64 @nw_scratch_mark()
 declare void @nw_scratch_release(i64)
@@ -38,6 +41,45 @@ declare void @llvm.coro.resume(ptr)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i1 @${poll}()
 
+; What a kernel's module may add to this runtime (``structs.HOOKS``) finds its state here.
+define ptr @nw_sim_core() {
+  ret ptr @core
+}
+define internal ptr @hook(i64 %offset) {
+entry:
+  %hooks = load ptr, ptr @hooks
+  %none = icmp eq ptr %hooks, null
+  br i1 %none, label %no, label %yes
+yes:
+  %hook_p = getelementptr i8, ptr %hooks, i64 %offset
+  %hook = load ptr, ptr %hook_p
+  ret ptr %hook
+no:
+  ret ptr null
+}
+define internal void @run_hook(i64 %offset) {
+entry:
+  %hook = call ptr @hook(i64 %offset)
+  %none = icmp eq ptr %hook, null
+  br i1 %none, label %out, label %run
+run:
+  call void %hook()
+  br label %out
+out:
+  ret void
+}
+; Threads first .. last - 1 have met at a barrier.
+define internal void @threads_met(i64 %first, i64 %last) {
+entry:
+  %hook = call ptr @hook(i64 ${hooks.meet})
+  %none = icmp eq ptr %hook, null
+  br i1 %none, label %out, label %run
+run:
+  call void %hook(i64 %first, i64 %last)
+  br label %out
+out:
+  ret void
+}
 define ptr @nw_sim_report() {
   ret ptr @report
 }
@@ -124,7 +166,7 @@ define void @nw_sim_wait(i32 %state) {
   ret void
 }
 
-define internal i64 @draw() {
+define i64 @nw_sim_draw() {
   %count = load i64, ptr @draws
   %next = add i64 %count, 1
   store i64 %next, ptr @draws
@@ -144,7 +186,7 @@ define internal i64 @draw() {
 
 ; The first of n numbers and the step from each to the next, modulo n.
 define internal { i64, i64 } @order(i64 %n) {
-  %bits = call i64 @draw()
+  %bits = call i64 @nw_sim_draw()
   %which = and i64 %bits, 15
   %prime_p = getelementptr i64, ptr @steps, i64 %which
   %prime = load i64, ptr %prime_p
@@ -194,6 +236,10 @@ begin:
   store i32 1, ptr @time
   call void @open_records(ptr %launch, ptr %args)
   call void @open_queues()
+  %hooks_n = call i64 @field(ptr %launch, i64 ${launch.hooks})
+  %hooks = inttoptr i64 %hooks_n to ptr
+  store ptr %hooks, ptr @hooks
+  call void @run_hook(i64 ${hooks.open})
   call void @run_blocks(ptr %launch)
   call void @close_queues()
   call void @close_records(ptr %launch)
@@ -267,6 +313,7 @@ next:
   store i32 %now, ptr @block_start
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %bytes, i1 false)
   call void @reset_queues()
+  call void @run_hook(i64 ${hooks.begin})
   store ptr null, ptr @frames
   %mark = call i64 @nw_scratch_mark()
   br i1 %plain, label %alone, label %together
@@ -276,6 +323,7 @@ alone:
 together:
   call void @start_threads(ptr %launch)
   call void @run_rounds()
+  call void @run_hook(i64 ${hooks.end})
   br label %ran
 ran:
   call void @nw_scratch_release(i64 %mark)
@@ -331,6 +379,11 @@ define internal void @turn_to(i64 %t) alwaysinline {
   %number = trunc i64 %counted to i32
   store i64 %t, ptr @thread
   store i32 %number, ptr @self
+  ret void
+}
+
+define void @nw_sim_turn_to(i64 %t) {
+  call void @turn_to(i64 %t)
   ret void
 }
 

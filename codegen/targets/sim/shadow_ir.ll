@@ -55,12 +55,15 @@ walk:
   %now = load i32, ptr @time
   %w = and i64 %how, ${how.WRITES}
   %reads = icmp eq i64 %w, 0
+  %p = and i64 %how, ${how.PROXY}
+  %plain = icmp eq i64 %p, 0
   %place = select i1 %reads, i64 ${cell.read}, i64 ${cell.written}
   %mark = call i32 @mark_of(ptr %record)
   %others_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %start_n = ptrtoint ptr @block_start to i64
   %is_shared = icmp eq i64 %others_n, %start_n
-  %tile_read = and i1 %is_shared, %reads
+  %shared_read = and i1 %is_shared, %reads
+  %tile_read = and i1 %shared_read, %plain
   %start = load i32, ptr @block_start
   %since = load i32, ptr @block_since
   %window = sub i32 %since, %start
@@ -83,7 +86,8 @@ next:
   %both_me = and i1 %one_me, %two_me
   %all_me = and i1 %by_me, %both_me
   %same = icmp eq i32 %part, %mark
-  %own = and i1 %all_me, %same
+  %whole = and i1 %all_me, %same
+  %own = and i1 %whole, %plain
   br i1 %own, label %quick, label %other
 quick:
   %slot = getelementptr i8, ptr %cell, i64 %place
@@ -177,6 +181,13 @@ entry:
   %here = icmp ult i64 %relative, %threads
   br i1 %here, label %near, label %far
 near:
+  %hook = call ptr @hook(i64 ${hooks.unordered})
+  %none = icmp eq ptr %hook, null
+  br i1 %none, label %barriers, label %ask
+ask: ; the threads of this launch also order themselves by other means
+  %apart = call i1 %hook(i64 %relative, i32 %when)
+  ret i1 %apart
+barriers:
   %thread = load i64, ptr @thread
   %warp = lshr i64 %thread, 5
   %warp_of = lshr i64 %relative, 5
@@ -190,7 +201,7 @@ far:
   %far_p = inttoptr i64 %far_n to ptr
   br label %compare
 compare:
-  %p = phi ptr [ %since_p, %near ], [ %far_p, %far ]
+  %p = phi ptr [ %since_p, %barriers ], [ %far_p, %far ]
   %since = load i32, ptr %p
   %after = icmp uge i32 %when, %since
   ret i1 %after
@@ -232,8 +243,27 @@ early:
   ret i1 true
 landed:
   %ever = icmp ne i32 %written, 0
+  %copied_n = and i32 %by, ${LANDED_BIT}
+  %copied = icmp ne i32 %copied_n, 0
+  %p = and i64 %how, ${how.PROXY}
+  %proxied = icmp ne i64 %p, 0
+  %special = or i1 %copied, %proxied
+  %check = and i1 %ever, %special
+  %live = and i1 %check, %current
+  br i1 %live, label %asynchronous, label %common
+asynchronous: ; the one or the other is done by the asynchronous proxy
+  %unfenced = call ptr @hook(i64 ${hooks.unfenced})
+  %wrong = call i64 %unfenced(i32 %by, i32 %written, i64 %how)
+  %fine = icmp eq i64 %wrong, 0
+  br i1 %fine, label %common, label %early2
+early2:
+  call void @tell_cell(i64 %wrong, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
+  ret i1 true
+common:
   %foreign = icmp ne i32 %by, %me
-  %maybe = and i1 %ever, %foreign
+  %written_here = and i1 %ever, %foreign
+  %stored = xor i1 %copied, true
+  %maybe = and i1 %written_here, %stored
   br i1 %maybe, label %writer, label %mine
 writer:
   %clash = call i1 @unordered(ptr %record, i32 %by, i32 %written)
@@ -276,13 +306,14 @@ entry:
   %when = load i32, ptr %read_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
+  %when1 = call i32 @first_read(ptr %cell)
   %ever = icmp ne i32 %when, 0
   br i1 %ever, label %first, label %none
 first:
   %own1 = icmp eq i32 %one, %me
   br i1 %own1, label %second, label %try1
 try1:
-  %clash1 = call i1 @unordered(ptr %record, i32 %one, i32 %when)
+  %clash1 = call i1 @unordered(ptr %record, i32 %one, i32 %when1)
   br i1 %clash1, label %yes1, label %second
 yes1:
   ret i32 %one
@@ -298,8 +329,23 @@ none:
   ret i32 -1
 }
 
+; When the first of a cell's readers read it.
+define internal i32 @first_read(ptr %cell) alwaysinline {
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
+  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
+  %earlier_p = getelementptr i8, ptr %cell, i64 ${cell.earlier}
+  %read = load i32, ptr %read_p
+  %one = load i32, ptr %one_p
+  %two = load i32, ptr %two_p
+  %earlier = load i32, ptr %earlier_p
+  %same = icmp eq i32 %one, %two
+  %when = select i1 %same, i32 %read, i32 %earlier
+  ret i32 %when
+}
+
 ; Two readers are kept, so that any writer meets one that is not itself. One that is ordered before
-; this thread makes room.
+; this thread makes room; where threads also wait for some of a block, those that lie far apart stay.
 define internal void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %now) {
 entry:
   %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
@@ -320,7 +366,8 @@ only:
   store i32 %me, ptr %two_p
   ret void
 look:
-  %live1 = call i1 @unordered(ptr %record, i32 %one, i32 %when)
+  %when1 = call i32 @first_read(ptr %cell)
+  %live1 = call i1 @unordered(ptr %record, i32 %one, i32 %when1)
   %live2 = call i1 @unordered(ptr %record, i32 %two, i32 %when)
   %other1 = xor i1 %alone1, true
   %other2 = xor i1 %alone2, true
@@ -329,14 +376,29 @@ look:
   %any = or i1 %held1, %held2
   br i1 %any, label %merge, label %only
 merge:
-  %rest = select i1 %held1, i32 %one, i32 %two
   %same = icmp eq i32 %one, %two
   %room1 = xor i1 %held1, true
   %room2 = xor i1 %held2, true
   %room12 = or i1 %room1, %room2
   %room = or i1 %room12, %same
-  br i1 %room, label %join, label %out
-join:
+  br i1 %room, label %join, label %crowd
+crowd:
+  %hooks = load ptr, ptr @hooks
+  %parts = icmp ne ptr %hooks, null
+  %below1 = icmp ult i32 %me, %one
+  %below2 = icmp ult i32 %me, %two
+  %beside = icmp eq i1 %below1, %below2
+  %wider = and i1 %parts, %beside
+  br i1 %wider, label %join, label %out
+join: ; one of the two stays: the only one that is held, or the one farther away
+  %far = icmp ult i32 %one, %two
+  %up = icmp ult i32 %me, %one
+  %other_far = xor i1 %far, %up
+  %first_stays = select i1 %room, i1 %held1, i1 %other_far
+  %rest = select i1 %first_stays, i32 %one, i32 %two
+  %rest_when = select i1 %first_stays, i32 %when1, i32 %when
+  %earlier_p = getelementptr i8, ptr %cell, i64 ${cell.earlier}
+  store i32 %rest_when, ptr %earlier_p
   store i32 %now, ptr %read_p
   store i32 %rest, ptr %one_p
   store i32 %me, ptr %two_p
@@ -350,6 +412,15 @@ define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %o
   %shift = call i64 @field(ptr %record, i64 ${sim_record.shift})
   %offset = shl i64 %i, %shift
   call void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote)
+  ret void
+}
+
+; The same for an address, by a kernel's own parts of the runtime.
+define void @nw_sim_tell(i64 %kind, ptr %record, ptr %at) {
+  %base = call i64 @field(ptr %record, i64 ${sim_record.base})
+  %at_n = ptrtoint ptr %at to i64
+  %offset = sub i64 %at_n, %base
+  call void @tell(i64 %kind, ptr %record, i64 %offset, i64 0, i32 1, i1 false)
   ret void
 }
 

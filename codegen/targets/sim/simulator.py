@@ -37,9 +37,11 @@ from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
+from .asynchronous import emit_asynchronous
 from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
+from .phases_ir import HOOKS, phases_text
 from .thread import ThreadFunction
 
 MOST = 64  # warp operations of one meeting
@@ -87,7 +89,7 @@ class Simulator(DeviceEmitter):
             if count > most:
                 place = f"{count} {what} in a block of {nest.symbol}"
                 raise UnsupportedError(place, f"{self.em.target.cpu} has at most {most}")
-        if threads * prod(nest.grid) >= structs.PENDING and self.em.target.check:
+        if threads * prod(nest.grid) >= structs.LANDED and self.em.target.check:
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
             raise UnsupportedError(what, "that is too many to check", hint="target option -check=0")
 
@@ -215,9 +217,9 @@ class Simulator(DeviceEmitter):
     def _tell(self, record: str, pointer: IRValue, size: int, how: int, depth: int) -> None:
         self.em.declare("nw_sim_access", "i1", ["ptr", "ptr", "i64", "i64"])
         args = f"ptr {record}, ptr {pointer.text}, i64 {size}, i64 {how}"
-        self._unless(f"call i1 @nw_sim_access({args})", depth)
+        self.end_if(f"call i1 @nw_sim_access({args})", depth)
 
-    def _unless(self, call: str, depth: int = -1) -> None:
+    def end_if(self, call: str, depth: int = -1) -> None:
         """End the thread where a call says that there was a fault."""
         t, name = self.thread, self.thread.name_for("f")
         t.raw(f"%{name} = {call}", depth)
@@ -228,9 +230,13 @@ class Simulator(DeviceEmitter):
 
     def suspend(self, state: int) -> None:
         """Wait in a state."""
-        t, name = self.thread, self.thread.name_for("w")
         self.em.declare("nw_sim_wait", "void", ["i32"])
-        t.raw(f"call void @nw_sim_wait(i32 {state})")
+        self.thread.raw(f"call void @nw_sim_wait(i32 {state})")
+        self.suspend_here()
+
+    def suspend_here(self) -> None:
+        """Wait in the state that this thread is in already."""
+        t, name = self.thread, self.thread.name_for("w")
         t.raw(f"%{name} = call i8 @llvm.coro.suspend(token none, i1 false)")
         cases = f"[i8 0, label %{name}.go i8 1, label %gone]"
         t.raw(f"switch i8 %{name}, label %suspended {cases}")
@@ -302,7 +308,15 @@ class Simulator(DeviceEmitter):
                 self.thread.raw(f"call void @nw_sim_wait_async(i64 {s.args[0]})")
                 self.suspend(structs.READY)
             case _:
-                raise UnsupportedError(f"intrinsic {name}", "the simulator does not know it")
+                self._phases()
+                if not emit_asynchronous(self, s):
+                    raise UnsupportedError(f"intrinsic {name}", "the simulator does not know it")
+
+    def _phases(self) -> None:
+        """Have the runtime of barriers with phases in the module, and this launch use it."""
+        if HOOKS not in self.out.products:
+            self.out.products[HOOKS] = phases_text(self.em, self.em.target.check)
+        self.here.hooks = HOOKS
 
     def _barrier(self, name: str, scope: int) -> None:
         self.suspend(self.here.site(Site(name, scope + structs.BARRIER)))
@@ -345,7 +359,7 @@ class Simulator(DeviceEmitter):
 
     def _lane_access(self, record: str, row: IRValue, size: str) -> None:
         self.em.declare("nw_sim_row", "i1", ["ptr", "ptr", "i64"])
-        self._unless(f"call i1 @nw_sim_row(ptr {record}, ptr {row.text}, i64 {size})")
+        self.end_if(f"call i1 @nw_sim_row(ptr {record}, ptr {row.text}, i64 {size})")
 
     def address(self, region: Region) -> IRValue:
         """Return the address of a box of a flat buffer."""
@@ -354,21 +368,25 @@ class Simulator(DeviceEmitter):
         assert form is not None
         return self.em.pointer(region.buffer, form)
 
+    def number(self, region: Region, at: int = 0) -> str:
+        """Return an element of a box of 32-bit registers, as an i64."""
+        start, name = self.address(region), self.thread.name_for("z")
+        self.thread.raw(f"%{name}.p = getelementptr i32, ptr {start.text}, i64 {at}")
+        self.thread.raw(f"%{name} = load i32, ptr %{name}.p")
+        self.thread.raw(f"%{name}.n = sext i32 %{name} to i64")
+        return f"%{name}.n"
+
     def _copy(self, s: Intrinsic) -> None:
         size = s.args[0]
         to, source = s.writes[0], s.reads[0]
         real = str(size)
         if s.name == "copy_async_zfill":
-            at = self.address(s.reads[1])
-            name = self.thread.name_for("z")
-            self.thread.raw(f"%{name} = load i32, ptr {at.text}")
-            self.thread.raw(f"%{name}.n = zext i32 %{name} to i64")
-            real = f"%{name}.n"
+            real = self.number(s.reads[1])
         records = self.record(to.buffer), self.record(source.buffer)
         target, start = self.address(to), self.address(source)
         self.em.declare("nw_sim_copy_async", "i1", ["ptr", "ptr", "ptr", "ptr", "i64", "i64"])
         both = f"ptr {records[0]}, ptr {target.text}, ptr {records[1]}, ptr {start.text}"
-        self._unless(f"call i1 @nw_sim_copy_async({both}, i64 {size}, i64 {real})")
+        self.end_if(f"call i1 @nw_sim_copy_async({both}, i64 {size}, i64 {real})")
 
     def all_reduce(self, s: AllReduce) -> None:
         """Emit a reduction across threads: operands are deposited and combined at a site."""

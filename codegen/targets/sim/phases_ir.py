@@ -1,0 +1,50 @@
+"""Barriers with phases in LLVM IR, for the modules of kernels whose threads wait at them.
+
+The text stands in a kernel's module and not in the runtime, which most kernels need nothing more
+of; the runtime finds it by ``structs.HOOKS``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...emit.expr import Emitter
+from ...emit.llvm.template import render
+from ...runtime.sim.structs import NAMES
+
+HOOKS = "@nw_phase_hooks"
+_OURS = re.compile(r"@(?!nw_|llvm\.|realloc\b|free\b)(\w+)")
+
+
+def phases_text(em: Emitter, checked: bool) -> str:
+    """Return the functions ``nw_phase_...``; what they call is declared in the module."""
+    for name, (result, *kinds) in _CALLED.items():
+        em.declare(name, result, kinds)
+    order = render(__package__, "order_ir.ll", [NAMES], {"checked": str(checked).lower()})
+    parts = [order, *(render(__package__, part, [NAMES]) for part in _PARTS)]
+    return _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
+
+
+_PARTS = ("phases_ir.ll", "flights_ir.ll")
+
+
+_CALLED = {
+    "nw_sim_core": ("ptr",),
+    "nw_sim_report": ("ptr",),
+    "nw_sim_draw": ("i64",),
+    "nw_sim_turn_to": ("void", "i64"),
+    "nw_sim_group": ("i64",),
+    "nw_sim_land": ("void", "i64"),
+    "nw_sim_commit_async": ("void",),
+    "nw_sim_access": ("i1", "ptr", "ptr", "i64", "i64"),
+    "nw_sim_tell": ("void", "i64", "ptr", "ptr"),
+    "nw_scratch": ("ptr", "i64"),
+    "realloc": ("ptr", "ptr", "i64"),
+    "free": ("void", "ptr"),
+    "llvm.umax.v8i32": ("<8 x i32>", "<8 x i32>", "<8 x i32>"),
+    "llvm.umax.i32": ("i32", "i32", "i32"),
+    "llvm.memset.p0.i64": ("void", "ptr", "i8", "i64", "i1"),
+    "llvm.memcpy.p0.p0.i64": ("void", "ptr", "ptr", "i64", "i1"),
+    "llvm.memmove.p0.p0.i64": ("void", "ptr", "ptr", "i64", "i1"),
+}
+"""The types of results and operands of what the text calls."""
