@@ -13,21 +13,30 @@ from .describe import SimulatedModule
 from .thread import ThreadFunction
 
 
-class Device(Protocol):
-    """What of the simulator is used here."""
+class CoroutineDevice(Protocol):
+    """The part of the simulator that is used here."""
 
     em: Emitter
     thread: ThreadFunction
     out: SimulatedModule
 
-    def record(self, buffer: Buffer) -> str: ...
-    def address(self, region: Region) -> IRValue: ...
-    def number(self, region: Region, at: int = 0) -> str: ...
-    def suspend_here(self) -> None: ...
-    def end_if(self, call: str) -> None: ...
+    def record(self, buffer: Buffer) -> str:
+        """Return the name of a buffer's record."""
+
+    def address(self, region: Region) -> IRValue:
+        """Return the address of a box of a flat buffer."""
+
+    def number(self, region: Region, at: int = 0) -> str:
+        """Return an element of a box of 32-bit registers, as an i64."""
+
+    def suspend_here(self) -> None:
+        """Wait in the state that this thread is in already."""
+
+    def end_if(self, call: str) -> None:
+        """End the thread where a call says that there was a fault."""
 
 
-def emit_asynchronous(sim: Device, s: Intrinsic) -> bool:
+def emit_asynchronous(sim: CoroutineDevice, s: Intrinsic) -> bool:
     """Emit an intrinsic; False if it is none of these."""
     match s.name:
         case "mbarrier_init":
@@ -53,13 +62,13 @@ def emit_asynchronous(sim: Device, s: Intrinsic) -> bool:
     return True
 
 
-def _bar(sim: Device, region: Region) -> str:
+def _bar(sim: CoroutineDevice, region: Region) -> str:
     """Return the operands for an mbarrier: its buffer's record, its address."""
     record, at = sim.record(region.buffer), sim.address(region)
     return f"ptr {record}, ptr {at.text}"
 
 
-def _named(sim: Device, s: Intrinsic) -> None:
+def _named(sim: CoroutineDevice, s: Intrinsic) -> None:
     number, count = s.args
     if not 1 <= number <= 15 or count % WARP or not count:
         what = f"intrinsic {s.name} {number} of {count} threads"
