@@ -37,6 +37,7 @@ from ..plan.facts import DEFAULT, LOG, TRACE, Facts, cost
 from ..plan.facts import to_json as facts_json
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import Plan
+from ..plan.nodes import kernels as plan_kernels
 from ..plan.notes import (
     DEVICES,
     DRAWS,
@@ -57,6 +58,7 @@ from ..targets.registry import backend
 from ..targets.timings import timed
 from ..targets.workers import cores
 from .frozen_weights import FrozenWeights
+from .joints import JointKernels, joint_kernels
 from .parallel import CompileJob, Helper, compile_all, started_helpers
 from .schedules import for_groups
 from .stages import stage_text
@@ -183,12 +185,20 @@ class PreparedModule:
             used = {k: (t.record, k in library or kernels[k].traced) for k, t in chosen.items()}
             made = _as_called(self.groups, kernels, library, used)
             find, align = compiled(self.groups, made.__getitem__), backend(target).alignment
-            parts = make_plan(self.optimized, self.groups.fusions, find, orders, align)
+            joint = joint_kernels(self.groups, target, traces, spent)
+            space = {k: code.workspace for k, code in kernels.items()}
+            joints = joint.joints(space) if joint is not None else None
+            parts = make_plan(self.optimized, self.groups.fusions, find, orders, align, joints)
             plan, pool, facts = parts
             plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())
-        codes = {symbol(k): kernels[k].code for k in kernels}
-        buffers = {symbol(k): kernels[k].buffers for k in kernels}
+        made_of = {symbol(k): code for k, code in kernels.items()}
+        if joint is not None:
+            called = plan_kernels(plan)
+            joined = {name: self._joint(joint, name) for name in called if name in joint.made}
+            made_of = {name: code for name, code in made_of.items() if name in called} | joined
+        codes = {name: kernel.code for name, kernel in made_of.items()}
+        buffers = {name: kernel.buffers for name, kernel in made_of.items()}
         with timed(spent, "llvm"):
             code = backend(target).finish(plan, seal(plan, codes, buffers), target, codes)
         hlo = {} if self.constants or self.weights else _hlo(module)
@@ -255,6 +265,14 @@ class PreparedModule:
             self._refuse(refused)
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
         return {key: self._kernels[name] for key, name in names.items() if key not in self._refused}
+
+    def _joint(self, joint: JointKernels, name: str) -> KernelCode:
+        """Return the code of a joint kernel, compiled where it is not cached."""
+        keys = joint.made[name].keys
+        known = name, "\n".join(_text(joint.traces.get(key)) for key in keys)
+        if known not in self._kernels:
+            self._kernels[known] = joint.compile(name)
+        return self._kernels[known]
 
     def _refuse(self, refused: Mapping[str, UnsupportedError]) -> None:
         """Raise one error for the groups that cannot be compiled, unless they are interpreted."""

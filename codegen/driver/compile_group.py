@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...ir.errors import NestwrightError
 from ...ir.hlo.nodes import Computation
@@ -27,6 +28,40 @@ from .prepack import Pack, split_packs
 log = logging.getLogger("nestwright")
 
 
+@dataclass(frozen=True)
+class LoweredGroup:
+    """A group as a flat function, before code is made of it.
+
+    ``main`` is its scheduled function without ``packs``; ``traced`` is as in ``KernelCode``.
+    """
+
+    main: Func
+    flat: Func
+    sharing: Sharing
+    packs: tuple[Pack, ...]
+    traced: bool
+
+
+def lower_text(
+    text: str,
+    symbol: str,
+    target: Target,
+    trace: Trace | None,
+    timings: dict[str, float],
+    streamed: Sequence[int] = (),
+) -> LoweredGroup:
+    """Lower a group given as canonical text; arguments and errors as for ``compile_text``."""
+    with timed(timings, "te"):
+        func, sharing = loops(parse(text).entry, symbol, trace, target)
+    with timed(timings, "schedule"):
+        replayed = replay(func, target, trace)
+        scheduled = default_schedule(func, target) if replayed is None else replayed
+    main, packs = split_packs(with_streams(scheduled.func, streamed))
+    with timed(timings, "lower"):
+        flat = lower(main, target)
+    return LoweredGroup(main, flat, sharing, packs, replayed is not None)
+
+
 def compile_text(
     text: str,
     symbol: str,
@@ -40,19 +75,12 @@ def compile_text(
     ``streamed`` are the outputs that nothing reads soon, by number. ``UnsupportedError`` if it
     cannot be compiled.
     """
-    with timed(timings, "te"):
-        func, sharing = loops(parse(text).entry, symbol, trace, target)
-    with timed(timings, "schedule"):
-        replayed = replay(func, target, trace)
-        scheduled = default_schedule(func, target) if replayed is None else replayed
-    main, packs = split_packs(with_streams(scheduled.func, streamed))
-    with timed(timings, "lower"):
-        flat = lower(main, target)
-    code = backend(target).compile(flat, target, timings)
+    group = lower_text(text, symbol, target, trace, timings, streamed)
+    code = backend(target).compile(group.flat, target, timings)
     with timed(timings, "llvm"):
-        packed = tuple(map(pack_code, packs))
-    sizes, work = buffer_sizes(main, flat), workspace_bytes(flat)
-    return KernelCode(code, sizes, work, sharing, packed, replayed is not None)
+        packed = tuple(map(pack_code, group.packs))
+    sizes, work = buffer_sizes(group.main, group.flat), workspace_bytes(group.flat)
+    return KernelCode(code, sizes, work, group.sharing, packed, group.traced)
 
 
 def with_streams(func: Func, streamed: Sequence[int]) -> Func:

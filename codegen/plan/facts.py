@@ -7,7 +7,7 @@ can be profiled; a thunk has the number of its facts in that list.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,3 +204,23 @@ class FactList:
         made = Facts(group, inside, *counts, schedule, record, fallback)
         self._found.append(made)
         return len(self._found) - 1
+
+    def together(self, numbers: Sequence[int]) -> int:
+        """Add the facts of a kernel made of others, whose facts have these numbers."""
+        parts = [self._found[n] for n in numbers]
+        made = Facts(
+            _one({p.group for p in parts}),
+            tuple(m for p in parts for m in p.members),
+            sum(p.flops for p in parts),
+            sum(p.transcendentals for p in parts),
+            _one({p.schedule for p in parts}),
+            _one({p.record for p in parts}),
+            any(p.fallback for p in parts),
+        )
+        self._found.append(made)
+        return len(self._found) - 1
+
+
+def _one(words: Collection[str]) -> str:
+    """Return a word that all have, or all words."""
+    return ", ".join(sorted(filter(None, words)))

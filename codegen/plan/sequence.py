@@ -51,6 +51,7 @@ from .nodes import (
     Thunk,
     WhileThunk,
 )
+from .side_by_side import Joints, side_by_side
 from .signature import ArraySpec, Tree, slots
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
@@ -69,17 +70,21 @@ def make_plan(
     kernel: Callable[[Group], Compiled],
     orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
+    joints: Joints | None = None,
 ) -> tuple[Plan, Constants, tuple[Facts, ...]]:
     """Return the plan of a module's entry, its constants, and the facts of its thunks.
 
     ``fusions`` has the entry and every computation that control flow calls; ``kernel`` maps a group
     to its compiled kernel. ``orders`` are the layouts that the module had before it was optimized.
-    Values and constants are aligned to ``alignment`` bytes.
+    Values and constants are aligned to ``alignment`` bytes. ``joints`` are the kernels that may run
+    side by side.
     """
     maker = _Sequence(fusions, kernel, alignment, FactList(Sources(module).of))
     entry = module.entry
     params, bindings, param_tree = _parameters(entry, orders.params)
     thunks, root = maker.run(entry, bindings)
+    if joints is not None:
+        thunks = side_by_side(thunks, joints, maker.facts, maker.value)
     results, result_tree = _results(entry.root.shape, orders.results)
     for i, (source, spec) in enumerate(zip(leaves(root), slots(results), strict=True)):
         home = maker.value(spec.bytes, entry.root.name)

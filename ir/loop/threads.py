@@ -422,7 +422,10 @@ def _repeated(slot: int, extent: Closure, body: Run) -> Run:
 
 
 def _either(cond: Closure, then: Run, orelse: Run) -> Run:
-    return lambda env: then(env) if cond(env) else orelse(env)
+    def run(env: Env) -> Steps:
+        yield from (then if cond(env) else orelse)(env)
+
+    return run
 
 
 def _given(slot: int, value: Closure, body: Run) -> Run:

@@ -1,0 +1,109 @@
+"""The kernels of a build that run side by side in one launch, where the target has launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from ...ir.errors import UnsupportedError
+from ...ir.hlo.nodes import Computation
+from ...ir.hlo.text.canonical import canonical_text
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..lower.gpu.side_by_side import PARTS, LaunchNeeds, may_join, shapes, side_by_side
+from ..plan.code import KernelCode
+from ..plan.groups import Groups, symbol
+from ..plan.side_by_side import Joint, Joints
+from ..targets.registry import backend
+from ..targets.timings import timed
+from .compile_group import LoweredGroup, buffer_sizes, lower_text, workspace_bytes
+
+
+@dataclass
+class JointKernels:
+    """Joins the kernels of groups, given by key, under these schedules.
+
+    A group is lowered when it is first asked if it fits; ``made`` are the joint kernels, by symbol.
+    """
+
+    groups: Mapping[str, Computation]
+    target: Target
+    traces: Mapping[str, Trace]
+    timings: dict[str, float]
+    made: dict[str, JointKernel] = field(default_factory=dict)
+    _lowered: dict[str, LoweredGroup] = field(default_factory=dict)
+    _shapes: dict[str, tuple[LaunchNeeds, ...]] = field(default_factory=dict)
+
+    def joints(self, workspace: Mapping[str, int]) -> Joints:
+        """Return what a plan asks; ``workspace`` has the bytes of each kernel, by key."""
+        return Joints(workspace, self.fits, self.join)
+
+    def fits(self, keys: tuple[str, ...]) -> bool:
+        """True if these kernels may run side by side, and it pays."""
+        return len(keys) <= PARTS and may_join(list(map(self.shapes, keys)), self.target.gpu)
+
+    def shapes(self, key: str) -> tuple[LaunchNeeds, ...]:
+        """Return the shapes of a kernel's launches."""
+        if key not in self._shapes:
+            self._shapes[key] = shapes(self.lowered(key).flat)
+        return self._shapes[key]
+
+    def lowered(self, key: str) -> LoweredGroup:
+        """Return a group, lowered."""
+        if key not in self._lowered:
+            text, trace = canonical_text(self.groups[key]), self.traces.get(key)
+            self._lowered[key] = lower_text(text, symbol(key), self.target, trace, self.timings)
+        return self._lowered[key]
+
+    def join(self, keys: tuple[str, ...]) -> Joint | None:
+        """Return the joint kernel of several; None if it asks for more than the GPU has."""
+        task = "+".join(keys)
+        name = symbol(sha256(task.encode()).hexdigest())
+        if name not in self.made:
+            parts = tuple(map(self.lowered, keys))
+            try:
+                with timed(self.timings, "lower"):
+                    flat = side_by_side([g.flat for g in parts], name, self.target)
+            except UnsupportedError:
+                return None
+            self.made[name] = JointKernel(keys, flat, _sizes(parts, flat))
+        return Joint(name, task, workspace_bytes(self.made[name].flat))
+
+    def compile(self, name: str) -> KernelCode:
+        """Return the code of a joint kernel."""
+        joint = self.made[name]
+        code = backend(self.target).compile(joint.flat, self.target, self.timings)
+        return KernelCode(code, joint.sizes, workspace_bytes(joint.flat))
+
+
+@dataclass(frozen=True)
+class JointKernel:
+    """A joint kernel before code is made of it; ``sizes`` are the bytes of its arguments."""
+
+    keys: tuple[str, ...]
+    flat: Func
+    sizes: tuple[int, ...]
+
+
+def _sizes(parts: tuple[LoweredGroup, ...], flat: Func) -> tuple[int, ...]:
+    read: list[int] = []
+    written: list[int] = []
+    for g in parts:
+        inputs, count = len(g.main.params) - g.main.outputs, len(g.main.params)
+        sizes = buffer_sizes(g.main, g.flat)
+        read += sizes[:inputs]
+        written += sizes[inputs:count]
+    work = workspace_bytes(flat)
+    return (*read, *written, work) if work else (*read, *written)
+
+
+def joint_kernels(
+    groups: Groups, target: Target, traces: Mapping[str, Trace], timings: dict[str, float]
+) -> JointKernels | None:
+    """Return what joins the kernels of a module; None for a target without launches."""
+    if target.row.work != "launches":
+        return None
+    found = {key: group.computation for key, group in groups.distinct.items()}
+    return JointKernels(found | dict(groups.extra), target, traces, timings)

@@ -1,0 +1,189 @@
+"""Launches that need nothing of each other as one launch, whose blocks share out the work.
+
+``for b in blockIdx.x (4): f`` and ``for b in blockIdx.x (6): g``  ->  ``for b in blockIdx.x (10):
+if b < 4: f else: g[b - 4]``. A launch takes a few microseconds whatever it does, and small ones
+leave most of the GPU idle. What is joined here are flat functions, each scheduled for itself: the
+products of queries, keys and values, say, whose weights and results stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ....ir.errors import UnsupportedError
+from ....ir.gpus import Gpu
+from ....ir.loop.build import as_int, floordiv, floormod, lt, maximum, minimum, sub
+from ....ir.loop.nodes import (
+    SHARED_ALIGN,
+    THREADS,
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Kind,
+    Let,
+    Notes,
+    Scope,
+    Seq,
+    Stmt,
+    Var,
+)
+from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS, WORKSPACE_BYTES
+from ....ir.loop.parser import parse
+from ....ir.loop.printer import show
+from ....ir.loop.visit import seq, substitute
+from ....ir.target import Target
+from ..passes.workspace import workspace_bytes
+from .limits import check_limits, memory
+
+PARTS = 8
+"""Launches that become one, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNeeds:
+    """A launch as the GPU sees it: blocks, threads of a block in x, y and z, bytes of shared
+    memory; ``notes`` are those of its thread loops.
+    """
+
+    blocks: int
+    block: tuple[int, int, int]
+    shared: int
+    notes: tuple[tuple[str, object], ...]
+
+
+def shapes(flat: Func) -> tuple[LaunchNeeds, ...]:
+    """Return the shapes of a flat function's launches, in order."""
+    return tuple(_shape(s) for s in _apart(flat.body)[1])
+
+
+def may_join(parts: Sequence[Sequence[LaunchNeeds]], gpu: Gpu) -> bool:
+    """True if functions with launches of these shapes may run side by side, and it pays.
+
+    Blocks must have the same threads. A block takes the shared memory and the registers of the part
+    that takes most, so launches that take different shares are joined only if the GPU holds all of
+    their blocks at once.
+    """
+    for n in range(max(map(len, parts))):
+        found = [p[n] for p in parts if n < len(p)]
+        first = found[0]
+        if any(s.block != first.block or s.notes != first.notes for s in found):
+            return False
+        if {key for key, _ in first.notes} - {MIN_BLOCKS.key}:
+            return False
+        if any(s.shared != first.shared for s in found) and not _at_once(found, gpu):
+            return False
+    return True
+
+
+def _at_once(launches: Sequence[LaunchNeeds], gpu: Gpu) -> bool:
+    """True if the GPU holds all blocks of some launches at the same time."""
+    threads = prod(launches[0].block)
+    shared = max(s.shared for s in launches)
+    held = gpu.threads_per_multiprocessor // threads
+    held = min(held, gpu.shared_per_multiprocessor // shared) if shared else held
+    return sum(s.blocks for s in launches) <= gpu.multiprocessors * held
+
+
+def side_by_side(parts: Sequence[Func], name: str, target: Target) -> Func:
+    """Return flat functions as one, whose n-th launch does the n-th of each.
+
+    It takes their inputs, in order, then their outputs. ``UnsupportedError`` if the GPU cannot run
+    it.
+    """
+    own = [parse(show(part)) for part in parts]  # equal parts must not share variables
+    around, launches = zip(*(_apart(part.body) for part in own), strict=True)
+    most = max(map(len, launches))
+    body = seq(*(_joined([x[n] for x in launches if n < len(x)]) for n in range(most)))
+    for buffer in (b for buffers in reversed(around) for b in reversed(buffers)):
+        body = Alloc(buffer, body)
+    inputs = [b for p in own for b in p.params[: len(p.params) - p.outputs]]
+    outputs = [b for p in own for b in p.params[len(p.params) - p.outputs :]]
+    made = Func(name, (*inputs, *outputs), len(outputs), body)
+    if any(IN_PLACE.of(p) for p in own):
+        made = IN_PLACE.put(made, 1)
+    size = workspace_bytes(body)
+    return check_limits(WORKSPACE_BYTES.put(made, size) if size else made, target)
+
+
+def _apart(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """Return the buffers that launches share, outer ones first, and the launches in order."""
+    match s:
+        case Alloc(buffer=buffer, body=body) if buffer.scope is Scope.GLOBAL:
+            around, found = _apart(body)
+            return [buffer, *around], found
+        case Seq(stmts=stmts):
+            parts = [_apart(x) for x in stmts]
+            return [b for p in parts for b in p[0]], [x for p in parts for x in p[1]]
+        case _:
+            return [], [s]
+
+
+def _chain(s: Stmt) -> Iterator[For]:
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        yield s
+        s = s.body
+
+
+def _shape(s: Stmt) -> LaunchNeeds:
+    notes = {key: value for x in _chain(s) for key, value in x.notes.items()}
+    extents = _extents(s)
+    x, y, z = (extents.get(f"threadIdx.{d}", 1) for d in "xyz")
+    blocks = prod(extents.get(f"blockIdx.{d}", 1) for d in "xyz")
+    shared = memory(s, (Scope.SHARED,), SHARED_ALIGN)
+    return LaunchNeeds(blocks, (x, y, z), shared, tuple(sorted(notes.items())))
+
+
+def _extents(s: Stmt) -> dict[str, int]:
+    found = {x.thread: as_int(x.extent) for x in _chain(s)}
+    if None in found.values():
+        raise UnsupportedError("a launch without a constant extent", "its blocks are not known")
+    return {t: n for t, n in found.items() if n is not None}
+
+
+def _joined(launches: Sequence[Stmt]) -> Stmt:
+    """Return one launch that does all of these, the first ones in its first blocks."""
+    if len(launches) == 1:
+        return launches[0]
+    block = {t: n for s in launches for t, n in _extents(s).items() if t.startswith("threadIdx")}
+    index = {t: Var(f"t{t[-1]}") for t in THREADS if t in block}
+    blocks, last = Var("bx"), len(launches) - 1
+    starts = [0]
+    for s in launches:
+        starts.append(starts[-1] + _shape(s).blocks)
+    body = _part(launches[last], index, blocks, starts[last])
+    for n in reversed(range(last)):
+        body = If(lt(blocks, starts[n + 1]), _part(launches[n], index, blocks, starts[n]), body)
+    for t in reversed(index):
+        body = For(index[t], Const(block[t]), body, Kind.THREAD, t)
+    return For(blocks, Const(starts[-1]), body, Kind.THREAD, "blockIdx.x", _notes(launches[0]))
+
+
+def _notes(s: Stmt) -> Notes:
+    return {key: value for x in _chain(s) for key, value in x.notes.items()}
+
+
+def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
+    """Return a launch's body in blocks from number ``start`` on, over the joint launch's indices.
+
+    The bounds of the block's number are spelled out, so that addresses are known to be in bounds.
+    """
+    extents, loops = _extents(s), list(_chain(s))
+    own = {x.var: index[x.thread] for x in loops if x.thread in index}
+    total = _shape(s).blocks
+    number = Var("part")
+    place: Expr = minimum(maximum(sub(blocks, start), 0), total - 1)
+    body: Stmt = loops[-1].body if loops else s
+    body = substitute(body, own)
+    before = 1
+    for x in reversed([x for x in loops if x.thread.startswith("blockIdx")]):  # x varies fastest
+        rest = floordiv(number, before)
+        before *= extents[x.thread]
+        value = rest if before == total else floormod(rest, extents[x.thread])
+        body = Let(x.var, value, body)
+    return Let(number, place, body)

@@ -1,0 +1,116 @@
+"""Joint launches: flat functions side by side mean what they mean one by one, without a race."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.kernel import Kernel, compile_flat
+from nestwright.codegen.lower.gpu.side_by_side import may_join, shapes, side_by_side
+from nestwright.codegen.targets.registry import lower
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.target import Target
+
+TURN = """\
+@func(outputs=1)
+def turn(A: f32[12, 20], C: f32[20, 12]):
+    S = alloc(f32[4, 4], scope="shared")
+    for i in thread("blockIdx.y", 3):
+        for j in thread("blockIdx.x", 5):
+            for y in thread("threadIdx.y", 4):
+                for x in thread("threadIdx.x", 4):
+                    with block("S"):
+                        vi, vj = spatial(12, i * 4 + y), spatial(20, j * 4 + x)
+                        reads(A[vi, vj])
+                        writes(S[vi % 4, vj % 4])
+                        S[vi % 4, vj % 4] = A[vi, vj]
+            for y2 in thread("threadIdx.y", 4):
+                for x2 in thread("threadIdx.x", 4):
+                    with block("C"):
+                        wi, wj = spatial(12, i * 4 + x2), spatial(20, j * 4 + y2)
+                        reads(S[wi % 4, wj % 4])
+                        writes(C[wj, wi])
+                        C[wj, wi] = S[wi % 4, wj % 4]
+"""
+TWICE = """\
+@func(outputs=1)
+def twice(A: f32[48], C: f32[48]):
+    T = alloc(f32[48])
+    for i in thread("blockIdx.x", 3):
+        for y in thread("threadIdx.y", 4):
+            for x in thread("threadIdx.x", 4):
+                with block("T"):
+                    vi = spatial(48, i * 16 + y * 4 + x)
+                    reads(A[vi])
+                    writes(T[vi])
+                    T[vi] = A[vi] + A[vi]
+    for i2 in thread("blockIdx.x", 3):
+        for y2 in thread("threadIdx.y", 4):
+            for x2 in thread("threadIdx.x", 4):
+                with block("C"):
+                    wi = spatial(48, i2 * 16 + y2 * 4 + x2)
+                    reads(T[47 - wi])
+                    writes(C[wi])
+                    C[wi] = T[47 - wi]
+"""
+
+
+def flat(text: str, target: Target) -> Func:
+    return lower(parse(text), target)
+
+
+def together(target: Target, *texts: str) -> tuple[list[Func], Func]:
+    parts = [flat(t, target) for t in texts]
+    made = side_by_side(parts, "joint", target)
+    verify(made, on_threads=True)
+    return parts, made
+
+
+@pytest.mark.parametrize("texts", [(TURN, TWICE), (TWICE, TURN, TWICE), (TURN, TURN)])
+def test_a_joint_function_means_what_its_parts_mean(
+    texts: tuple[str, ...], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, made = together(target, *texts)
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(p.params[0].shape).astype(np.float32) for p in parts]
+    expected = [run(p, [a])[0] for p, a in zip(parts, args, strict=True)]
+    for seed in range(3):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", str(seed))
+        for got in (run(made, args, check_races=True, seed=seed), kernel(made, target, args)):
+            for a, b in zip(expected, got, strict=True):
+                np.testing.assert_array_equal(np.asarray(b), np.asarray(a))
+
+
+def kernel(made: Func, target: Target, args: list[np.ndarray]) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+    results: tuple[np.ndarray, ...] = Kernel(compile_flat(made, target))(*args)  # type: ignore[type-arg]
+    return results
+
+
+def test_each_part_has_its_own_blocks(target: Target) -> None:
+    _, made = together(target, TURN, TWICE)
+    text = show(made)
+    assert 'thread("blockIdx.x", 18)' in text and "if bx < 15:" in text
+    assert text.count('thread("blockIdx.x"') == 2  # the second launch of `twice` is alone
+    assert text.count('S = alloc(f32[16], scope="shared")') == 1
+    assert [s.blocks for s in shapes(made)] == [18, 3]
+
+
+def test_a_workspace_is_not_shared(target: Target) -> None:
+    part, made = together(target, TWICE, TWICE)
+    assert made.notes["workspace_bytes"] == 2 * int(str(part[0].notes["workspace_bytes"]))
+
+
+def test_what_does_not_fit(target: Target) -> None:
+    turn, twice = (shapes(flat(t, target)) for t in (TURN, TWICE))
+    assert may_join([turn, turn], target.gpu) and may_join([twice, twice], target.gpu)
+    assert may_join([turn, twice], target.gpu)  # few enough blocks for what shared memory they get
+    wide = shapes(flat(TWICE.replace('"threadIdx.x", 4', '"threadIdx.x", 2'), target))
+    assert not may_join([turn, wide], target.gpu)  # other blocks
+    many = tuple(s.__class__(1 << 20, s.block, s.shared, s.notes) for s in twice)
+    assert may_join([many, twice], target.gpu) and not may_join([many, turn], target.gpu)
+    noted = tuple(s.__class__(s.blocks, s.block, s.shared, (("min_blocks", 2),)) for s in twice)
+    assert not may_join([noted, twice], target.gpu) and may_join([noted, noted], target.gpu)
