@@ -202,13 +202,13 @@ class Given(Lent):
         return 2, self.hands.device.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **more: object) -> object:
-        from nestwright.codegen.runtime.cuda import dlpack
+        from nestwright.codegen.runtime.dlpack import capsules
         from nestwright.ir.dtypes import from_numpy
 
         if stream is not None and stream != -1:
             self.hands.order(self.hands.stream, stream)
         dtype, ordinal = from_numpy(self.dtype), self.hands.device.ordinal
-        return dlpack.capsule(self.address, dtype, self.shape, ordinal, self)
+        return capsules.capsule(self.address, dtype, self.shape, ordinal, self)
 
 
 class Hands:
@@ -268,10 +268,10 @@ class Hands:
         return Lent(at, part.shape, array.dtype, array.owner, part.strides, array.stream)
 
     def take(self, ours: Any) -> Lent:
-        from nestwright.codegen.runtime.cuda import dlpack
+        from nestwright.codegen.runtime.dlpack import capsules
         from nestwright.ir.dtypes import to_numpy
 
-        found = dlpack.read(ours.__dlpack__(stream=int(self.stream)))
+        found = capsules.read(ours.__dlpack__(stream=int(self.stream)))
         assert found.dtype is not None
         return Lent(found.address, found.shape, to_numpy(found.dtype), found)
 

@@ -9,6 +9,7 @@ and a masked array would lose its mask.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -17,6 +18,9 @@ from ...ir.arrays import refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
 from ..plan.signature import ArraySpec, Tree
+from .dlpack.capsules import as_array, read
+from .dlpack.elements import CPU
+from .dlpack.exchange import settled
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -209,7 +213,7 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         )
     try:
         if hasattr(arg, "__dlpack__"):
-            return _from_dlpack(arg)
+            return _from_dlpack(settled(arg))
         array = np.asarray(arg)
     except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
         why = f"{type(error).__name__}: {error}"
@@ -222,12 +226,15 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
 
 
 def _from_dlpack(arg: Any) -> Array:
-    """Return NumPy's view of a DLPack array; bf16 and f8, which NumPy's reader lacks, through
-    ``__array__``.
+    """Return NumPy's view of a DLPack array on this processor; bf16 and f8, which NumPy's reader
+    lacks, are read here.
     """
     try:
         return np.from_dlpack(arg)
     except (TypeError, RuntimeError, BufferError):
+        if arg.__dlpack_device__()[0] == CPU:
+            with suppress(TypeError, ValueError, BufferError):
+                return as_array(read(arg.__dlpack__()))
         if not hasattr(arg, "__array__"):
             raise
         return np.asarray(arg)

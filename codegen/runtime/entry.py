@@ -3,10 +3,11 @@
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. Its executable is described
 by a structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats,
 the function to run, the arena. It takes every argument but arrays of derived classes through the
-buffer protocol and checks rank, dimensions, item size, format and contiguity; allocates the
-results; releases the GIL while the program runs, if the program is long enough for that to pay; and
-returns one array or a tuple. Anything else (another kind of argument, a keyword, a wrong shape)
-goes to the Python function ``slow``, which converts or raises: a masked array is such.
+buffer protocol, and arrays of one other type by DLPack (``dlpack.exchange``), and checks rank,
+dimensions, item size, format and contiguity; allocates the results; releases the GIL while the
+program runs, if the program is long enough for that to pay; and returns one array or a tuple.
+Anything else (another kind of argument, a keyword, a wrong shape) goes to the Python function
+``slow``, which converts or raises: a masked array is such.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
@@ -24,6 +25,8 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ..plan.signature import ArraySpec
+from .dlpack.elements import packed
+from .dlpack.exchange import Exchange
 from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 MAX_PARAMETERS = 4096  # their Py_buffer views are on the C stack, 80 bytes each
@@ -76,8 +79,8 @@ class Entry:
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
     returns 0, or 2 where a library call failed: ``failure()`` then raises its exception.
-    ``allocators[i](shape, dtype)`` makes result i. ``slow`` gets the calls that do not fit.
-    ``threads`` is the number of threads that the pool uses during a run.
+    ``allocators[i](*made[i])`` makes result i, by default of its shape and dtype. ``slow`` gets the
+    calls that do not fit. ``threads`` is the number of threads that the pool uses during a run.
     """
 
     params: tuple[ArraySpec, ...]
@@ -91,6 +94,7 @@ class Entry:
     threads: int
     release_gil: bool = True
     as_tuple: bool = False
+    made: Sequence[tuple[object, object]] = ()
     table: np.ndarray[Any, np.dtype[Any]] = field(init=False)
     _keep: list[object] = field(default_factory=list, init=False)
 
@@ -113,6 +117,7 @@ class Entry:
             "failure": self._object(self.failure),
             "type_offset": object.__basicsize__ - 8,  # an object's type is last in CPython's head
             "ndarray": self._object(np.ndarray),
+            "exchange": 0,
         }
         object.__setattr__(self, "table", ENTRY.table([values]))
 
@@ -120,6 +125,16 @@ class Entry:
     def address(self) -> int:
         """The address of the structure."""
         return int(self.table.ctypes.data)
+
+    @property
+    def reads(self) -> bool:
+        """True if it reads arrays of another type by DLPack."""
+        return bool(self.table["exchange"][0])
+
+    def read(self, exchange: Exchange) -> None:
+        """Read arrays of another type from now on, by DLPack's C function."""
+        self._keep.append(exchange)
+        self.table["exchange"] = exchange.address
 
     def _object(self, value: object) -> int:
         self._keep.append(value)
@@ -135,13 +150,15 @@ class Entry:
             "rank": len(spec.dims),
             "itemsize": spec.dtype.bytes,
             "code": int.from_bytes((formats or "").encode(), "little"),
+            "dlpack": packed(spec.dtype),
             "dtype": 0 if formats else self._object(to_numpy(spec.dtype)),
             "dims": self._kept(np.array(spec.dims, np.int64)),
         }
 
     def _result(self, i: int) -> dict[str, Any]:
         spec = self.results[i]
-        arguments = self._object(spec.dims), self._object(to_numpy(spec.dtype))
+        first, second = self.made[i] if self.made else (spec.dims, to_numpy(spec.dtype))
+        arguments = self._object(first), self._object(second)
         return {"allocator": self._object(self.allocators[i]), "arguments": arguments}
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from struct import Struct
 from threading import Lock
@@ -30,10 +30,11 @@ from ..targets.registry import backend
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
+from .dlpack.exchange import Exchange
 from .entry import MAX_PARAMETERS, Entry
 from .library_calls import LibraryCalls
 from .outputs import allocator
-from .process import SHARED, runtime
+from .process import SHARED, Runtime, runtime
 
 if TYPE_CHECKING:
     from ..plan.function import CompiledFunc
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from .collectives.communicator import Communicator
     from .packing import LoadedPack
     from .profile.measure import Probe
+
+Maker: TypeAlias = tuple[Callable[[Any, Any], object], object, object]
+"""A function that makes an array, and its arguments."""
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
@@ -76,17 +80,19 @@ class Native:
         self.library = self.linked(symbols, probed or (bundle.program,))
         self._twin: tuple[Native, Probe] | None = None
         self._profiling = Lock()
-        self.entry = self._entry()
-        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
-        weakref.finalize(self.entry, _free_arena, free, self.entry.table).atexit = False
+        self.entry = _with_arena(self._entry(), shared)
         self._guarded, self._run = shared.guarded, _RUN(shared.addresses["nw_run"])
         self._table = self.entry.address
         sizes = len(slots(self.plan.params)), len(slots(self.plan.results))
         self._addresses = tuple(Struct(f"{n}P").pack for n in sizes)
         self.call: Callable[..., Any] = self._slow
-        if _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS:
-            address = shared.addresses["nw_call"]
-            self.call = self.entry.callable(bundle.name, address, self.library)
+        if self._is_direct:
+            self.call = self.entry.callable(bundle.name, shared.addresses["nw_call"], self.library)
+
+    @property
+    def _is_direct(self) -> bool:
+        """True if native code itself may take the arguments of a call."""
+        return _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS
 
     def linked(self, symbols: Mapping[str, int], program: Sequence[bytes]) -> jit.JitLibrary:
         """Link the kernels and the program that calls them; ``symbols`` are what they call."""
@@ -116,7 +122,40 @@ class Native:
         """Convert the arguments and run, or raise an error that says what is wrong with them."""
         if unknown:
             refuse_keyword(unknown)
-        return self.run(args, out)
+        found = self.run(args, out)
+        if not self.entry.reads:
+            self._learn(args)
+        return found
+
+    def tensor_call(
+        self, exchange: Exchange, makers: Sequence[Maker], slow: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return a function of another library's arrays, which returns a tuple of them.
+
+        A maker is a function and its two arguments, which allocate a result of type
+        ``exchange.kind``. ``slow`` gets the calls whose arrays do not fit the parameters as they
+        are, or all of them where native code cannot take the arguments.
+        """
+        if not self._is_direct:
+            return slow
+        shared = runtime()
+        entry = replace(
+            self.entry,
+            allocators=[m[0] for m in makers],
+            made=[m[1:] for m in makers],
+            slow=slow,
+            as_tuple=True,
+        )
+        entry.read(exchange)
+        _with_arena(entry, shared)
+        return entry.callable(self.bundle.name, shared.addresses["nw_call"], self.library)
+
+    def _learn(self, args: Sequence[object]) -> None:
+        """Let the entry itself read arrays of the type that this call had, where it can."""
+        for kind in {type(a): None for a in args}:
+            if exchange := Exchange.of(kind):
+                self.entry.read(exchange)
+                return
 
     def run(self, args: Sequence[object], out: object) -> Any:
         """Run the program; the results go to ``out`` unless it is None."""
@@ -299,6 +338,13 @@ def _can_write_directly(targets: Sequence[Array], arrays: Sequence[Array]) -> bo
         if any(np.may_share_memory(target, other) for other in (*arrays, *targets[:i])):
             return False
     return True
+
+
+def _with_arena(entry: Entry, shared: Runtime) -> Entry:
+    """Return an entry whose arena is freed with it."""
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
+    weakref.finalize(entry, _free_arena, free, entry.table).atexit = False
+    return entry
 
 
 def _free_arena(free: Callable[[int], None], entry: np.ndarray[Any, Any]) -> None:

@@ -22,22 +22,65 @@ ENTRY = Struct(
         "failure": "ptr",
         "type_offset": "i64",
         "ndarray": "ptr",
+        "exchange": "ptr",
     },
 )
 """An executable, as passed to ``nw_call`` and ``nw_run``. ``arena`` is the cached arena's slot,
 null while in use; ``type_offset`` is the offset of an object's type, ``dtype_name`` the string
-``"dtype"``."""
+``"dtype"``; ``exchange`` is null or a type of arrays that is read by DLPack."""
 
 RELEASE_GIL, AS_TUPLE = 1, 2  # flags of an entry
 
 PARAMETER = Struct(
-    "parameter", {"rank": "i64", "itemsize": "i64", "code": "i32", "dtype": "ptr", "dims": "ptr"}
+    "parameter",
+    {
+        "rank": "i64",
+        "itemsize": "i64",
+        "code": "i32",
+        "dlpack": "i32",
+        "dtype": "ptr",
+        "dims": "ptr",
+    },
 )
 """A parameter of an entry. ``code`` has the characters that its buffer format may begin with;
-``dtype`` is null, or the very object that the array must have if its type has no format."""
+``dtype`` is null, or the very object that the array must have if its type has no format;
+``dlpack`` is DLPack's element type as a number, or 0."""
 
 RESULT = Struct("result", {"allocator": "ptr", "arguments": "[2 x ptr]"})
 """A result of an entry: the function that makes it, and its arguments, shape and dtype."""
+
+EXCHANGE = Struct(
+    "exchange",
+    {
+        "type": "ptr",
+        "function": "ptr",
+        "flags": "i64",
+        "false": "ptr",
+        "attributes_count": "i64",
+        "attributes": "ptr",
+        "methods_count": "i64",
+        "methods": "ptr",
+    },
+)
+"""A type of arrays and the function that fills a ``DL_TENSOR`` of one; it may be called where the
+named attributes are ``false``, Python's False, and the named methods return it."""
+
+DERIVED = 1  # flag of an exchange: subclasses of its type are read, too
+
+DL_TENSOR = Struct(
+    "dl_tensor",
+    {
+        "data": "ptr",
+        "device": "i32",
+        "device_id": "i32",
+        "rank": "i32",
+        "dtype": "i32",
+        "dims": "ptr",
+        "strides": "ptr",
+        "offset": "i64",
+    },
+)
+"""DLPack's view of an array's memory, its element type as one number."""
 
 PY_BUFFER = Struct(
     "Py_buffer",

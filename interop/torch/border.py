@@ -1,13 +1,14 @@
 """The border between torch and compiled code: addresses go in, tensors over new memory come out.
 
 Nothing is copied: compiled code reads the tensors' own memory, unless a tensor is a view with gaps
-or lies in another order than when it was compiled, and writes into the memory of the results. A
-call costs about a tenth of a microsecond a tensor that goes in and one a tensor that comes out.
+or lies in another order than when it was compiled, and writes into the memory of the results.
+torch tells where that is through DLPack's C functions, or one by one where it lacks them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -16,12 +17,14 @@ from weakref import ref
 import numpy as np
 import torch
 
+from ...codegen.runtime.dlpack.exchange import SETTLED, Exchange, has_exchange
 from ...codegen.runtime.executable import Executable
+from ...codegen.runtime.native import Maker
 from ...codegen.runtime.outputs import LARGE, aligned_empty
 from .layouts import Order, Strides, strides_of
 
 Call: TypeAlias = Callable[..., Any]
-"""A function of tensors that returns a list of tensors."""
+"""A function of tensors that returns a sequence of tensors."""
 
 
 def border(exe: Executable, inputs: Sequence[Order], results: Sequence[Any], lazy: bool) -> Call:
@@ -32,19 +35,23 @@ def border(exe: Executable, inputs: Sequence[Order], results: Sequence[Any], laz
     parameters' element types and sizes, on this processor, which torch's guards see to. With
     ``lazy`` they may be conjugated or negated views.
     """
-    run = exe.loaded().run_at  # type: ignore[attr-defined]
+    loaded: Any = exe.loaded()
     makers = [_maker(tuple(map(int, r.shape)), strides_of(r), r.dtype) for r in results]
     address = torch.Tensor.data_ptr
     settle = _materialized if lazy else _row_major
-    moved = [(i, o) for i, o in enumerate(inputs) if o != tuple(sorted(o))]
 
-    def call(*args: Any) -> list[Any]:
-        given = settle(_permuted(args, moved) if moved else args)
-        made = [make() for make in makers]
-        run(map(address, given), map(address, made))
+    def slow(*args: Any) -> list[Any]:
+        given = settle(args)
+        made = [make(dims, strides) for make, dims, strides in makers]
+        loaded.run_at(map(address, given), map(address, made))
         return made
 
-    return call
+    call: Call = slow
+    if has_exchange(torch.Tensor):
+        exchange = Exchange(torch.Tensor, derived=True, methods=tuple(SETTLED) if lazy else ())
+        call = loaded.tensor_call(exchange, makers, slow)
+    moved = [(i, o) for i, o in enumerate(inputs) if o != tuple(sorted(o))]
+    return (lambda *args: call(*_permuted(args, moved))) if moved else call
 
 
 def _permuted(args: Sequence[Any], moved: Sequence[tuple[int, Order]]) -> list[Any]:
@@ -62,18 +69,18 @@ def _materialized(args: Sequence[Any]) -> list[Any]:
     return [t.resolve_conj().resolve_neg().contiguous() for t in args]
 
 
-def _maker(dims: tuple[int, ...], strides: Strides, dtype: Any) -> Callable[[], Any]:
-    """Return a function that allocates a result: large ones in memory that is used again."""
+def _maker(dims: tuple[int, ...], strides: Strides, dtype: Any) -> Maker:
+    """Return what allocates a result: large ones in memory that is used again."""
     nbytes = prod(dims) * dtype.itemsize
     if nbytes < LARGE:
-        return lambda: torch.empty_strided(dims, strides, dtype=dtype, device="cpu")
+        return partial(torch.empty_strided, dtype=dtype, device="cpu"), dims, strides
     raw = np.dtype(np.uint8)
 
-    def large() -> Any:
+    def large(dims: tuple[int, ...], strides: Strides) -> Any:
         memory = torch.from_numpy(aligned_empty((nbytes,), raw))
         return memory.view(dtype).as_strided(dims, strides)
 
-    return large
+    return large, dims, strides
 
 
 def guarded(call: Call, frozen: Mapping[int, Any], count: int, changed: Call) -> Call:

@@ -21,7 +21,7 @@ from ....ir.archive import is_unicode
 from ....ir.errors import ArtifactError
 from ..constants import Bytes
 
-FORMAT = 5
+FORMAT = 6
 KIND = "nestwright executable"
 MANIFEST, SIGNATURE, CONSTANTS = "manifest.json", "manifest.sig", "constants"
 ALIGNED = 4096

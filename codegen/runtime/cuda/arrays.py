@@ -11,7 +11,7 @@ from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError, NestwrightError
 from ...plan.signature import ArraySpec
 from ..arguments import Array, as_seen
-from . import dlpack
+from ..dlpack import capsules, elements
 from .device import Device
 from .memory import DeviceMemory
 from .staging import Staging
@@ -111,7 +111,7 @@ class DeviceArray:
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, self.device.ordinal
+        return elements.CUDA, self.device.ordinal
 
     def __dlpack__(
         self,
@@ -126,10 +126,10 @@ class DeviceArray:
         The capsule is versioned if ``max_version`` allows it. ``BufferError`` where the request
         cannot be met: for another GPU, or for the host without a copy.
         """
-        versioned = max_version is not None and max_version[0] >= dlpack.VERSION[0]
+        versioned = max_version is not None and max_version[0] >= capsules.VERSION[0]
         here = self.__dlpack_device__()
         where = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
-        if where[0] == dlpack.CPU:
+        if where[0] == elements.CPU:
             return self._on_host(versioned, copy)
         if where != here:
             raise BufferError(f"the array is on device {here}, not on {where}")
@@ -138,7 +138,7 @@ class DeviceArray:
         if stream is not None and stream != -1:
             with self.device.during("no stream can be made to wait for an array"):
                 self.device.lead(stream)
-        return dlpack.capsule(
+        return capsules.capsule(
             array.address,
             self.element,
             self.shape,
@@ -155,14 +155,14 @@ class DeviceArray:
             raise BufferError("an array on a GPU cannot be on the host without a copy")
         made = self.numpy()
         steps = tuple(s // max(1, made.itemsize) for s in made.strides)
-        return dlpack.capsule(
+        return capsules.capsule(
             made.ctypes.data,
             self.element,
             self.shape,
             0,
             made,
             steps,
-            kind=dlpack.CPU,
+            kind=elements.CPU,
             versioned=versioned,
             copied=True,
         )
@@ -210,7 +210,7 @@ def is_on_gpu(value: object) -> bool:
         return False
     where = getattr(value, "__dlpack_device__", None)
     if where is not None:
-        return where()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+        return where()[0] in (elements.CUDA, elements.CUDA_MANAGED)
     return hasattr(value, "__cuda_array_interface__")
 
 
@@ -235,14 +235,14 @@ def take(value: Any, spec: ArraySpec, what: str, where: str, device: Device) -> 
     return Placed(copy.address, copy, foreign, copied=True, read_only=found.read_only)
 
 
-def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
+def _found(value: Any, what: str, where: str, device: Device) -> capsules.Found:
     if isinstance(value, DeviceArray):
         _same_device(value.device.ordinal, what, where, device)
-        return dlpack.Found(value.address, value.element, value.shape, value.strides, value)
+        return capsules.Found(value.address, value.element, value.shape, value.strides, value)
     try:
         if hasattr(value, "__dlpack_device__"):
             _same_device(value.__dlpack_device__()[1], what, where, device)
-            return dlpack.read(_capsule(value, int(device.stream)))
+            return capsules.read(_capsule(value, int(device.stream)))
         return _by_interface(value, value.__cuda_array_interface__, device)
     except NestwrightError:
         raise
@@ -256,7 +256,7 @@ def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
 def _capsule(value: Any, stream: int) -> object:
     """Return a versioned capsule where the owner supports it, else an unversioned one."""
     try:
-        return value.__dlpack__(stream=stream, max_version=dlpack.VERSION)
+        return value.__dlpack__(stream=stream, max_version=capsules.VERSION)
     except TypeError:  # it is older than versions are
         return value.__dlpack__(stream=stream)
 
@@ -267,7 +267,7 @@ def _same_device(ordinal: int, what: str, where: str, device: Device) -> None:
         raise ArgumentError(what, why, where)
 
 
-def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpack.Found:
+def _by_interface(value: object, facts: dict[str, Any], device: Device) -> capsules.Found:
     dtype = np.dtype(facts["typestr"])
     if facts.get("stream") is not None:
         device.follow(int(facts["stream"]))
@@ -278,7 +278,7 @@ def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpac
         strides = tuple(s // dtype.itemsize for s in strides)
     shape = tuple(map(int, facts["shape"]))
     address, read_only = facts["data"]
-    return dlpack.Found(int(address), from_numpy(dtype), shape, strides, value, bool(read_only))
+    return capsules.Found(int(address), from_numpy(dtype), shape, strides, value, bool(read_only))
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -134,6 +134,13 @@ no:
 ; Fill ``view`` from ``object``. False (nothing held; an error may be set) where it does not fit.
 define internal i1 @take(ptr %table, ptr %object, ptr %parameter, ptr %view) {
 entry:
+  %exchange = call ptr @exchange_for(ptr %table, ptr %object)
+  %own = icmp eq ptr %exchange, null
+  br i1 %own, label %array, label %foreign
+foreign:
+  %taken = call i1 @take_exchanged(ptr %exchange, ptr %object, ptr %parameter, ptr %view)
+  ret i1 %taken
+array:
   %derived = call i1 @is_derived(ptr %table, ptr %object)
   br i1 %derived, label %no, label %start
 start:
@@ -317,6 +324,22 @@ no:
   ret i1 false
 }
 
+; Fill ``view`` from a result. False, with an error set, where it has no memory to write to.
+define internal i1 @written(ptr %table, ptr %object, ptr %view) {
+entry:
+  %tensor = alloca [${sizeof.dl_tensor} x i8], align 8
+  %exchange = call ptr @exchange_for(ptr %table, ptr %object)
+  %own = icmp eq ptr %exchange, null
+  br i1 %own, label %array, label %foreign
+foreign:
+  %read = call i1 @read_exchanged(ptr %exchange, ptr %object, ptr %tensor, ptr %view)
+  ret i1 %read
+array:
+  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 ${WRITABLE})
+  %got = icmp eq i32 %status, 0
+  ret i1 %got
+}
+
 ; Make every result; the number made is stored. False, with an error set, where one fails.
 define internal i1 @make_all(ptr %table, i64 %count, ptr %objects, ptr %pointers, ptr %made) {
 entry:
@@ -338,8 +361,7 @@ one:
   %bad = icmp eq ptr %object, null
   br i1 %bad, label %no, label %get
 get:
-  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 ${WRITABLE})
-  %got = icmp eq i32 %status, 0
+  %got = call i1 @written(ptr %table, ptr %object, ptr %view)
   br i1 %got, label %keep, label %drop
 drop:
   call void @Py_DecRef(ptr %object)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from ....ir.target import Target
 from ...emit.llvm.template import render
 from ...plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
-from ...runtime.structs import AS_TUPLE, ENTRY, PARAMETER, PY_BUFFER, RECORD, RELEASE_GIL, RESULT
+from ...runtime.dlpack.elements import CPU
+from ...runtime.structs import (
+    AS_TUPLE,
+    DERIVED,
+    DL_TENSOR,
+    ENTRY,
+    EXCHANGE,
+    PARAMETER,
+    PY_BUFFER,
+    RECORD,
+    RELEASE_GIL,
+    RESULT,
+)
 
 _C_CONTIGUOUS, _FORMAT, _WRITABLE = 0x38, 0x4, 0x1  # CPython's flags of a buffer, PyBUF_...
 
@@ -23,6 +35,11 @@ def module_text(target: Target) -> str:
         "WITH_FORMAT": _C_CONTIGUOUS | _FORMAT,
         "WRITABLE": _WRITABLE,
     }
-    tables = [s.names for s in (ENTRY, PARAMETER, RESULT, PY_BUFFER, RECORD)]
+    tables = [s.names for s in (ENTRY, PARAMETER, RESULT, PY_BUFFER, RECORD, DL_TENSOR)]
+    others = [s.names for s in (ENTRY, PARAMETER, PY_BUFFER, EXCHANGE, DL_TENSOR)]
     pages = "entry_ir_linux.ll" if "linux" in target.triple else "entry_ir_other.ll"
-    return render(__package__, "entry_ir.ll", tables, names) + render(__package__, pages)
+    return (
+        render(__package__, "entry_ir.ll", tables, names)
+        + render(__package__, "exchange_ir.ll", others, {"CPU": CPU, "DERIVED": DERIVED})
+        + render(__package__, pages)
+    )

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.plan.nodes import kernels
-from nestwright.codegen.runtime.cuda import dlpack, strided
+from nestwright.codegen.runtime.cuda import strided
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
+from nestwright.codegen.runtime.dlpack import capsules, elements
 from nestwright.ir.dtypes import bf16, f32, pred
 from nestwright.ir.errors import (
     ArgumentError,
@@ -27,12 +28,12 @@ class Lender:
         self.streams: list[int] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, self.ordinal
+        return elements.CUDA, self.ordinal
 
     def __dlpack__(self, stream: int) -> object:
         self.streams.append(stream)
         address = self.array.ctypes.data
-        return dlpack.capsule(address, self.dtype, self.array.shape, self.ordinal, self.array)
+        return capsules.capsule(address, self.dtype, self.array.shape, self.ordinal, self.array)
 
 
 def test_device_arrays_in_device_arrays_out(fake: Any) -> None:
@@ -134,7 +135,7 @@ def test_the_array_interface_and_dlpack_of_ours(fake: Any) -> None:
     assert facts["data"] == (array.address, False) and facts["typestr"] == "<f4"
     assert facts["shape"] == (2, 3) and facts["stream"] == int(array.device.stream)
     assert array.__dlpack_device__() == (2, 0)
-    found = dlpack.read(array.__dlpack__(stream=2))
+    found = capsules.read(array.__dlpack__(stream=2))
     assert (found.address, found.dtype, found.shape) == (array.address, f32, (2, 3))
     assert fake.count()["cuStreamWaitEvent"] == 1
     assert (np.from_dlpack(HostView(array)) == array.numpy()).all()
@@ -147,24 +148,24 @@ class HostView:
         self.array = array
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CPU, 0
+        return elements.CPU, 0
 
     def __dlpack__(self, **unused: object) -> object:
-        return self.array.__dlpack__(dl_device=(dlpack.CPU, 0))
+        return self.array.__dlpack__(dl_device=(elements.CPU, 0))
 
 
 @pytest.mark.parametrize(("dtype", "code"), [(f32, "f32"), (bf16, "bf16"), (pred, "pred")])
 def test_capsules_keep_their_owner_until_they_are_gone(dtype: Any, code: str) -> None:
-    before = len(dlpack._lent)
+    before = len(capsules._lent)
     owner = aligned(np.zeros(8, np.float32))
-    capsule = dlpack.capsule(owner.ctypes.data, dtype, (2, 3), 0, owner)
-    assert len(dlpack._lent) == before + 1
-    found = dlpack.read(capsule)
+    capsule = capsules.capsule(owner.ctypes.data, dtype, (2, 3), 0, owner)
+    assert len(capsules._lent) == before + 1
+    found = capsules.read(capsule)
     assert found.dtype == dtype and found.shape == (2, 3) and found.address == owner.ctypes.data
     del capsule, found
-    assert len(dlpack._lent) == before
+    assert len(capsules._lent) == before
     with pytest.raises(ValueError, match="not a DLPack"):
-        dlpack.read(object())
+        capsules.read(object())
 
 
 def test_arrays_that_do_not_fit_are_refused(fake: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.runtime.cuda import dlpack
+from nestwright.codegen.runtime.dlpack import capsules, elements
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import ArgumentError
 
@@ -35,13 +35,13 @@ class Packed:
         self.memory, self.bits = memory, bits
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, 0
+        return elements.CUDA, 0
 
     def __dlpack__(self, stream: int | None = None) -> object:
-        before = set(dlpack._lent)
-        made = dlpack.capsule(self.memory.ctypes.data, BY_NAME["s8"], (6,), 0, self.memory)
-        (place,) = set(dlpack._lent) - before
-        dlpack._lent[place].managed.tensor.bits = self.bits
+        before = set(capsules._lent)
+        made = capsules.capsule(self.memory.ctypes.data, BY_NAME["s8"], (6,), 0, self.memory)
+        (place,) = set(capsules._lent) - before
+        capsules._lent[place].managed.tensor.bits = self.bits
         return made
 
 
@@ -66,7 +66,7 @@ def test_floats_that_numpy_cannot_name_go_by_dlpack(fake: FakeApi, name: str) ->
     array = exe.loaded().put(np.ones(6, to_numpy(BY_NAME[name])))  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="DLPack does"):
         _ = array.__cuda_array_interface__
-    assert dlpack.read(array.__dlpack__()).dtype == BY_NAME[name]
+    assert capsules.read(array.__dlpack__()).dtype == BY_NAME[name]
 
 
 @pytest.mark.parametrize("live", [0, 1, 4, 6])

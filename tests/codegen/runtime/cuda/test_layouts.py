@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.runtime.cuda import dlpack
+from nestwright.codegen.runtime.dlpack import capsules
 
 TEXT = """HloModule m, entry_computation_layout={(f32[6,32]{0,1}, f32[6,32]{1,0})->f32[6,32]{0,1}}
 ENTRY e { x = f32[6,32] parameter(0)
@@ -71,7 +71,7 @@ def test_results_are_handed_on_with_their_strides(fake: Any) -> None:
     got = exe(Foreign(aligned(x, "F")), Foreign(aligned(y, "C")))
     facts = got.__cuda_array_interface__
     assert facts["shape"] == (6, 32) and facts["strides"] == (4, 24)
-    lent = dlpack.read(got.__dlpack__())
+    lent = capsules.read(got.__dlpack__())
     assert lent.shape == (6, 32) and lent.strides == (1, 6)
     again = exe(got, Foreign(aligned(y, "C")))
     assert got.address in fake.launched[-1][2], "what lies as the layout says is taken as it is"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.runtime.cuda import device as device_module
-from nestwright.codegen.runtime.cuda import dlpack
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.codegen.runtime.cuda.device import Device
+from nestwright.codegen.runtime.dlpack import capsules, elements
 from nestwright.ir.dtypes import BY_NAME, f32, to_numpy
 from nestwright.ir.errors import ArgumentError, DeviceError, OutOfMemoryError
 
@@ -28,12 +28,12 @@ class Consumer:
 
     def __init__(self, capsule: object) -> None:
         name = b"dltensor_versioned" if "dltensor_versioned" in repr(capsule) else b"dltensor"
-        self.place = dlpack._get(id(capsule), name)
+        self.place = capsules._get(id(capsule), name)
         rename = ctypes.pythonapi.PyCapsule_SetName
         rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
         self.used = b"used_" + name  # a capsule does not copy its name
         rename(capsule, self.used)
-        kind = dlpack._ManagedVersioned if name.endswith(b"versioned") else dlpack._Managed
+        kind = capsules._ManagedVersioned if name.endswith(b"versioned") else capsules._Managed
         self.managed = ctypes.cast(self.place, ctypes.POINTER(kind)).contents
 
     def drop(self) -> None:
@@ -227,26 +227,26 @@ def test_who_reads_versioned_capsules_gets_one(fake: FakeApi) -> None:
         new.drop()
     for how in ({}, {"max_version": None}, {"max_version": (0, 8)}):
         old = taken(array, **how)
-        assert isinstance(old.managed, dlpack._Managed)
+        assert isinstance(old.managed, capsules._Managed)
         old.drop()
-    before = len(dlpack._lent)
+    before = len(capsules._lent)
     capsule = array.__dlpack__(max_version=(1, 0))
-    assert len(dlpack._lent) == before + 1
+    assert len(capsules._lent) == before + 1
     del capsule
-    assert len(dlpack._lent) == before
+    assert len(capsules._lent) == before
 
 
 def test_copies_and_devices_are_as_asked(fake: FakeApi) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     array = fake.executable(ADD).put(values)
     copy = taken(array, max_version=(1, 0), copy=True)
-    assert copy.managed.flags == dlpack._IS_COPIED
+    assert copy.managed.flags == capsules._IS_COPIED
     assert copy.managed.tensor.data != array.address
     array.device.synchronize()
     assert ctypes.string_at(copy.managed.tensor.data, 24) == values.tobytes()
     assert taken(array, dl_device=(2, 0), copy=False).managed.tensor.data == array.address
     host = taken(array, dl_device=(1, 0), max_version=(1, 0))
-    assert host.managed.tensor.device_type == dlpack.CPU
+    assert host.managed.tensor.device_type == elements.CPU
     assert ctypes.string_at(host.managed.tensor.data, 24) == values.tobytes()
     with pytest.raises(BufferError, match="without a copy"):
         array.__dlpack__(dl_device=(1, 0), copy=False)
@@ -258,7 +258,7 @@ def test_copies_and_devices_are_as_asked(fake: FakeApi) -> None:
 def test_the_host_gets_every_type(fake: FakeApi, name: str) -> None:
     values = np.ones(6, to_numpy(BY_NAME[name]))
     array = fake.executable(ADD).put(values)
-    found = dlpack.read(array.__dlpack__(dl_device=(1, 0)))
+    found = capsules.read(array.__dlpack__(dl_device=(1, 0)))
     assert found.dtype == BY_NAME[name]
     assert ctypes.string_at(found.address, values.nbytes) == values.tobytes()
 
@@ -270,17 +270,17 @@ class Lender:
         self.array, self.flags, self.major = array, flags, major
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, 0
+        return elements.CUDA, 0
 
     def __dlpack__(self, *, stream: int, max_version: tuple[int, int] | None = None) -> object:
         if max_version is None:
             raise BufferError("versions only")
-        before = set(dlpack._lent)
-        made = dlpack.capsule(
+        before = set(capsules._lent)
+        made = capsules.capsule(
             self.array.ctypes.data, f32, self.array.shape, 0, self.array, versioned=True
         )
-        (place,) = set(dlpack._lent) - before
-        managed: Any = dlpack._lent[place].managed
+        (place,) = set(capsules._lent) - before
+        managed: Any = capsules._lent[place].managed
         managed.flags, managed.major = self.flags, self.major
         return made
 
@@ -291,7 +291,7 @@ def test_versioned_capsules_are_taken(fake: FakeApi) -> None:
     out = aligned(np.zeros(64, np.float32))
     np.testing.assert_allclose(exe(Lender(x), Lender(y)).numpy(), x + y, rtol=1e-6)
     target = Lender(out)
-    assert exe(Lender(x, flags=dlpack._READ_ONLY), Lender(y), out=target) is target
+    assert exe(Lender(x, flags=capsules._READ_ONLY), Lender(y), out=target) is target
     exe.loaded().synchronize()  # type: ignore[attr-defined]
     np.testing.assert_allclose(out, x + y, rtol=1e-6)
     with pytest.raises(ArgumentError, match=r"of version 2\.0, not 1\.x"):
@@ -306,7 +306,7 @@ def test_results_do_not_go_where_nobody_may_write(fake: FakeApi) -> None:
     class Fixed:
         __cuda_array_interface__ = facts
 
-    for target in (Lender(x, flags=dlpack._READ_ONLY), Fixed()):
+    for target in (Lender(x, flags=capsules._READ_ONLY), Fixed()):
         with pytest.raises(ArgumentError, match="out: an array that may only be read"):
             exe(x, y, out=target)
     assert exe(Fixed(), y).numpy() is not None

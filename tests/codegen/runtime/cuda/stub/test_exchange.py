@@ -13,9 +13,9 @@ from cuda_stub.calls import good
 from cuda_stub.control import Stub
 from cuda_stub.models import prepared
 
-from nestwright.codegen.runtime.cuda import dlpack
 from nestwright.codegen.runtime.cuda.device import device
 from nestwright.codegen.runtime.cuda.strided import gather
+from nestwright.codegen.runtime.dlpack import capsules, elements
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.dtypes import from_numpy
 from nestwright.ir.errors import ArgumentError
@@ -79,7 +79,7 @@ class Lender:
 
 class ByCapsule(Lender):
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, 0
+        return elements.CUDA, 0
 
     def __dlpack__(self, stream: int | None = None, **unused: Any) -> object:
         self.streams.append(stream)
@@ -87,7 +87,7 @@ class ByCapsule(Lender):
         self.order(stream)
         dtype = from_numpy(self.values.dtype)
         place = self.memory + self.skew
-        return dlpack.capsule(place, dtype, self.values.shape, 0, self, self.strides)
+        return capsules.capsule(place, dtype, self.values.shape, 0, self, self.strides)
 
 
 class ByInterface(Lender):
@@ -157,7 +157,7 @@ def test_results_are_handed_out_after_what_makes_them(stub: Stub) -> None:
     result = exe(exe.put(x))
     taker = Lender(x)
     capsule = result.__dlpack__(stream=int(taker.stream))
-    found = dlpack.read(capsule)
+    found = capsules.read(capsule)
     assert found.shape == x.shape and found.address == result.address
     np.testing.assert_array_equal(_read(taker, found.address, x), 2 * x)
     facts = exe(exe.put(x)).__cuda_array_interface__

@@ -9,21 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir.dtypes import BY_NAME, DType
+import numpy as np
 
-CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
-_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6  # DLDataTypeCode
-_F8 = {
-    7: "f8e3m4",
-    8: "f8e4m3",
-    9: "f8e4m3b11fnuz",
-    10: "f8e4m3fn",
-    11: "f8e4m3fnuz",
-    12: "f8e5m2",
-    13: "f8e5m2fnuz",
-    14: "f8e8m0fnu",
-}
-_KINDS = {_INT: "s", _UINT: "u", _FLOAT: "f", _COMPLEX: "c", _BFLOAT: "bf"}
+from ....ir.dtypes import DType, to_numpy
+from .elements import CUDA, code_of, element_type
+
 _NAME = b"dltensor"  # of a capsule that has not been consumed
 _VERSIONED = b"dltensor_versioned"  # the same with a version and flags
 _READ_ONLY, _IS_COPIED = 1, 2  # flags
@@ -94,8 +84,33 @@ def read(capsule: object) -> Found:
     t, read_only = _tensor(id(capsule))
     shape = tuple(t.shape[i] for i in range(t.ndim))
     strides = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else None
-    dtype = _dtype(t.code, t.bits) if t.lanes == 1 else None
+    dtype = element_type(t.code, t.bits) if t.lanes == 1 else None
     return Found((t.data or 0) + t.byte_offset, dtype, shape, strides, capsule, read_only)
+
+
+class _Memory:
+    """What NumPy makes an array of; arrays keep it alive, and it keeps the memory's owner."""
+
+    def __init__(self, found: Found, size: int) -> None:
+        self.owner = found.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "shape": found.shape,
+            "strides": found.strides and tuple(size * s for s in found.strides),
+            "data": (found.address, found.read_only),
+        }
+
+
+def as_array(found: Found) -> np.ndarray[Any, Any]:
+    """Return NumPy's view of an array in the host's memory, of any element type that HLO has.
+
+    ``TypeError`` for an element type that it does not have.
+    """
+    if found.dtype is None:
+        raise TypeError("its element type is not one of HLO")
+    dtype = to_numpy(found.dtype)
+    return np.asarray(_Memory(found, dtype.itemsize)).view(dtype)
 
 
 def _tensor(handle: int) -> tuple[_Tensor, bool]:
@@ -110,27 +125,6 @@ def _tensor(handle: int) -> tuple[_Tensor, bool]:
     if _is_valid(handle, _NAME):
         return ctypes.cast(_get(handle, _NAME), ctypes.POINTER(_Managed)).contents.tensor, False
     raise ValueError("it is not a DLPack capsule, or it was consumed")
-
-
-def _dtype(code: int, bits: int) -> DType | None:
-    if bits < 8:  # packed, several to a byte; ours take a byte each
-        return None
-    if code == _BOOL:
-        return BY_NAME["pred"] if bits == 8 else None
-    return BY_NAME.get(_F8.get(code, f"{_KINDS.get(code, '?')}{bits}"))
-
-
-def _code(dtype: DType) -> tuple[int, int]:
-    if dtype.kind == "pred":
-        return _BOOL, 8
-    if dtype.bits < 8:
-        raise BufferError(f"DLPack packs several {dtype} into a byte, and here each has its own")
-    for table in (_F8, {_BFLOAT: "bf16"}):
-        for code, name in table.items():
-            if dtype.name == name:
-                return code, dtype.bits
-    codes = {"signed": _INT, "unsigned": _UINT, "float": _FLOAT, "complex": _COMPLEX}
-    return codes[dtype.kind], dtype.bits
 
 
 @dataclass(slots=True)
@@ -182,7 +176,7 @@ def capsule(
     ``owner`` is kept alive as long as the capsule's tensor is in use. ``BufferError`` for elements
     of less than 8 bits.
     """
-    rank, code = len(shape), _code(dtype)
+    rank, code = len(shape), code_of(dtype)
     dense = (math.prod(shape[i + 1 :]) for i in range(rank))
     extents = (ctypes.c_int64 * max(1, rank))(*shape)
     steps = (ctypes.c_int64 * max(1, rank))(*(dense if strides is None else strides))

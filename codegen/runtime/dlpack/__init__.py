@@ -1,0 +1,1 @@
+"""Arrays that libraries exchange by DLPack's C structures, without a copy."""
