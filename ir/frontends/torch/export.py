@@ -187,22 +187,26 @@ class _TakenApart:
 
 
 def _example(argument: Any) -> Any:
-    """An example argument as torch takes it; anything with ``shape`` and ``dtype`` will do."""
-    import torch
+    """An example argument as torch takes it; anything with ``shape`` and ``dtype`` will do.
 
-    match argument:
-        case torch.Tensor():
-            return argument
-        case np.ndarray() | np.generic():
-            return as_tensor(np.asarray(argument))
-        case list() | tuple():
-            return type(argument)(_example(a) for a in argument)
-        case dict():
-            return {k: _example(a) for k, a in argument.items()}
-        case _ if hasattr(argument, "shape") and hasattr(argument, "dtype"):
-            return as_tensor(np.zeros(tuple(argument.shape), argument.dtype))
-        case _:
-            return argument
+    A tensor is detached because torch tells inputs apart by identity: of one that is given twice,
+    or is a weight as well, all uses would read the same input.
+    """
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def leaf(value: Any) -> Any:
+        match value:
+            case torch.Tensor():
+                return value.detach()
+            case np.ndarray() | np.generic():
+                return as_tensor(np.asarray(value))
+            case _ if hasattr(value, "shape") and hasattr(value, "dtype"):
+                return as_tensor(np.zeros(tuple(value.shape), value.dtype))
+            case _:
+                return value
+
+    return tree_map(leaf, argument)
 
 
 def _keywords(spec: Any) -> list[str]:

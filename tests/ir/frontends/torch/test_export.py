@@ -7,7 +7,7 @@ import json
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -110,6 +110,39 @@ def test_bfloat16_weights_are_read() -> None:
 def test_keyword_arguments_are_a_last_dict(net: Any) -> None:
     model = imported(net, (torch.zeros(2, 4), {"twice": None}))
     assert model.inputs[0] == "x"
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(3.0))
+
+    def forward(self, a: Any, b: Any) -> Any:
+        return a + 2 * b + 10 * self.weight
+
+
+def test_an_example_that_is_given_twice_stands_for_two_inputs() -> None:
+    net, x, y = Weighted(), torch.ones(3), torch.full((3,), 5.0)
+    for given in ((x, x), (net.weight, x), (x, net.weight)):
+        exe = nw.lower(net, *given).compile()
+        np.testing.assert_array_equal(exe(x, y), net(x, y).detach())
+        np.testing.assert_array_equal(exe(y, x), net(y, x).detach())
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class OfPair(torch.nn.Module):
+    def forward(self, pair: Pair) -> Any:
+        return pair.first - pair.second
+
+
+def test_named_tuples_are_arguments() -> None:
+    x, y = torch.ones(2), torch.zeros(2)
+    exe = nw.lower(OfPair(), Pair(x, x)).compile()
+    np.testing.assert_array_equal(exe(Pair(x, y)), [1, 1])
 
 
 def test_a_module_needs_arguments(net: Any) -> None:
