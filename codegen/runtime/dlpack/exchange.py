@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -81,7 +80,6 @@ class Exchange:
         return int(self.table.ctypes.data)
 
     @classmethod
-    @cache
     def of(cls, kind: type) -> Self | None:
         """Return the exchange of exactly this type; None for a type that has none."""
         if not has_exchange(kind):
