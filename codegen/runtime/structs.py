@@ -49,39 +49,6 @@ PARAMETER = Struct(
 RESULT = Struct("result", {"allocator": "ptr", "arguments": "[2 x ptr]"})
 """A result of an entry: the function that makes it, and its arguments, shape and dtype."""
 
-EXCHANGE = Struct(
-    "exchange",
-    {
-        "type": "ptr",
-        "function": "ptr",
-        "flags": "i64",
-        "false": "ptr",
-        "attributes_count": "i64",
-        "attributes": "ptr",
-        "methods_count": "i64",
-        "methods": "ptr",
-    },
-)
-"""A type of arrays and the function that fills a ``DL_TENSOR`` of one; it may be called where the
-named attributes are ``false``, Python's False, and the named methods return it."""
-
-DERIVED = 1  # flag of an exchange: subclasses of its type are read, too
-
-DL_TENSOR = Struct(
-    "dl_tensor",
-    {
-        "data": "ptr",
-        "device": "i32",
-        "device_id": "i32",
-        "rank": "i32",
-        "dtype": "i32",
-        "dims": "ptr",
-        "strides": "ptr",
-        "offset": "i64",
-    },
-)
-"""DLPack's view of an array's memory, its element type as one number."""
-
 PY_BUFFER = Struct(
     "Py_buffer",
     {

@@ -89,7 +89,7 @@ def read(capsule: object) -> Found:
 
 
 class _Memory:
-    """What NumPy makes an array of; arrays keep it alive, and it keeps the memory's owner."""
+    """Memory that NumPy makes an array of; the array keeps it alive, and it keeps the owner."""
 
     def __init__(self, found: Found, size: int) -> None:
         self.owner = found.owner

@@ -1,4 +1,4 @@
-"""What DLPack numbers: kinds of devices, and element types, which are a code and bits."""
+"""Numbers of DLPack: kinds of devices, and element types as a code and bits."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..structs import DERIVED, EXCHANGE
+from ...plan.struct_table import Struct
 
 ATTRIBUTE = "__dlpack_c_exchange_api__"
 SETTLED = MappingProxyType({"is_conj": "resolve_conj", "is_neg": "resolve_neg"})
@@ -27,6 +27,40 @@ SETTLED = MappingProxyType({"is_conj": "resolve_conj", "is_neg": "resolve_neg"})
 _LOSES = ("requires_grad",)  # attributes of arrays that only their own library should read
 _NAME = b"dlpack_exchange_api"
 _MAJOR = 1  # of the version: another one may have another layout
+
+
+EXCHANGE = Struct(
+    "exchange",
+    {
+        "type": "ptr",
+        "function": "ptr",
+        "flags": "i64",
+        "false": "ptr",
+        "attributes_count": "i64",
+        "attributes": "ptr",
+        "methods_count": "i64",
+        "methods": "ptr",
+    },
+)
+"""A type of arrays and the function that fills a ``DL_TENSOR`` of one; it may be called where the
+named attributes are ``false``, Python's False, and the named methods return it."""
+
+DERIVED = 1  # flag of an exchange: subclasses of its type are read, too
+
+DL_TENSOR = Struct(
+    "dl_tensor",
+    {
+        "data": "ptr",
+        "device": "[2 x i32]",
+        "rank": "i32",
+        "dtype": "i32",
+        "dims": "ptr",
+        "strides": "ptr",
+        "offset": "i64",
+    },
+)
+"""DLPack's view of an array's memory: the device's kind and number, the element type as one
+number."""
 
 
 class _Interface(ctypes.Structure):

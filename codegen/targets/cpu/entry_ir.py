@@ -6,12 +6,10 @@ from ....ir.target import Target
 from ...emit.llvm.template import render
 from ...plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
 from ...runtime.dlpack.elements import CPU
+from ...runtime.dlpack.exchange import DERIVED, DL_TENSOR, EXCHANGE
 from ...runtime.structs import (
     AS_TUPLE,
-    DERIVED,
-    DL_TENSOR,
     ENTRY,
-    EXCHANGE,
     PARAMETER,
     PY_BUFFER,
     RECORD,

@@ -1,4 +1,3 @@
-
 ; Arrays of other libraries by DLPack's C exchange function; see ``runtime/dlpack/exchange.py``.
 ; ``%exchange`` and ``%tensor`` are structures of ``runtime/structs.py``.
 declare ptr @PyObject_VectorcallMethod(ptr, ptr, i64, ptr)

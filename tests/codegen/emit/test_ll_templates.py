@@ -23,6 +23,7 @@ from nestwright.codegen.plan.interface import CArray, Interface, Weights
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.plan.struct_table import Struct
 from nestwright.codegen.runtime import structs
+from nestwright.codegen.runtime.dlpack import exchange
 from nestwright.codegen.runtime.orc import llvm_machine
 from nestwright.codegen.runtime.profile import structs as profile_structs
 from nestwright.codegen.runtime.sim import structs as sim_structs
@@ -133,7 +134,7 @@ def structs_of(*tables: ModuleType) -> list[Struct]:
     return [value for table in tables for value in vars(table).values() if type(value) is Struct]
 
 
-STRUCTS = structs_of(structs, sim_structs, profile_structs, stain, stir, interface)
+STRUCTS = structs_of(structs, exchange, sim_structs, profile_structs, stain, stir, interface)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
 READ_BY_PYTHON = {"launch.name"}  # for a report
 
