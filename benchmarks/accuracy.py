@@ -73,16 +73,16 @@ SPECIAL = (
 )
 """With their negatives, the numbers that are paired and sampled first."""
 BARE = " (bare)"
-"""Ends a target's name where code is to call no library."""
+"""Ends a target's name where code is to be that of GPUs."""
 TEXT = "HloModule one\nENTRY e {{\n{parameters}  ROOT y = {dtype}[{n}] {op}({names})\n}}\n"
 
 
 class Bare(Emitter):
-    """Writes code that calls no library, as for GPUs."""
+    """Writes code as for GPUs: it calls no library, and has the worst estimates PTX allows."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.libm = False
+        self.libm, self.estimates = False, True
 
 
 @dataclass

@@ -15,9 +15,9 @@ from ...ir.dtypes import DType, f32, f64, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
-from .llvm.builder import IRBuilder, by_lane
+from .llvm.builder import IRBuilder
 from .llvm.convert import narrow, widen
-from .llvm.core import IRValue
+from .llvm.core import IRValue, round_f32
 from .llvm.int import INTEGER
 from .llvm.remainder import remainder
 
@@ -35,6 +35,8 @@ def apply(b: IRBuilder, name: str, args: tuple[IRValue, ...]) -> IRValue:
         raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
     if name == "divide" and dtype in _SCALES and _same_divisor(b, *args):
         return _quotient(b, *args)
+    if name == "divide" and dtype == f32 and b.estimates and args[0].literal == 1:
+        return _inverse(b, args[1])
     args = b.match_lanes(*args)
     if not dtype.is_float:
         return emit(b, *args)
@@ -136,7 +138,38 @@ _SCALES = {f32: 2.0**64, f64: 2.0**512}
 
 def _same_divisor(b: IRBuilder, x: IRValue, y: IRValue) -> bool:
     """True if all lanes are divided by one number, on a machine where that can be made cheap."""
-    return bool(x.lanes) and not y.lanes and y.literal is None and b.has_fma and not b.nvidia
+    if b.estimates and y.literal is not None:
+        return y.dtype == f32 and x.literal is None and 2.0**-99 < abs(_real(y)) < 2.0**99
+    return bool(x.lanes) and not y.lanes and y.literal is None and b.has_fma
+
+
+def _moderate(b: IRBuilder, size: IRValue) -> IRValue:
+    """Return a power of two whose product with a size is neither large nor small, if not 0 or
+    infinite.
+    """
+    top = _SCALES[size.dtype]
+    low, high, one = (b.like(t, size) for t in (1 / top, top, 1.0))
+    scale = b.select(b.compare("ogt", size, high), low, one)
+    return b.select(b.compare("olt", size, low), high, scale)
+
+
+def _reciprocal(b: IRBuilder, y: IRValue) -> IRValue:
+    """Emit ``1 / y`` for a ``y`` of moderate size, 0, infinite or NaN.
+
+    On a GPU the residual of an estimate is exact, so the result is the nearest number but for few.
+    """
+    one = b.like(1.0, y)
+    if not b.estimates or y.dtype != f32:
+        return b.binary("fdiv", one, y)
+    near = b.estimate("reciprocal", y)
+    better = b.fma(near, b.fma(b.unary("fneg", y), near, one), near)
+    return b.select(b.compare("uno", better, better), near, better)  # at 0 and infinity
+
+
+def _inverse(b: IRBuilder, y: IRValue) -> IRValue:
+    """Emit ``1 / y`` without a branch; a subnormal one may be off by a whole unit."""
+    scale = _moderate(b, b.intrinsic("llvm.fabs", y))
+    return b.binary("fmul", _reciprocal(b, b.binary("fmul", y, scale)), scale)
 
 
 def _quotient(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
@@ -147,14 +180,16 @@ def _quotient(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     sign of a quotient of 0. Infinite quotients, and those by infinity, have no finite residual.
     Where ``x`` is so small that the residual is denormal, the error may be a whole unit.
     """
-    top = _SCALES[y.dtype]
-    size, one = b.intrinsic("llvm.fabs", y), b.like(1.0, y)
-    low, high = (b.like(t, y) for t in (1 / top, top))
-    scale = b.select(b.compare("ogt", size, high), low, one)
-    scale = b.select(b.compare("olt", size, low), high, scale)
-    size = b.binary("fmul", size, scale)
-    reciprocal = b.binary("fdiv", one, size)
-    x = b.binary("fmul", x, b.intrinsic("llvm.copysign", scale, y))
+    if y.literal is not None:
+        number = abs(round_f32(_real(y)))
+        size, reciprocal = b.like(number, y), b.like(1 / number, y)
+        x = x if _real(y) > 0 else b.unary("fneg", x)
+    else:
+        size = b.intrinsic("llvm.fabs", y)
+        scale = _moderate(b, size)
+        size = b.binary("fmul", size, scale)
+        reciprocal = _reciprocal(b, size)
+        x = b.binary("fmul", x, b.intrinsic("llvm.copysign", scale, y))
     near = b.binary("fmul", x, reciprocal)
     beyond = b.fma(near, size, b.unary("fneg", x))
     better = b.fma(b.unary("fneg", beyond), reciprocal, near)
@@ -174,8 +209,8 @@ def _round_away(b: IRBuilder, x: IRValue) -> IRValue:
 
 
 def _rsqrt(b: IRBuilder, x: IRValue) -> IRValue:
-    if b.nvidia and x.dtype == f32:
-        near = by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
+    if b.estimates and x.dtype == f32:
+        near = b.estimate("rsqrt", x)
     else:
         near = b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
     return vector_math.improved_rsqrt(b, x, near) if b.has_fma else near

@@ -61,9 +61,17 @@ class ArithValue:
         """
         return ArithValue(self.b, self.b.ratio(self.v, self.lift(other).v, maybe_inf))
 
+    def estimate(self, name: str) -> ArithValue:
+        """Return what a GPU's approximate instruction gives for a function of ``ESTIMATES``."""
+        return ArithValue(self.b, self.b.estimate(name, self.v))
+
+    def saturated(self) -> ArithValue:
+        """Clamp an f32 to 0 .. 1; 0 for NaN."""
+        return ArithValue(self.b, self.b.saturated(self.v))
+
     def reciprocal(self) -> ArithValue:
         """Return ``1 / self`` in f64, to 2**-45, of a number that f32 holds as a normal one."""
-        if self.b.nvidia:
+        if self.b.estimates:
             return self.lift(1.0).over(self)
         near = ArithValue(self.b, self.b.cast("fptrunc", self.v, f32))
         r = (1.0 / near).double()

@@ -16,6 +16,7 @@ from ..emit.llvm.builder import IRBuilder, by_lane
 from ..emit.llvm.core import IRValue
 from . import double as double
 from . import double_special as double_special
+from . import estimated as estimated
 from . import exp as exp
 from . import half as half
 from . import hyperbolic as hyperbolic
@@ -57,6 +58,9 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., Arit
 
 SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
+        "exponential": estimated.exp,
+        "tanh": estimated.tanh,
+        "erf": estimated.erf,
         "sine": single.sin,
         "cosine": single.cos,
         "power": single.pow,

@@ -21,7 +21,7 @@ ERF_SMALL = (
     -0.000813470933211905653,
     8.33471861520990583e-5,
 )
-_ERF_LARGE = (
+ERF_LARGE = (
     -1.12853348255157471,
     -0.635653018951416016,
     -0.105348594486713409,
@@ -29,6 +29,7 @@ _ERF_LARGE = (
     -0.00323253194574941828,
     0.000216127557042032665,
 )
+ERF_LARGEST = 3.95  # from there on erf is 1 in f32
 _ERFC_FIRST, _ERFC_TWICE = 0.8551671504974365, -2.338724136352539  # c, and -2 / c in f32
 _ERFC = (
     -0.2779349982738495,
@@ -74,9 +75,9 @@ _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kaha
 
 def erf(x: ArithValue) -> ArithValue:
     """Return the error function, f32."""
-    a = clamp(x.abs(), 0.0, 3.95)
+    a = clamp(x.abs(), 0.0, ERF_LARGEST)
     small = x.fma(horner(x * x, *ERF_SMALL), x)
-    large = one_minus_exp(a, horner(a, *_ERF_LARGE)).copysign(x)
+    large = one_minus_exp(a, horner(a, *ERF_LARGE)).copysign(x)
     return (a < 0.72).where(small, large)
 
 

@@ -13,8 +13,10 @@ from ....ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64
 from ....ir.loop.nodes import Scalar
 from ....ir.target import Target
 from .core import Function, IRValue, element_type, literal_text, mangle, register_type
+from .estimates import CALLED, ESTIMATES, models_text
 from .fold import fold_binary, fold_cast, fold_compare, fold_select, lane_literals, wrap
 
+_SATURATED = "llvm.nvvm.saturate.f"
 SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
 
 
@@ -32,6 +34,7 @@ class IRBuilder:
         self.libm = True  # code may call the C library
         self.final_dtype: DType | None = None  # the narrower type that f32 results are rounded to
         self.nvidia = False  # the target is an NVIDIA GPU
+        self.estimates = False  # it has approximate instructions, or simulates them
 
     # Operands.
 
@@ -151,24 +154,47 @@ class IRBuilder:
         A GPU, which has no division instruction, refines an estimate of ``1 / y``: the result is
         within 1 ulp.
         """
-        if not self.nvidia:
+        if not self.estimates:
             return self.binary("fdiv", x, y)
         x, y = self.match_lanes(x, y)
-        name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"
         if maybe_inf:
             most = self.like(1e300 if y.dtype == f64 else 1e37, y)
             y = self.select(self.compare("ogt", y, most), most, y)
         one, minus = self.like(1.0, y), self.unary("fneg", y)
-        r = by_lane(self, (y,), lambda v: self.estimate(name, v))
+        r = self.estimate("reciprocal", y)
         for _ in range(2 if y.dtype == f64 else 0):
             r = self.fma(r, self.fma(minus, r, one), r)
         q = self.binary("fmul", x, r)
         return self.fma(self.fma(minus, q, x), r, q)
 
     def estimate(self, name: str, x: IRValue) -> IRValue:
-        """Emit a GPU's approximate instruction for a function of one scalar."""
-        self.declare(name, x.type, [x.type])
-        return self.pure(f"call {x.type} @{name}({x})", x.dtype, 0, x.depth)
+        """Emit a GPU's approximate instruction for a function of ``ESTIMATES``, or its model."""
+        row = ESTIMATES[name, x.dtype]
+        symbol = row.intrinsic if self.nvidia else row.model
+        if self.nvidia:
+            type_ = register_type(x.dtype, 0)
+            self.declare(symbol, type_, [type_])
+        elif "nw_estimates" not in self.declarations:
+            self.declarations["nw_estimates"] = models_text()
+            for called, (result, params) in CALLED.items():
+                self.declare(called, result, params)
+        return self._each(symbol, x)
+
+    def saturated(self, x: IRValue) -> IRValue:
+        """Return an f32 clamped to 0 .. 1, and 0 for NaN: part of a GPU's sums and products."""
+        if self.nvidia:
+            self.declare(_SATURATED, "float", ["float"])
+            return self._each(_SATURATED, x)
+        zero, one = self.like(0.0, x), self.like(1.0, x)
+        low = self.select(self.compare("ogt", x, zero), x, zero)
+        return self.select(self.compare("olt", low, one), low, one)
+
+    def _each(self, symbol: str, x: IRValue) -> IRValue:
+        """Call a function of one number, which returns one of its type, once per lane."""
+        type_ = register_type(x.dtype, 0)
+        return by_lane(
+            self, (x,), lambda v: self.pure(f"call {type_} @{symbol}({v})", v.dtype, 0, v.depth)
+        )
 
     # Bits.
 

@@ -14,6 +14,7 @@ import pytest
 
 from nestwright.autotune.measure import peak, stain, stir
 from nestwright.codegen.emit.llvm import template as ll_template
+from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text
 from nestwright.codegen.emit.llvm.template import render
 from nestwright.codegen.math import quadrant as vector_math_quadrant
@@ -56,6 +57,7 @@ def modules(target: Target) -> Iterator[str]:
             assert "define internal" in product
             yield product.replace("define internal", "define")
     for function in (
+        models_text(),
         remainder_text("rest32", f32),
         remainder_text("rest64", f64),
         vector_math_quadrant.quadrant_text(),
@@ -72,6 +74,10 @@ def library(threads: int, weights: Weights) -> Interface:
 
 
 INTRINSICS = """
+declare double @llvm.floor.f64(double)
+declare double @llvm.sqrt.f64(double)
+declare float @llvm.copysign.f32(float, float)
+declare float @llvm.fabs.f32(float)
 declare double @llvm.fma.f64(double, double, double)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.fshl.i64(i64, i64, i64)

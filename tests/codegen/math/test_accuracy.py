@@ -49,6 +49,9 @@ ONE = [
     "acosh",
     "atanh",
 ]
+ALLOWED = {"erfc": 2.0}
+ESTIMATED = {op: 2.0 for op in ("exponential", "tanh", "erf", "erfc")}
+"""By operation, where it is more than 1 unit: on processors, and on GPUs at worst (bare)."""
 TWO = ["power", "atan2", "divide", "remainder"]
 STRIDE = 16411
 
@@ -79,15 +82,18 @@ def measured(script: Any, op: str, dtype: DType, target: str = "cpu", samples: i
     return row
 
 
+def allowed(op: str, form: str) -> float:
+    return ESTIMATED.get(op, 1.1) if "bare" in form else ALLOWED.get(op, 1.0)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("op", ONE)
 def test_f32_is_within_one_unit(op: str, form: str, script: Any) -> None:
-    """``erfc`` is the exception: it is within two."""
+    """Or within two, where it says so."""
     if "haswell" in form and not Target.parse(form).is_host:
         pytest.skip("this machine lacks AVX2")
     row = measured(script, op, f32, form)
-    allowed = 2.0 if op == "erfc" else 1.0
-    assert script.acceptable(row, f32, allowed), row.show()
+    assert script.acceptable(row, f32, allowed(op, form)), row.show()
     assert row.count >= (1 << 32) // STRIDE
 
 
@@ -188,7 +194,8 @@ def test_far_arguments_among_near_ones(op: str, form: str, size: int, script: An
         x[k * 7 % size] = value
         row = script.Row(op, "f32", form, 1, size, 1)
         script.judge(row, (x,), np.asarray(run(x)), f32)
-        assert script.acceptable(row, f32, 1.0 if "bare" in form else 0.5001), (value, row.show())
+        most = allowed(op, form) if "bare" in form else 0.5001
+        assert script.acceptable(row, f32, most), (value, row.show())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -203,7 +210,7 @@ def test_where_the_code_for_f32_changes_its_ways(op: str, form: str, script: Any
     x = np.concatenate([x, -x, np.linspace(-105, -85, 4001, dtype=np.float32)])
     row = script.Row(op, "f32", form, 1, x.size, 1)
     script.judge(row, (x,), np.asarray(script.build(op, f32, form, x.size)(x)), f32)
-    assert script.acceptable(row, f32, 1.0), row.show()
+    assert script.acceptable(row, f32, allowed(op, form)), row.show()
 
 
 def test_zeros_and_ends(script: Any) -> None:

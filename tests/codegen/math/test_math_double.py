@@ -185,9 +185,8 @@ def test_single(name: str, meaning: Callable[[Array], Array]) -> None:
     got = run(name, f32, x)
     found = errors(got, exact)
     worst = int(np.argmax(found))
-    assert found[worst] <= (2.0 if name == "erfc" else 1.1), (
-        f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
-    )
+    allowed = 2.0 if name in ("exponential", "tanh", "erf", "erfc") else 1.1
+    assert found[worst] <= allowed, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
     zero = (x == 0) & (exact == 0)
     assert np.array_equal(np.signbit(got[zero]), np.signbit(x[zero]))
 
@@ -213,10 +212,10 @@ def test_single_reciprocal_roots_by_estimates(off: int, monkeypatch: pytest.Monk
     class Estimating(Emitter):
         def __init__(self, target: Target) -> None:
             super().__init__(target)
-            self.libm, self.nvidia = False, True
+            self.libm, self.estimates = False, True
 
         def estimate(self, name: str, x: IRValue) -> IRValue:
-            assert name == "llvm.nvvm.rsqrt.approx.f"
+            assert name == "rsqrt"
             near = self.binary("fdiv", self.like(1.0, x), self.intrinsic("llvm.sqrt", x))
             bits = self.bits(near)
             wrong = self.from_bits(self.binary("add", bits, self.like(off, bits)))
@@ -240,13 +239,17 @@ def test_single_by_estimates(name: str, off: int, monkeypatch: pytest.MonkeyPatc
     class Estimating(Emitter):
         def __init__(self, target: Target) -> None:
             super().__init__(target)
-            self.libm, self.nvidia = False, True
+            self.libm, self.estimates = False, True
 
         def estimate(self, name: str, x: IRValue) -> IRValue:
-            assert ".rcp." in name
-            near = self.bits(self.binary("fdiv", self.like(1.0, x), x))
+            if name != "reciprocal":
+                return super().estimate(name, x)
+            near = self.binary("fdiv", self.like(1.0, x), x)
+            bits = self.bits(near)
             step = off if x.dtype == f32 else off << 32  # a unit; 2**-20
-            return self.from_bits(self.binary("add", near, self.like(step, near)))
+            wrong = self.from_bits(self.binary("add", bits, self.like(step, bits)))
+            exact = self.compare("oeq", near, self.like(0.0, near))  # of infinity
+            return self.select(exact, near, wrong)
 
     monkeypatch.setattr(llvm_ir, "Emitter", Estimating)
     meaning, _ = ONE_ARGUMENT[name]
@@ -257,6 +260,5 @@ def test_single_by_estimates(name: str, off: int, monkeypatch: pytest.MonkeyPatc
     got = run(name, f32, x)
     found = errors(got, exact)
     worst = int(np.argmax(found))
-    assert found[worst] <= (2.0 if name == "erfc" else 1.1), (
-        f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
-    )
+    allowed = 2.0 if name in ("exponential", "tanh", "erf", "erfc") else 1.1
+    assert found[worst] <= allowed, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
