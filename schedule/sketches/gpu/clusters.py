@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ....ir.loop.nodes import Buffer
+from ...combiner import combiner_of
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, describe
@@ -14,6 +15,7 @@ from ...space.registry import SketchTable
 
 WIDE = 1 << 14  # points of a row above which a few rows do not fill a GPU
 FEW = 32  # rows
+LITTLE = 1 << 10  # points that one block of threads computes as fast as many do
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +131,27 @@ def _convex(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
 
 
 def worth_one_launch(part: tuple[BlockInfo, ...]) -> bool:
-    """True if the blocks share rows, and enough of them for the work in each."""
+    """True if the blocks share rows, and enough of them for the work in each.
+
+    Without an axis in common, all that they compute is one row. A long row is worth it where but
+    one block goes over it, and the others do something with what it finds.
+    """
     count = common_rows(part)
-    if not count:
-        return not any(b.spatial for b in part)
     rows = math.prod(a.extent for a in part[0].spatial[:count])
-    return rows >= FEW or max(b.points for b in part) // max(rows, 1) <= WIDE
+    if rows >= FEW:
+        return True
+    each = sorted(b.points // max(rows, 1) for b in part)
+    if not count and not _worth_one_block(part):
+        return False
+    single = all(math.prod(a.extent for a in b.spatial[count:]) == 1 for b in part)
+    return each[-1] <= WIDE or (single and each[:-1][-1:] <= [1])
+
+
+def _worth_one_block(part: tuple[BlockInfo, ...]) -> bool:
+    """True if one block of threads can share the work of blocks without an axis in common."""
+    if not any(b.reduce for b in part):
+        return max(b.points for b in part) <= LITTLE
+    return all(not b.reduce or b.spatial or combiner_of(b.block) is not None for b in part)
 
 
 def common_rows(part: tuple[BlockInfo, ...]) -> int:

@@ -2,7 +2,8 @@
 
 Every stage of a cluster runs inside one loop over rows. The threads of ``threadIdx.x`` share the
 columns of a row; a reduction along it is bound to them, so that they combine partial results. A
-single value per row is in a register of each thread, a value with columns in shared memory.
+single value per row is in a register of each thread. A value with columns is in shared memory, or
+in registers too, where every stage gives a thread the same columns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 from dataclasses import dataclass
 
 from ....ir.loop.intrinsics import WARP, warp_results
-from ....ir.loop.nodes import Buffer, Var
+from ....ir.loop.nodes import Buffer, Const, Load, Scope, Store, Var
+from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...combiner import combiner_of
 from ...cursor import BlockRef, LoopRef
@@ -36,13 +38,20 @@ from .machine import (
 from .threads import BLOCKS, X, Y, fused, power_up, powers
 
 WIDEST = 16  # bytes of one load
+STEP, HELD_STEP = 60e-9, 10e-9  # seconds of a thread's step through memory, through registers
+HELD = 64  # registers of a thread that may hold its share of a row
+KEEP = {"again": 0, "shared": 1, "registers": 2}  # where the rows that stages read again are
 
 
 @dataclass(frozen=True, slots=True)
 class RowwiseCluster:
-    """A cluster with several threads per row."""
+    """A cluster with several threads per row.
+
+    ``held`` are the buffers of which a thread can hold its share of a row in registers.
+    """
 
     cluster: Cluster
+    held: tuple[Buffer, ...] = ()
 
     def width(self, info: BlockInfo) -> int:
         """Return the points of a block in one row that threads can share."""
@@ -93,8 +102,29 @@ class RowwiseCluster:
         once = {x: names for x, names in found.items() if len({*names}) == len(names) > 1}
         return tuple((x, tuple(names)) for x, names in once.items())
 
+    def lanes(self, info: BlockInfo, c: Choices) -> int:
+        """Return the vector width of a stage; with rows in registers all have the same."""
+        most = int(c["vector"])
+        if c["keep"] != KEEP["registers"]:
+            return self.vector(info, most)
+        same = [b for b in self.cluster.blocks if self.width(b) == self.widest]
+        return min(self.vector(b, most) for b in (same if info in same else [info]))
+
+    def registers(self, c: Choices) -> int:
+        """Return the registers of a thread in which it holds its share of a row.
+
+        Each value takes the place of the one it is computed from.
+        """
+        if c["keep"] != KEEP["registers"]:
+            return 0
+        info = next(b for b in self.cluster.blocks if self.width(b) == self.widest)
+        each = math.ceil(self.widest / (int(c["threads"]) * self.lanes(info, c)))
+        return each * self.lanes(info, c) * max(max(1, b.dtype.bytes // 4) for b in self.held)
+
     def shared(self, c: Choices) -> int:
         """Return the bytes of shared memory that a block of threads needs."""
+        if c["keep"] == KEEP["registers"]:
+            return 0
         inputs = sum(self.widest * b.dtype.bytes for b, _ in self.again) if c["keep"] else 0
         return (self.kept + inputs) * int(c["rows"])
 
@@ -123,7 +153,41 @@ def find_rows(k: Cluster) -> RowwiseCluster | None:
     """Return the cluster with several threads per row; None if they cannot share the work."""
     r = RowwiseCluster(k)
     fit = all(b.reduce == () or _shared_sum(k, b) for b in k.blocks)
-    return r if r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
+    if r.widest <= 1 or not fit or any(b.opaque for b in k.blocks):
+        return None
+    return RowwiseCluster(k, _held(r))
+
+
+def _held(r: RowwiseCluster) -> tuple[Buffer, ...]:
+    """Return what threads can hold in registers: what all stages touch by column.
+
+    Empty if that is not true of every value with columns that stages pass on, or if stages
+    differ in their widths.
+    """
+    k = r.cluster
+    wide = [b for b in k.blocks if k.columns(b) > 1 and b.stores[0].buffer in k.passed]
+    found = (*(b.stores[0].buffer for b in wide), *(b for b, _ in r.again))
+    stages = [b for b in k.blocks if any(a.buffer in found for a in (*b.loads, *b.stores))]
+    alike = all(r.width(b) == r.widest for b in stages)
+    shared = all(not b.reduce or update_of(b.block) for b in stages)
+    near = all(_by_column(b, x, k.count, r.along(b)) for b in stages for x in found)
+    return found if alike and shared and near else ()
+
+
+def _by_column(info: BlockInfo, buffer: Buffer, count: int, column: Var | None) -> bool:
+    """True if a block touches a buffer's rows, if at all, at ``column`` alone."""
+    row = [a.var for a in info.spatial[:count]]
+    nodes = [*walk(info.block.body)]
+    found = [
+        x.index
+        for s in nodes
+        for e in exprs(s)
+        for x in walk_expr(e)
+        if isinstance(x, Load) and x.buffer is buffer
+    ]
+    found += [s.index for s in nodes if isinstance(s, Store) and s.buffer is buffer]
+    inside = [[e for e in at if not isinstance(e, Const) and e not in row] for at in found]
+    return all(at == [column] for at in inside)
 
 
 def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
@@ -145,7 +209,7 @@ def rows_sketch(r: RowwiseCluster, target: Target) -> Sketch:
         "threads": powers(min(8, most), most),
         "rows": powers(1, 32),
         "vector": (1, 2, 4, 8),
-        "keep": (0, 1) if r.again else (0,),
+        "keep": (0, *((1,) if r.again else ()), *((2,) if r.held else ())),
     }
 
     def valid(c: Choices) -> bool:
@@ -171,6 +235,7 @@ def rows_valid(r: RowwiseCluster, c: Choices, target: Target) -> bool:
     shared = r.shared(c) + r.exchange_bytes(c)
     fits = threads * rows <= 1024 and shared <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
+    fits = fits and r.registers(c) <= HELD
     return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
 
 
@@ -191,6 +256,7 @@ def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
     """Bind groups of rows to blocks of threads, and the columns of each stage to threadIdx.x."""
     k, rows = r.cluster, int(c["rows"])
     block, row = row_loops(k, sch, rows)
+    held = c["keep"] == KEEP["registers"]
     place(k, sch, "shared")
     copies = _kept_rows(r, sch, row) if c["keep"] else []
     sch.bind(block, BLOCKS)
@@ -198,12 +264,18 @@ def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
     for copy in copies:
         info = describe(sch.block(copy))
         own = [x for x in below(sch, copy, row) if sch.extent(x) > 1]
-        _share(sch, info, own, int(c["threads"]), min(int(c["vector"]), _lanes(sch, info, own)))
+        most = min(r.lanes(b, c) for b in k.blocks if r.width(b) == r.widest)
+        lanes = most if held else min(int(c["vector"]), _lanes(sch, info, own))
+        _share(sch, info, own, int(c["threads"]), lanes, held)
     for info in k.blocks:
         own = stage_loops(k, sch, info, row)
         if info.reduce and r.reduces_serially(info):
             own = own[: len(own) - len(info.reduce)]
-        _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
+        _share(sch, info, own, int(c["threads"]), r.lanes(info, c), held)
+    if held:
+        for info in map(describe, map(sch.block, (*copies, *(b.name for b in k.blocks)))):
+            if info.stores[0].buffer.scope is Scope.SHARED:
+                sch.set_scope(info.name, 0, "register")
 
 
 def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]:
@@ -225,8 +297,13 @@ def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
     return lanes
 
 
-def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int) -> None:
-    """Divide a stage's loops among the threads, with vectors inside."""
+def _share(
+    sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int, held: bool
+) -> None:
+    """Divide a stage's loops among the threads, with vectors inside.
+
+    Where threads hold their shares in registers, the loops over them are unrolled.
+    """
     last = fused(sch, own)
     if last is None:
         return
@@ -240,6 +317,8 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
         if sch.extent(last) != threads:
             step, last = sch.split(last, [None, threads])
             sch.reorder(last, step)
+            if held:
+                sch.unroll(step)
     sch.bind(last, X)
     if lane is not None:
         sch.vectorize(lane)
@@ -250,32 +329,44 @@ def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:
     k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
     moved, again, cached = _row_traffic(r, c)
     flops = sum(map(flops_of, k.blocks))
-    waits = 0.0
-    for info in k.blocks:
-        lanes = r.vector(info, int(c["vector"]))
-        steps = math.ceil(r.width(info) / (threads * lanes))
-        waits += LATENCY / 2 + steps * 60e-9 * (1 + 0.1 * lanes)
-        waits += BARRIER * math.log2(max(threads, 2)) if info.reduce else 0.0
-    steps = math.ceil(r.widest / threads)
-    lanes = max(r.vector(b, int(c["vector"])) for b in k.blocks)
-    under_way = 4.0 * lanes * min(-(-steps // lanes), 2)
-    shape = LaunchShape(k.rows // rows, threads * rows, under_way, r.shared(c))
+    lanes, own = max(r.lanes(b, c) for b in k.blocks), r.registers(c)
+    steps = -(-math.ceil(r.widest / threads) // lanes)
+    used = min(1.0, r.widest / (threads * lanes))  # threads that have elements
+    under_way = max(4.0 * lanes * min(steps, 2), 4.0 * own) * used
+    shape = LaunchShape(k.rows // rows, threads * rows, under_way, r.shared(c), 32 + own)
     here = resident(target, shape)
     if not here:
         return math.inf
     waves = max(1.0, k.rows / rows / (here * gpu.multiprocessors))
-    if c["keep"]:
-        waits += LATENCY / 2 + BARRIER
+    if own:
+        second = 0.0
+    elif c["keep"]:
         second = cached / (gpu.multiprocessors * 128 * gpu.clock)
     else:
         near = here * rows * (moved + again) / max(k.rows, 1) <= gpu.shared_per_multiprocessor
         second = cached / (gpu.multiprocessors * 64 * gpu.clock)
         second += 0.0 if near else again / (2 * gpu.bandwidth)
     part = max(1.0, gpu.warp / (threads * rows))  # idle threads of a partial warp
-    idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
+    idle = 1.0 + 0.5 * (1.0 / used - 1.0)
     return overlapped(
-        launch_seconds(target, shape, moved, flops * idle), waves * waits * part, second * part
+        launch_seconds(target, shape, moved, flops * idle),
+        waves * _row_waits(r, c) * part,
+        second * part,
     )
+
+
+def _row_waits(r: RowwiseCluster, c: Choices) -> float:
+    """Return the seconds that a block of threads waits: for memory, and for each other."""
+    threads = int(c["threads"])
+    held = c["keep"] == KEEP["registers"]
+    waits = 0.0 if c["keep"] == KEEP["again"] else LATENCY / 2 + BARRIER
+    for info in r.cluster.blocks:
+        lanes = r.lanes(info, c)
+        steps = math.ceil(r.width(info) / (threads * lanes))
+        waits += steps * (HELD_STEP if held else STEP) * (1 + 0.1 * lanes)
+        waits += 0.0 if held else LATENCY / 2
+        waits += BARRIER * math.log2(max(threads, 2)) if info.reduce else 0.0
+    return waits
 
 
 def _row_traffic(r: RowwiseCluster, c: Choices) -> tuple[float, float, float]:
@@ -287,7 +378,7 @@ def _row_traffic(r: RowwiseCluster, c: Choices) -> tuple[float, float, float]:
     seen: set[Buffer] = set()
     passed, threads = r.cluster.passed, int(c["threads"])
     for info in r.cluster.blocks:
-        lanes = r.vector(info, int(c["vector"]))
+        lanes = r.lanes(info, c)
         for a in (*info.inputs, *info.stores):
             if a.buffer in passed:
                 continue

@@ -30,7 +30,9 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_pieces_of_a_result_are_read_where_they_are(target: str) -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
   a = f32[1,48] slice(all), slice={[0:1], [0:48]}
   b = f32[1,48] slice(all), slice={[0:1], [48:96]}
   half = f32[1,96] slice(all), slice={[0:1], [48:144]}
@@ -41,6 +43,7 @@ def test_pieces_of_a_result_are_read_where_they_are(target: str) -> None:
   outer = f32[48,48] dot(column, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT r = (f32[1,48], f32[48,48], f32[1,48]) tuple(p, outer, b)
 }"""
+    )
     exe = nw.build(parse(text), target=target)
     assert not [n for n in kernels(exe) if "slice" in n]
     x, w, v = arrays((1, 24), (24, 144), (48, 48))
@@ -51,10 +54,13 @@ def test_pieces_of_a_result_are_read_where_they_are(target: str) -> None:
 
 @pytest.mark.parametrize("cut", ["[1:49]", "[0:96:2]"])
 def test_what_is_no_aligned_piece_is_copied(cut: str) -> None:
-    text = HEAD + f"""
+    text = (
+        HEAD
+        + f"""
   a = f32[1,48] slice(all), slice={{[0:1], {cut}}}
   ROOT p = f32[1,48] dot(a, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
 }}"""
+    )
     exe = nw.build(parse(text), target="cpu")
     assert any("slice" in n for n in kernels(exe))
     x, w, v = arrays((1, 24), (24, 144), (48, 48))

@@ -1,0 +1,166 @@
+"""Rows on GPUs: one row in one launch, rows kept in registers, NaN and infinity where they come."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.emit.launches import launches
+from nestwright.codegen.targets.registry import lower
+from nestwright.ir.dtypes import bf16, to_numpy
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.nodes import Func, Scope
+from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.generate import default_schedule, generate
+from nestwright.te.from_hlo import lower_group
+
+Array = np.ndarray[Any, Any]
+SIM = Target.parse("cuda-sim -arch=sm_80")
+CUDA = Target.parse("cuda -arch=sm_90")
+
+REDUCERS = """HloModule rows
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] maximum(a, b) }
+"""
+SOFTMAX = """ENTRY main {{
+  x = {dtype}[{all}] parameter(0)
+  wide = f32[{all}] convert(x)
+  low = f32[] constant(-inf)
+  top = f32[{lead}] reduce(wide, low), dimensions={{{axis}}}, to_apply=max
+  tops = f32[{all}] broadcast(top), dimensions={{{kept}}}
+  less = f32[{all}] subtract(wide, tops)
+  e = f32[{all}] exponential(less)
+  zero = f32[] constant(0)
+  sum = f32[{lead}] reduce(e, zero), dimensions={{{axis}}}, to_apply=add
+  sums = f32[{all}] broadcast(sum), dimensions={{{kept}}}
+  ROOT out = f32[{all}] divide(e, sums)
+}}"""
+NORM = """ENTRY main {{
+  x = {dtype}[{all}] parameter(0)
+  wide = f32[{all}] convert(x)
+  zero = f32[] constant(0)
+  sum = f32[{lead}] reduce(wide, zero), dimensions={{{axis}}}, to_apply=add
+  share = f32[] constant(0.0625)
+  shares = f32[{lead}] broadcast(share), dimensions={{}}
+  mean = f32[{lead}] multiply(sum, shares)
+  means = f32[{all}] broadcast(mean), dimensions={{{kept}}}
+  less = f32[{all}] subtract(wide, means)
+  square = f32[{all}] multiply(less, less)
+  total = f32[{lead}] reduce(square, zero), dimensions={{{axis}}}, to_apply=add
+  one = f32[] constant(1)
+  ones = f32[{lead}] broadcast(one), dimensions={{}}
+  more = f32[{lead}] add(total, ones)
+  root = f32[{lead}] rsqrt(more)
+  roots = f32[{all}] broadcast(root), dimensions={{{kept}}}
+  ROOT out = f32[{all}] multiply(less, roots)
+}}"""
+
+
+@cache
+def group(text: str, lead: tuple[int, ...], columns: int, dtype: str = "f32") -> tuple[Func, Any]:
+    shape = (*lead, columns)
+    body = text.format(
+        all=",".join(map(str, shape)),
+        lead=",".join(map(str, lead)),
+        axis=len(lead),
+        kept=",".join(map(str, range(len(lead)))),
+        dtype=dtype,
+    )
+    (found,) = fuse(optimize(parse(REDUCERS + body)).entry).groups
+    return lower_group(found.computation, "main"), found.computation
+
+
+def wanted(computation: Any, x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(evaluate_computation(computation, [x])).reshape(x.shape)
+
+
+def draw(shape: tuple[int, ...]) -> Array:
+    return np.random.default_rng(1).integers(-8, 9, shape).astype(np.float32) / 4
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, NORM], ids=["softmax", "norm"])
+@pytest.mark.parametrize(
+    ("lead", "columns"), [((), 1), ((), 77), ((1,), 260), ((1, 1), 40), ((3,), 68), ((2, 3), 33)]
+)
+def test_few_rows_are_one_launch(
+    text: str, lead: tuple[int, ...], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    func, computation = group(text, lead, columns)
+    scheduled = default_schedule(func, SIM).func
+    assert len(launches(lower(scheduled, SIM))) == 1
+    x = draw((*lead, columns))
+    for seed in ("0", "3"):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        found = compile_func(scheduled, SIM)(x)
+        np.testing.assert_allclose(found, wanted(computation, x), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [60, 129])
+@pytest.mark.parametrize("text", [SOFTMAX, NORM], ids=["softmax", "norm"])
+def test_rows_in_registers_and_in_shared_memory_are_the_same(text: str, columns: int) -> None:
+    """With NaN and infinities in some rows; a row's threads are some of a warp, or several."""
+    func, computation = group(text, (6,), columns)
+    sketch = next(s for s in generate(func, SIM) if s.name.startswith("gpu_rows"))
+    x = draw((6, columns))
+    x[1, 7], x[2, columns - 1], x[3, 0], x[4] = np.nan, np.inf, -np.inf, -np.inf
+    right = wanted(computation, x)
+    scopes: set[Scope] = set()
+    for keep, threads, vector in itertools.product((1, 2), (8, 64), (1, 4)):
+        choices = {"threads": threads, "rows": 2, "vector": vector, "keep": keep}
+        if not sketch.valid(choices):
+            assert columns == 129
+            continue
+        sch = Schedule(func)
+        sketch.apply(sch, choices)
+        if keep == 2:
+            scopes |= {b.scope for b in sch.func.allocs}
+        np.testing.assert_allclose(compile_func(sch.func, SIM)(x), right, rtol=2e-6, atol=1e-6)
+    assert scopes == {Scope.REGISTER}
+
+
+def test_narrow_rows_are_loaded_in_whole_vectors() -> None:
+    """bf16 to f32: eight elements a load, and as many for every stage."""
+    func, computation = group(SOFTMAX, (4,), 96, "bf16")
+    sketch = next(s for s in generate(func, SIM) if s.name.startswith("gpu_rows"))
+    sch = Schedule(func)
+    sketch.apply(sch, {"threads": 8, "rows": 1, "vector": 8, "keep": 2})
+    x = draw((4, 96)).astype(to_numpy(bf16))
+    np.testing.assert_allclose(
+        compile_func(sch.func, SIM)(x), wanted(computation, x), rtol=2e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, NORM], ids=["softmax", "norm"])
+def test_many_rows_stay_in_registers_by_default(text: str) -> None:
+    func, _ = group(text, (65536,), 1024)
+    (launch,) = launches(lower(default_schedule(func, CUDA).func, CUDA))
+    assert launch.shared_bytes == 0
+    assert {b.scope for b in default_schedule(func, CUDA).func.allocs} == {Scope.REGISTER}
+
+
+def test_shifted_columns_are_not_kept_in_registers() -> None:
+    """A stage that reads its neighbour's value needs memory that both threads see."""
+    body = """ENTRY main {
+  x = f32[4,64] parameter(0)
+  low = f32[] constant(-inf)
+  top = f32[4] reduce(x, low), dimensions={1}, to_apply=max
+  tops = f32[4,64] broadcast(top), dimensions={0}
+  less = f32[4,64] subtract(x, tops)
+  back = f32[4,64] reverse(x), dimensions={1}
+  ROOT out = f32[4,64] multiply(less, back)
+}"""
+    for found in fuse(optimize(parse(REDUCERS + body)).entry).groups:
+        func = lower_group(found.computation, "main")
+        for sketch in generate(func, SIM):
+            if sketch.name.startswith("gpu_rows"):
+                assert 2 not in sketch.decisions["keep"]
