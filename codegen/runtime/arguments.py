@@ -17,10 +17,12 @@ import numpy as np
 from ...ir.arrays import refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
+from ...ir.lazy import LazyModule
 from ..plan.signature import ArraySpec, Tree
-from .dlpack.capsules import as_array, read
 from .dlpack.elements import CPU
-from .dlpack.exchange import settled
+
+_CAPSULES = LazyModule(".dlpack.capsules", __package__)  # most calls have NumPy's arrays
+_EXCHANGE = LazyModule(".dlpack.exchange", __package__)
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -213,7 +215,7 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         )
     try:
         if hasattr(arg, "__dlpack__"):
-            return _from_dlpack(settled(arg))
+            return _from_dlpack(_EXCHANGE.settled(arg))
         array = np.asarray(arg)
     except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
         why = f"{type(error).__name__}: {error}"
@@ -234,7 +236,8 @@ def _from_dlpack(arg: Any) -> Array:
     except (TypeError, RuntimeError, BufferError):
         if arg.__dlpack_device__()[0] == CPU:
             with suppress(TypeError, ValueError, BufferError):
-                return as_array(read(arg.__dlpack__()))
+                found: Array = _CAPSULES.as_array(_CAPSULES.read(arg.__dlpack__()))
+                return found
         if not hasattr(arg, "__array__"):
             raise
         return np.asarray(arg)

@@ -19,15 +19,17 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ..plan.signature import ArraySpec
 from .dlpack.elements import packed
-from .dlpack.exchange import Exchange
 from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
+
+if TYPE_CHECKING:
+    from .dlpack.exchange import Exchange
 
 MAX_PARAMETERS = 4096  # their Py_buffer views are on the C stack, 80 bytes each
 

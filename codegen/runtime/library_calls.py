@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.lazy import LazyModule
-from ...ir.library.call import ArrayType
 from ..plan.nodes import LibraryThunk
 from .arguments import Array
 
 if TYPE_CHECKING:
+    from ...ir.library.call import ArrayType
     from ...ir.library.session import Session
     from .collectives.communicator import Communicator
 

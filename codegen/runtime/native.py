@@ -19,6 +19,7 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ...ir.errors import TargetError
+from ...ir.lazy import LazyModule
 from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
@@ -30,7 +31,6 @@ from ..targets.registry import backend
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
-from .dlpack.exchange import Exchange
 from .entry import MAX_PARAMETERS, Entry
 from .library_calls import LibraryCalls
 from .outputs import allocator
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
     from ..plan.function import CompiledFunc
     from ..plan.loaded import Times
     from .collectives.communicator import Communicator
+    from .dlpack.exchange import Exchange
     from .packing import LoadedPack
     from .profile.measure import Probe
 
 Maker: TypeAlias = tuple[Callable[[Any, Any], object], object, object]
 """A function that makes an array, and its arguments."""
 
+_EXCHANGE = LazyModule(".dlpack.exchange", __package__)  # most calls have NumPy's arrays
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
 
@@ -153,7 +155,7 @@ class Native:
     def _learn(self, args: Sequence[object]) -> None:
         """Let the entry itself read arrays of the type that this call had, where it can."""
         for kind in {type(a): None for a in args}:
-            if exchange := Exchange.of(kind):
+            if exchange := _EXCHANGE.exchange_of(kind):
                 self.entry.read(exchange)
                 return
 

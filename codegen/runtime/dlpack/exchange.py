@@ -15,7 +15,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -113,19 +113,19 @@ class Exchange:
         """The address of the structure."""
         return int(self.table.ctypes.data)
 
-    @classmethod
-    def of(cls, kind: type) -> Self | None:
-        """Return the exchange of exactly this type; None for a type that has none."""
-        if not has_exchange(kind):
-            return None
-        methods = tuple(name for name in SETTLED if hasattr(kind, name))
-        attributes = tuple(name for name in _LOSES if hasattr(kind, name))
-        return cls(kind, False, attributes, methods)
-
     def _names(self, names: Sequence[str]) -> int:
         array = np.array([id(name) for name in names] or [0], np.uint64)
         self._keep.extend((names, array))
         return int(array.ctypes.data)
+
+
+def exchange_of(kind: type) -> Exchange | None:
+    """Return the exchange of exactly this type; None for a type that has none."""
+    if not has_exchange(kind):
+        return None
+    methods = tuple(name for name in SETTLED if hasattr(kind, name))
+    attributes = tuple(name for name in _LOSES if hasattr(kind, name))
+    return Exchange(kind, False, attributes, methods)
 
 
 def has_exchange(kind: type) -> bool:

@@ -11,7 +11,12 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.runtime.dlpack.elements import CPU, CUDA, code_of, packed
-from nestwright.codegen.runtime.dlpack.exchange import ATTRIBUTE, Exchange, has_exchange
+from nestwright.codegen.runtime.dlpack.exchange import (
+    ATTRIBUTE,
+    Exchange,
+    exchange_of,
+    has_exchange,
+)
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.dtypes import BY_NAME, from_numpy, to_numpy
 from nestwright.ir.errors import ArgumentError
@@ -216,7 +221,7 @@ def test_interfaces_that_are_not_known() -> None:
         __dlpack_c_exchange_api__ = "dlpack_exchange_api"
 
     assert not any(map(has_exchange, (Newer, Other, Text, np.ndarray, int)))
-    assert Exchange.of(Newer) is None
+    assert exchange_of(Newer) is None
     with pytest.raises(TypeError, match="Text has no __dlpack_c_exchange_api__ of version 1"):
         Exchange(Text, False)
 
