@@ -273,9 +273,9 @@ def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
             own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.lanes(info, c), held)
     if held:
-        for info in map(describe, map(sch.block, (*copies, *(b.name for b in k.blocks)))):
-            if info.stores[0].buffer.scope is Scope.SHARED:
-                sch.set_scope(info.name, 0, "register")
+        for stage in (*map(sch.block, copies), *(sch.block(b.name) for b in k.blocks)):
+            if stage.writes[0].buffer.scope is Scope.SHARED:
+                sch.set_scope(stage.name, 0, "register")
 
 
 def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]:
