@@ -41,6 +41,7 @@ class Gpu:
     f32_flops: float
     tensor_flops: Mapping[str, float]
     """Rates by the name of the operands' type, including ``tf32``; types not listed have none."""
+    warp_share: float = 1.0  # of these that products of single warps reach
     warp: int = 32
     threads_per_block: int = 1024
     block_extents: tuple[int, int, int] = (1024, 1024, 64)  # of threadIdx.x, .y, .z
@@ -142,6 +143,7 @@ _H100 = Gpu(
     l2=50 * _MIB,
     f32_flops=66.9e12,
     tensor_flops=_rates(tf32=494.7, f16=989.4, bf16=989.4, s8=1979, f8e4m3fn=1979, f8e5m2=1979),
+    warp_share=0.63,  # Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU"
 )
 _B200 = Gpu(
     arch="sm_100",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ..ir.gpus import Gpu
+from ..ir.loop.intrinsics import SPREAD
 from ..ir.loop.names import called
 from ..ir.loop.nodes import (
     CHUNK,
@@ -56,7 +57,7 @@ from .legality import writes
 from .owners import thread_loops, writing_loops
 from .threads import is_grid, is_shared
 
-OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, Scope.WARP)
+OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, *SPREAD)
 
 
 def check_limits(func: Func, gpu: Gpu) -> list[Reason]:
@@ -134,7 +135,7 @@ def _of_launch(launch: ThreadLaunch, top: Path, gpu: Gpu) -> Iterator[Reason]:
         yield from _of_one_kind(launch, path)
     for b in dict.fromkeys(r.buffer for p in launch.blocks for r in block_of(p).writes):
         traffic = Traffic(launch, b, launch.users(b))
-        if b.scope is Scope.WARP:
+        if b.scope in SPREAD:
             yield from _by_warps(traffic)
         elif b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and not is_scratch(launch, b)):
             yield from _repeated(traffic)

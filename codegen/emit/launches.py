@@ -182,10 +182,13 @@ def own_stores(s: Stmt) -> set[Buffer]:
             return set()
 
 
+_QUIET = ("mma.", "ldmatrix.", "copy_async", "commit_async", "wgmma", "fence_proxy_async")
+
+
 def synchronizes(s: Stmt) -> bool:
     """True if other threads' writes may become visible at this statement itself."""
     if isinstance(s, Intrinsic):
-        return not s.name.startswith(("mma.", "ldmatrix.", "copy_async", "commit_async"))
+        return not s.name.startswith(_QUIET)
     return isinstance(s, AllReduce)
 
 

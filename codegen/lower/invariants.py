@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from ...ir.errors import VerifyError
 from ...ir.loop.build import as_int
+from ...ir.loop.intrinsics import SPREAD
 from ...ir.loop.nodes import (
     THREADS,
     Alloc,
@@ -30,7 +31,6 @@ from ...ir.loop.nodes import (
     Intrinsic,
     Kind,
     Load,
-    Scope,
     Stmt,
     Store,
 )
@@ -87,7 +87,7 @@ def _unplaced(func: Func) -> str:
 
 
 def _fragment(func: Func) -> str:
-    return next((b.name for b in _buffers(func) if b.scope is Scope.WARP), "")
+    return next((b.name for b in _buffers(func) if b.scope in SPREAD), "")
 
 
 def _nested_index(func: Func) -> str:

@@ -25,6 +25,7 @@ from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
 from .gpu.software_pipeline import pipeline_loops
+from .gpu.warpgroups import lower_warpgroups
 from .invariants import (
     ASSIGNED_IR,
     BOUND_IR,
@@ -218,6 +219,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "lower_matrices",
         _whatever(lower_matrices),
         "Matrix tiles are the words that each lane holds.",
+    ),
+    LoweringPass(
+        "lower_warpgroups",
+        _whatever(lower_warpgroups),
+        "Products of warp groups have sums in registers and operands by descriptors.",
     ),
     _UNROLL,
     replace(_FLATTEN, reaches=GPU_FLAT_IR),

@@ -29,7 +29,8 @@ Meaning: TypeAlias = Callable[..., Array]
 """From the matrices read, then ``args``, to the matrix written, if of a wider type."""
 
 WARP = 32
-SPREAD = frozenset({Scope.WARP, Scope.WARPGROUP})  # over the registers of several threads
+SPREAD: Mapping[Scope, int] = MappingProxyType({Scope.WARP: WARP, Scope.WARPGROUP: WARPGROUP})
+"""The scopes of tiles, and over the registers of how many threads each tile is spread."""
 BLOCK = 0  # threads of a form: all of the block
 NAMED = -1  # threads of a form: as many as its last argument says
 

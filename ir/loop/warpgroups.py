@@ -5,6 +5,7 @@ Layouts and fragments are those of the PTX ISA, "Asynchronous Warpgroup Level Ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,3 +76,12 @@ class Descriptor:
             + down % 8 * self.swizzle
         )
         return plain ^ plain // 128 % (self.swizzle // 16) * 16
+
+
+def descriptors_of(args: Sequence[int]) -> tuple[Descriptor, Descriptor]:
+    """Return the descriptors of a and b that a product's args in its lane form say."""
+    turned, a, b = args[:2], args[2:5], args[5:]
+    return (
+        Descriptor(a[0], a[1], a[2], bool(turned[0])),
+        Descriptor(b[0], b[1], b[2], bool(turned[1])),
+    )

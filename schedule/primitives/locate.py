@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...ir.loop.affine import linear
 from ...ir.loop.build import add, as_int, both, var
+from ...ir.loop.intrinsics import SPREAD
 from ...ir.loop.names import called, part_of
 from ...ir.loop.nodes import (
     AxisKind,
@@ -250,7 +251,7 @@ def shared_loop_vars(scope: Scope, path: Path) -> frozenset[Var]:
     All threads of a block share shared memory, those of ``threadIdx.x`` a warp's tiles; other
     scopes are private to each thread.
     """
-    indices = {Scope.SHARED: "threadIdx", Scope.WARP: "threadIdx.x"}.get(scope)
+    indices = {Scope.SHARED: "threadIdx", **dict.fromkeys(SPREAD, "threadIdx.x")}.get(scope)
     if indices is None:
         return frozenset()
     return frozenset(x.var for x in loops_of(path) if x.thread.startswith(indices))

@@ -250,7 +250,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
             (block,),
             hint="index them by the axes themselves, each at most once",
         )
-    if row.matrix is not None:
+    if row.matrix is not None or row.group is not None:
         return _product(block, boxes, store, name)
     assert row.tile is not None
     if not row.tile.signatures[0].reads:

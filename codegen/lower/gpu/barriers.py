@@ -21,6 +21,7 @@ from ....ir.loop.nodes import (
     Alloc,
     AllReduce,
     Buffer,
+    Const,
     Expr,
     For,
     Func,
@@ -40,6 +41,7 @@ from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, walk, walk_expr
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
+from .accumulators import is_store_of_group, own_pairs
 from .bind import thread_loops, written
 from .footprints import BlockThreads, Conflict, ElementAccess
 
@@ -171,6 +173,9 @@ class _Placer:
         match s:
             case Store(buffer=b, index=at):
                 found += self.touch(b, tuple(Range(i, i) for i in at), True, c, element=True)
+            case Intrinsic(writes=(to,)) if is_store_of_group(s):
+                for r in own_pairs(to, self.thread()):
+                    found += self.touch(r.buffer, r.ranges, True, c)
             case Intrinsic(writes=writes, reads=reads):
                 for regions, write in ((reads, False), (writes, True)):
                     for r in regions:
@@ -178,6 +183,11 @@ class _Placer:
             case AllReduce():
                 pass
         return SyncSpan(s, tuple(found), tuple(found))
+
+    def thread(self) -> Expr:
+        """This thread's index in threadIdx.x."""
+        (x, _), *_ = self.threads.vars
+        return Const(0) if x is None else x
 
     def loads(self, es: tuple[Expr, ...], c: _Context) -> tuple[Touch, ...]:
         found: list[Touch] = []

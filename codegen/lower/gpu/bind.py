@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
-from ....ir.loop.intrinsics import WARP
+from ....ir.loop.intrinsics import SPREAD
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     THREADS,
@@ -73,12 +73,20 @@ def is_bound(s: Stmt) -> bool:
 
 def is_warps(s: Intrinsic) -> bool:
     """True if a whole warp does an operation on its tiles."""
-    return any(r.buffer.scope is Scope.WARP for r in (*s.writes, *s.reads))
+    return any(r.buffer.scope in SPREAD for r in (*s.writes, *s.reads))
+
+
+def _lanes(s: Stmt) -> Iterator[int]:
+    """Over how many threads each tile in a statement is spread."""
+    for x in walk(s):
+        for r in (*x.writes, *x.reads) if isinstance(x, Intrinsic) else ():
+            if r.buffer.scope in SPREAD:
+                yield SPREAD[r.buffer.scope]
 
 
 def is_kept(buffer: Buffer) -> bool:
     """True if a buffer is a thread's own, or its warp's, wherever it is made."""
-    return buffer.scope in (Scope.REGISTER, Scope.WARP)
+    return buffer.scope is Scope.REGISTER or buffer.scope in SPREAD
 
 
 @dataclass(frozen=True)
@@ -123,13 +131,14 @@ class _FunctionBinder:
         extents = {t: self.extent(s, t) for t in THREADS if t in loops}
         if _reduces_over(s, "threadIdx.x"):  # neighbours combine their results in pairs
             extents["threadIdx.x"] = 1 << (extents["threadIdx.x"] - 1).bit_length()
-        if any(isinstance(x, Intrinsic) and is_warps(x) for x in walk(s)):
-            if extents.setdefault("threadIdx.x", WARP) != WARP:
+        for lanes in _lanes(s):
+            if extents.setdefault("threadIdx.x", lanes) != lanes:
                 raise UnsupportedError(
                     f"matrix tiles in a launch with {extents['threadIdx.x']} threads in x",
-                    f"the {WARP} threads of threadIdx.x are the warp that holds them",
+                    f"the {lanes} threads of threadIdx.x are the ones that hold them",
                     f"function {self.name}",
                 )
+        if any(True for _ in _lanes(s)):
             extents = {t: extents[t] for t in THREADS if t in extents}
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}

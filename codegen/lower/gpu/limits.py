@@ -5,9 +5,22 @@ from __future__ import annotations
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int
 from ....ir.loop.intrinsics import WARP, warp_results
-from ....ir.loop.nodes import SHARED_ALIGN, Alloc, AllReduce, For, Func, Kind, Scope, Stmt
+from ....ir.loop.nodes import (
+    SHARED_ALIGN,
+    Alloc,
+    AllReduce,
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Scope,
+    Stmt,
+)
 from ....ir.loop.visit import children, walk
+from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
+from .warpgroups import is_group_product
 
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 
@@ -62,9 +75,29 @@ def _check(s: For, where: str, target: Target) -> None:
     if shared > gpu.shared_per_block:
         most = gpu.shared_per_block
         _refuse(f"{shared} bytes of shared memory", f"{gpu.arch} gives a block {most}", where)
+    _check_patterns(body, where)
     own = memory(body, (Scope.GLOBAL, Scope.REGISTER), 1)
     if own > LOCAL:
         _refuse(f"{own} bytes of memory for each thread", f"{LOCAL} is the most", where)
+
+
+def _check_patterns(s: Stmt, where: str) -> None:
+    """Refuse operands of warp groups whose place is no multiple of eight rows of their swizzle."""
+    places: dict[Buffer, int] = {}
+
+    def stmt(x: Stmt, at: int) -> None:
+        if isinstance(x, Alloc) and x.buffer.scope is Scope.SHARED:
+            places[x.buffer] = at
+            at += -(-x.buffer.shape[0] * x.buffer.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
+        if is_group_product(x) and isinstance(x, Intrinsic):
+            for r, d in zip(x.reads[1:], descriptors_of(x.args), strict=True):
+                if places[r.buffer] % (8 * d.swizzle):
+                    what = f"buffer {r.buffer.name} at byte {places[r.buffer]} of shared memory"
+                    _refuse(what, f"a product takes multiples of {8 * d.swizzle}", where)
+        for c in children(x):
+            stmt(c, at)
+
+    stmt(s, 0)
 
 
 def _refuse(what: str, why: str, where: str) -> None:

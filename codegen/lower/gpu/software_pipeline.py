@@ -4,7 +4,9 @@
 ``copy 0 .. n-2; for k: wait for copy k; barrier; start copy k + n - 1; use(S[k % n])``. Else two
 places, and the next copy is on its way in registers while the loop computes: ``copy 0; for k:
 barrier; r = load(k + 1); use(S[k % 2]); S[(k + 1) % 2] = r``. So are copies beside asynchronous
-ones that cannot be such.
+ones that cannot be such. Products of warp groups read their places until the iteration after, so
+copies begin one iteration later, behind them: ``use(S[k % n]); start copy k + n - 2; wait for the
+products of k - 1``.
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ from .async_copies import COMMIT, Copies, is_async, noted
 from .barriers import BARRIER
 from .bind import written
 from .places import at_place
+from .warpgroups import COMMIT as GROUP_COMMIT
+from .warpgroups import FENCE as GROUP_FENCE
+from .warpgroups import has_group_products
+from .warpgroups import wait as products_landed
 
 STAGED_BYTES = 128  # of a thread's registers that the next copies may take on their way
 
@@ -76,6 +82,16 @@ class _Pipeline:
     rest: tuple[Stmt, ...]
     kept: tuple[Buffer, ...]  # buffers of an iteration that stay as they are
 
+    @property
+    def grouped(self) -> bool:
+        """True if the work is products of warp groups, which are waited for later."""
+        return any(map(has_group_products, self.rest))
+
+    @property
+    def behind(self) -> int:
+        """Iterations whose products may be under way while the next ones begin."""
+        return int(self.grouped and self.stages > 2)
+
     @staticmethod
     def of(loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval]) -> _Pipeline:
         allocs, stmts = _straight(loop.body)
@@ -106,17 +122,26 @@ class _Pipeline:
         return body
 
     def by_async(self) -> Stmt:
-        var, n = self.loop.var, self.stages
+        var, ahead = self.loop.var, self.stages - 1 - self.behind
         first = Var(f"{var.name}_first")
-        begin = For(first, Const(n - 1), seq(self.copy(first, first), COMMIT))
-        wait = Intrinsic("wait_async", args=(n - 2,))
-        held, early, late = self.later(n - 1)
-        body = self.main(wait, BARRIER, *early, COMMIT, self.use(), *late, held=held)
-        return seq(begin, body)
+        begin = For(first, Const(ahead), seq(self.copy(first, first), COMMIT))
+        wait = Intrinsic("wait_async", args=(ahead - 1,))
+        held, early, late = self.later(ahead)
+        if not self.grouped:
+            body = self.main(wait, BARRIER, *early, COMMIT, self.use(), *late, held=held)
+            return seq(begin, body)
+        work = self.products(*early, COMMIT)
+        body = self.main(wait, BARRIER, *work, *late, held=held)
+        return seq(begin, body, products_landed(0))
+
+    def products(self, *meanwhile: Stmt) -> tuple[Stmt, ...]:
+        """The work as a group of products, with what is done while they run."""
+        return (GROUP_FENCE, self.use(), GROUP_COMMIT, *meanwhile, products_landed(self.behind))
 
     def by_registers(self) -> Stmt:
         held, early, late = self.later(1)
-        body = self.main(BARRIER, *early, self.use(), *late, held=held)
+        work = self.products(*early) if self.grouped else (*early, self.use())
+        body = self.main(BARRIER, *work, *late, held=held)
         return seq(self.copy(Const(0), Const(0)), body)
 
     def later(self, distance: int) -> tuple[list[Buffer], list[Stmt], list[Stmt]]:

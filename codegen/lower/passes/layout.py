@@ -58,5 +58,7 @@ def _swizzled(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
     turn = floormod(floordiv(row, 8 // b.swizzle), b.swizzle)
     place = floordiv(column, each)
     m, n = as_int(place), as_int(turn)
+    if n == 0:
+        return index
     chunk = op("xor", place, turn) if m is None or n is None else Const(m ^ n)
     return (*index[:-1], add(mul(chunk, each), floormod(column, each)))

@@ -8,8 +8,19 @@ read-only cache.
 from __future__ import annotations
 
 from ....ir.dtypes import index, s32
-from ....ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
+from ....ir.loop.nodes import (
+    SHARED_ALIGN,
+    AllReduce,
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Scope,
+    Stmt,
+)
 from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS
+from ....ir.loop.visit import walk
 from ....ir.targets.cuda import LOAD_BITS
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
@@ -20,7 +31,7 @@ from .lanes import emit_intrinsic
 from .reduce import Reducer
 
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
-_DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align 128"
+_DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align {}"
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
 
@@ -32,7 +43,7 @@ class Nvptx(DeviceEmitter):
         em.nvidia = True
         self.nest: LaunchNest | None = None
         self.reducer: Reducer | None = None
-        self.globals: list[str] = [_DYNAMIC]
+        self.globals: list[str] = []
         self.attributes: list[str] = []
         self.notes: list[str] = []
 
@@ -81,7 +92,21 @@ class Nvptx(DeviceEmitter):
         numbers = ", ".join(f"!{n}" for n in range(len(self.notes)))
         notes = [f"!nvvm.annotations = !{{{numbers}}}"]
         notes += [f"!{n} = !{{{text}}}" for n, text in enumerate(self.notes)]
-        parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, *notes]
+        dynamic = _DYNAMIC.format(
+            max((_pattern(nest.body) for nest in nests), default=SHARED_ALIGN)
+        )
+        parts = [
+            head,
+            "",
+            dynamic,
+            *self.globals,
+            "",
+            *em.finished,
+            *declared,
+            "",
+            *self.attributes,
+            *notes,
+        ]
         return "\n".join([*parts, ""])
 
     def thread_index(self, name: str) -> IRValue:
@@ -111,6 +136,12 @@ class Nvptx(DeviceEmitter):
 
     def access(self, buffer: Buffer, pointer: IRValue, size: int, write: bool, depth: int) -> None:
         """Emit nothing: the hardware checks accesses."""
+
+
+def _pattern(s: Stmt) -> int:
+    """Return the alignment of shared memory that a launch needs: descriptors count from 1024."""
+    described = (x for x in walk(s) if isinstance(x, Intrinsic))
+    return 1024 if any(x.name.startswith(("wgmma.", "tma_")) for x in described) else SHARED_ALIGN
 
 
 def _annotation(nest: LaunchNest, blocks: int) -> str:

@@ -8,6 +8,7 @@ from ....ir.loop.intrinsics import TABLE, Matrix
 from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
+from .warpgroup import emit_group_product, emit_group_wait
 
 
 def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
@@ -32,8 +33,23 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
             _load_matrix(em, s, how)
         case ["mma", shape, operands, _] if row.matrix is not None:
             _mma(em, s, shape, operands, row.matrix)
+        case ["wgmma_fence"]:
+            _call(em, "llvm.nvvm.wgmma.fence.sync.aligned")
+        case ["wgmma_commit"]:
+            _call(em, "llvm.nvvm.wgmma.commit_group.sync.aligned")
+        case ["wgmma_wait"]:
+            emit_group_wait(em, s)
+        case ["wgmma", *_]:
+            emit_group_product(em, s)
+        case ["fence_proxy_async"]:
+            assembly(em, "fence.proxy.async.shared::cta;")
         case _:
             raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it")
+
+
+def assembly(em: Emitter, code: str) -> None:
+    """Emit an instruction without operands."""
+    em.function.write(f'call void asm sideeffect "{code}", "~{{memory}}"()')
 
 
 def _call(em: Emitter, name: str, *operands: str) -> None:

@@ -26,7 +26,11 @@ from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
 
 L2_BYTES = 48.0  # of L2 bandwidth per multiprocessor and cycle
 SHARED_BYTES = 128.0  # of shared memory bandwidth per cycle
-BUSY = {"mma": 8.0, "simt": 16.0}  # warps of a multiprocessor that hide each other's latency
+BUSY = {
+    "mma": 8.0,
+    "simt": 16.0,
+    "wgmma": 8.0,
+}  # warps of a multiprocessor that hide each other's latency
 FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per accumulator
 REACHABLE = 0.85  # share of the peak that the best kernels reach
 GROUPS = (1, 2, 4, 8, 16)
@@ -233,9 +237,14 @@ class MatmulSpace:
         """Return the seconds of arithmetic of one block, alone on a multiprocessor."""
         gpu = self.target.gpu
         name = "tf32" if self.k.left.dtype.name == "f32" else self.k.left.dtype.name
-        rate = gpu.f32_flops if self.core is None else gpu.tensor_flops[name]
+        tensor = gpu.tensor_flops.get(name, 0.0) * self._warp_share()
+        rate = gpu.f32_flops if self.core is None else tensor
         flops = 2.0 * int(c["tile_m"]) * int(c["tile_n"]) * self._depth(c)
         return flops / (rate * REACHABLE / gpu.multiprocessors)
+
+    def _warp_share(self) -> float:
+        """Return the share of the tensor cores' rate that instructions of one warp reach."""
+        return self.target.gpu.warp_share
 
     def _multiply_share(self, c: Choices) -> float:
         """Return the share of the innermost loop's instructions that multiply."""

@@ -56,12 +56,12 @@ def find_core(k: Matmul, target: Target) -> Core | None:
             continue
         if x.operands == f32 and not target.tf32:
             continue
-        layouts = _layout(k.left, "m"), _layout(k.right, "n")
+        layouts = layout_of(k.left, "m"), layout_of(k.right, "n")
         return Core(name, x.k, layouts)
     return None
 
 
-def _layout(x: MatmulOperand, row: str) -> str:
+def layout_of(x: MatmulOperand, row: str) -> str:
     """Return the layout of a tile: only fragments of two-byte elements are transposed by loads."""
     return f"k{row}" if x.transposed and x.dtype.bytes == 2 else f"{row}k"
 

@@ -1,0 +1,112 @@
+"""Products of warp groups in PTX: ``wgmma``, which LLVM has no intrinsic for, by inline assembly.
+
+Sums are tied operands, so that each product's follow the one before in the same registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from ....ir.dtypes import index, s64
+from ....ir.loop.build import as_int
+from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.nodes import Intrinsic, Region
+from ....ir.loop.warpgroups import Descriptor, GroupMatrix, descriptors_of
+from ...emit.expr import Emitter
+from ...emit.llvm.core import IRValue
+
+_KINDS: Mapping[str, str] = MappingProxyType({"f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "f32": "tf32"})
+_MODES: Mapping[int, int] = MappingProxyType({128: 1, 64: 2, 32: 3})
+"""What a descriptor calls its swizzle."""
+_UNIT = 16  # bytes that a descriptor counts in
+
+
+def emit_group_product(em: Emitter, s: Intrinsic) -> None:
+    """Emit a product: its operands' descriptors, and one instruction on all sums."""
+    x = TABLE[s.name].group
+    assert x is not None
+    turned = s.args[:2]
+    a, b = (_descriptor(em, r, d) for r, d in zip(s.reads[1:], descriptors_of(s.args), strict=True))
+    places, sums = _sums(em, s.writes[0])
+    kind = _KINDS.get(x.operands.name, x.operands.name)
+    name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kind}.{kind}"
+    words = f"{{{', '.join(f'${n}' for n in range(x.words))}}}"
+    at = 2 * x.words
+    more = "".join(f", {n}" for n in _more(x, turned))
+    code = f"{name} {words}, ${at}, ${at + 1}, p{more};"
+    text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {code} }}"
+    _tied(em, text, places, sums, (a, b))
+    em.function.forget(s.writes[0].buffer)
+
+
+def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
+    """Factors of 1 for products in floats, and for elements of two bytes whether k is outermost."""
+    return (*((1, 1) if x.sums.is_float else ()), *(turned if x.operands.bytes == 2 else ()))
+
+
+def emit_group_wait(em: Emitter, s: Intrinsic) -> None:
+    """Emit a wait for groups; sums that it names are read after it."""
+    text = f"wgmma.wait_group.sync.aligned {s.args[0]};"
+    if not s.writes:
+        em.function.write(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
+        return
+    places, sums = _sums(em, s.writes[0])
+    _tied(em, text, places, sums, ())
+    em.function.forget(s.writes[0].buffer)
+
+
+def _sums(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
+    """Return the addresses of a thread's sums, and what is there."""
+    (only,) = r.ranges
+    form, count = em.form(only.start), as_int(only.extent)
+    assert form is not None and count is not None
+    start, dtype = em.pointer(r.buffer, form), r.buffer.dtype
+    type_ = "float" if dtype.is_float else "i32"
+    places = [em.offset(start, em.const(k, index), type_) for k in range(count)]
+    loads = (f"load {type_}, ptr {at.text}, align 4" for at in places)
+    return places, [
+        em.read(text, dtype, 0, r.buffer, at, at.depth)
+        for text, at in zip(loads, places, strict=True)
+    ]
+
+
+def _tied(
+    em: Emitter,
+    code: str,
+    places: Sequence[IRValue],
+    sums: Sequence[IRValue],
+    others: Sequence[IRValue],
+) -> None:
+    """Emit code that updates sums in place."""
+    kind, letter = (sums[0].type, "f" if sums[0].type == "float" else "r")
+    type_ = f"{{ {', '.join([kind] * len(sums))} }}"
+    ties = [f"={letter}"] * len(sums) + [str(n) for n in range(len(sums))]
+    constraints = ",".join([*ties, *("l" for _ in others), "~{memory}"])
+    operands = ", ".join(map(str, (*sums, *others)))
+    call = f'call {type_} asm sideeffect "{code}", "{constraints}"({operands}) convergent'
+    result = em.function.result(call, sums[0].dtype)
+    for n, at in enumerate(places):
+        word = em.function.result(f"extractvalue {type_} {result.text}, {n}", sums[0].dtype)
+        em.function.write(f"store {kind} {word.text}, ptr {at.text}, align 4")
+
+
+def _descriptor(em: Emitter, r: Region, d: Descriptor) -> IRValue:
+    """Return the descriptor of an operand that begins at a region.
+
+    The constant part of its place is added last, so that descriptors of a tile share the rest.
+    """
+    form = em.form(r.ranges[0].start)
+    assert form is not None
+    units = form.constant * r.buffer.dtype.bytes // _UNIT
+    pointer = em.pointer(r.buffer, replace(form, constant=0))
+    shared = em.pure(
+        f"addrspacecast ptr {pointer.text} to ptr addrspace(3)", index, 0, pointer.depth
+    )
+    place = em.pure(f"ptrtoint ptr addrspace(3) {shared.text} to i64", s64, 0, shared.depth)
+    unit = em.pure(f"lshr i64 {place.text}, 4", s64, 0, place.depth)
+    fields = d.leading // _UNIT << 16 | d.stride // _UNIT << 32 | _MODES[d.swizzle] << 62
+    signed = fields - (1 << 64) if fields >> 63 else fields
+    base = em.pure(f"or disjoint i64 {unit.text}, {signed}", s64, 0, unit.depth)
+    return em.pure(f"add i64 {base.text}, {units}", s64, 0, base.depth)

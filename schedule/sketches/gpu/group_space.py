@@ -1,0 +1,97 @@
+"""The sketch of products of warp groups: decisions, validity, cost beside those of single warps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.warpgroups import WARPGROUP
+from ....ir.target import Target
+from ...language.schedule import Schedule
+from ...space.space import Choices, Sketch
+from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
+from .matmul import Matmul
+from .threads import power_up
+from .tiles import BlockDim
+from .wgmma import COLUMNS, PANEL, ROWS, apply_wgmma, find_group_core, product_name, swizzle_of
+
+OTHERS = 40  # registers beside the sums: addresses of copies and descriptors
+WIDTHS = (64, 128, 192, 256)
+
+
+def product_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
+    """Return the sketches of a matrix product, the one with the least estimated cost first."""
+    found = [*matmul_sketches(k, target)]
+    core = find_group_core(k, target)
+    if core is not None and (sketch := GroupSpace(k, target, core).sketch()) is not None:
+        found.append(sketch)
+    return tuple(sorted(found, key=lambda s: s.cost(s.default)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpace(MatmulSpace):
+    """The schedules of a product by warp groups; ``core`` is not None."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of core."""
+        return "wgmma"
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the product with the given choices."""
+        assert self.core is not None
+        apply_wgmma(self.k, self.core, sch, c, self.target)
+
+    def decisions(self) -> Decisions:
+        """Return the domain of each decision."""
+        x = self.k.extents
+        common = MatmulSpace.decisions(self)
+        tiles = {
+            f"tile_{r}": tuple(n for n in WIDTHS if n <= max(ROWS, power_up(x[r]))) for r in "mn"
+        }
+        return {
+            **tiles,
+            "tile_k": common["tile_k"],
+            "groups_m": (1, 2),
+            "groups_n": (1, 2),
+            "stages": (2, 3, 4, 5, 6),
+            **{name: common[name] for name in ("split", "group", "pack")},
+        }
+
+    def threads(self, c: Choices) -> BlockDim:
+        """Return the threads of a block."""
+        return BlockDim(int(c["groups_m"]), int(c["groups_n"]), WARPGROUP)
+
+    def _tiles_fit(self, c: Choices) -> bool:
+        assert self.core is not None
+        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
+        if m % ROWS or n % COLUMNS or product_name(self.core, c) not in TABLE:
+            return False
+        for x, tile, _ in self.operands(c):
+            turned = x.transposed and x.dtype.bytes == 2
+            layout = f"k{tile[-1]}" if turned else f"{tile[-1]}k"
+            if not swizzle_of(layout, x.dtype, c) or (
+                turned and (m, n)["mn".index(tile[-1])] % PANEL
+            ):
+                return False
+        return True
+
+    def registers(self, c: Choices) -> int:
+        """Estimate the registers of a thread: sums and addresses."""
+        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
+        return m * n // WARPGROUP + OTHERS
+
+    def _multiply_share(self, c: Choices) -> float:
+        return 1.0  # products are under way while others instructions run
+
+    def _warp_share(self) -> float:
+        return 1.0
+
+    def _shared_cycles(self, c: Choices) -> float:
+        """Return the cycles of shared memory that one block takes: each product reads its tiles."""
+        m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
+        a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
+        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
+        read = (m * int(c["groups_n"]) * a + n * m / ROWS * b) * depth
+        ends = 2.0 * m * n * self.k.sums.bytes
+        return written + (read + ends) / SHARED_BYTES

@@ -1,0 +1,133 @@
+"""How products of warp groups are scheduled: four warps multiply tiles from shared memory.
+
+As on a single warp's cores, a block of threads copies tiles of the operands into shared memory,
+several steps ahead. A product is under way while the copies of a later step begin; it is waited for
+one step later. The sums go through shared memory, so that the epilogue writes whole rows.
+"""
+
+from __future__ import annotations
+
+from ....ir.dtypes import DType, f32
+from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.nodes import CHUNK
+from ....ir.loop.notes import PIPELINE
+from ....ir.loop.warpgroups import WARPGROUP
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...space.lookup import below
+from ...space.space import Choices
+from .matmul import Matmul
+from .mma import BANK_OFFSET, Core, layout_of, sides_of
+from .threads import Y, Z
+from .tiles import (
+    BlockDim,
+    copy_tile,
+    make_product,
+    pack,
+    reduce_split_depth,
+    result_loops,
+    run_epilogue,
+    spread_tiles,
+)
+
+ROWS, COLUMNS = 64, 8  # of a box of sums; a product has the columns of a group
+BANKS = 32
+PANEL = 64  # two-byte columns of a turned tile that lie together
+
+
+def find_group_core(k: Matmul, target: Target) -> Core | None:
+    """Return a product of warp groups for a product, of any width; None if the target has none."""
+    for name, row in TABLE.items():
+        x = row.group
+        if x is None or not row.on(target.gpu):
+            continue
+        if (x.operands, x.sums) != (k.left.dtype, k.sums) or k.right.dtype != x.operands:
+            continue
+        if x.operands == f32:  # it would cut operands off that `-tf32=1` promises to round
+            continue
+        return Core(name, x.k, (layout_of(k.left, "m"), layout_of(k.right, "n")))
+    return None
+
+
+def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
+    """Schedule a product on the cores of warp groups."""
+    sides = sides_of(k, core, c)
+    parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
+    threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), WARPGROUP)
+    if parts.total is None:
+        b, m, n = result_loops(k, sch, parts.last)
+        at = spread_tiles(sch, b, m, n, c)
+        sch.set_scope(parts.product, 0, "shared")
+        store = sch.cache_write(parts.product, 0, "warpgroup").name
+        sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
+        sch.storage_align(store, 0, 1, BANKS, BANK_OFFSET)
+    else:
+        reduce_split_depth(k, sch, parts)
+        store = sch.cache_write(parts.product, 0, "warpgroup").name
+        *outer, m, n = sch.get_loops(store)
+        at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
+    step = _group_tiles(core, sch, parts.product, store, at, c)
+    for block, side, operand in zip(
+        (parts.left, parts.right), sides, (k.left, k.right), strict=True
+    ):
+        tile = _shared_tile(sch, parts.product, block, side.packed)
+        sch.compute_at(tile, step)
+        sch.swizzle(tile, 0, swizzle_of(side.layout, side.x.dtype, c))
+        copy_tile(sch, tile, step, side.x, side.layout, threads, int(c["stages"]) > 1)
+        if side.packed and not operand.frozen:
+            pack(sch, block, target)
+    sch.tensorize(below(sch, parts.product, step)[2], product_name(core, c))
+    if int(c["stages"]) > 1:
+        sch.annotate(step, PIPELINE.key, int(c["stages"]))
+    if parts.total is None:
+        run_epilogue(k, sch, parts.last, at, threads)
+
+
+def product_name(core: Core, c: Choices) -> str:
+    """Return the instruction for as many columns as a group has."""
+    wide = int(c["tile_n"]) // int(c["groups_n"])
+    shape, kinds = core.name.removeprefix("wgmma.").split(".", 1)
+    return f"wgmma.m64n{wide}k{shape.rpartition('k')[2]}.{kinds}"
+
+
+def swizzle_of(layout: str, dtype: DType, c: Choices) -> int:
+    """Return the chunks of the widest pattern that the rows of a tile are made of."""
+    row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
+    return next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
+
+
+def _group_tiles(
+    core: Core, sch: Schedule, product: str, store: str, at: LoopRef, c: Choices
+) -> LoopRef:
+    """Divide a tile among the groups, and the depth into steps; return the loop over steps."""
+    m, n = below(sch, store, at)[-2:]
+    gm, mt, mi = sch.split(m, [int(c["groups_m"]), None, ROWS])
+    gn, nt, ni = sch.split(n, [int(c["groups_n"]), None, COLUMNS])
+    sch.reorder(gm, gn, mt, nt, mi, ni)
+    sch.bind(gm, Z)
+    sch.bind(gn, Y)
+    sch.compute_at(product, gn)
+    sch.tensorize(mi, "store_accumulators")
+    m, n, depth = below(sch, product, gn)
+    pm, pmi = sch.split(m, [None, ROWS])
+    step, part, di = sch.split(depth, [None, int(c["tile_k"]) // core.depth, core.depth])
+    sch.reorder(step, part, pm, pmi, n, di)
+    init = sch.decompose_reduction(product, step)
+    zm, zmi, zn = below(sch, init, gn)
+    zn, zni = sch.split(zn, [None, COLUMNS])
+    sch.reorder(zm, zn, zmi, zni)
+    sch.tensorize(zmi, "zero_accumulators")
+    for loop in (mt, nt, part, pm, zm, zn):
+        sch.unroll(loop)
+    return step
+
+
+def _shared_tile(sch: Schedule, product: str, block: str, packed: bool) -> str:
+    """Put an operand's copy into shared memory, or a copy of that; return its block."""
+    if not packed:
+        sch.set_scope(block, 0, "shared")
+        return block
+    buffer = sch.block(block).writes[0].buffer
+    at = [r.buffer for r in sch.block(product).reads].index(buffer)
+    return sch.cache_read(product, at, "shared").name
