@@ -27,6 +27,7 @@ from .fallback import fallback_sketch, schedule_fallback
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
+from .skinny import find_skinny, skinny_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 import_sketches(__package__, [str(Path(__file__).parent)])
@@ -45,6 +46,11 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     if product is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
         found += [_whole(s, inlined, rest, target) for s in matmul_sketches(product, target)]
+    skinny = find_skinny(first)
+    thin = skinny_sketch(skinny, target) if skinny is not None else None
+    if skinny is not None and thin is not None:
+        rest = find_clusters(tuple(b for b in blocks if b.name not in skinny.k.covered))
+        found.append(_whole(thin, inlined, rest, target))
     clusters = find_clusters(blocks)
     main = max(clusters, key=_weight, default=None)
     others = [c for c in clusters if c is not main]

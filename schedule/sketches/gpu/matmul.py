@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....ir.dtypes import DType
@@ -89,8 +89,13 @@ class Matmul:
 
 def find_matmul(sch: Schedule) -> Matmul | None:
     """Return the heaviest sum of products of a function, if it is large enough for tiles."""
+    return find_product(sch, _fits)
+
+
+def find_product(sch: Schedule, fits: Callable[[Product | None, BlockInfo], bool]) -> Matmul | None:
+    """Return the heaviest sum of products of a function that starts from 0 and ``fits``."""
     blocks = [describe(sch.block(ref)) for ref in sch.blocks()]
-    products = [b for b in blocks if not b.opaque and _fits(product_of(b.block), b)]
+    products = [b for b in blocks if _starts_from_zero(b) and fits(product_of(b.block), b)]
     if not products:
         return None
     anchor = max(products, key=lambda b: b.flops)
@@ -116,10 +121,14 @@ def find_matmul(sch: Schedule) -> Matmul | None:
 def _fits(found: Product | None, info: BlockInfo) -> bool:
     if found is None:
         return False
-    init = info.block.init
     b, m, n, k = (found.points(r) for r in "bmnk")
     large = min(m, n) >= LEAST and k >= LEAST_DEPTH and b * m * n * k >= LEAST_WORK
-    return large and b < 1 << 16 and isinstance(init, Store) and is_zero(init.value)
+    return large and b < 1 << 16
+
+
+def _starts_from_zero(info: BlockInfo) -> bool:
+    init = info.block.init
+    return not info.opaque and isinstance(init, Store) and is_zero(init.value)
 
 
 def _alone(blocks: Sequence[BlockInfo], anchor: BlockInfo) -> bool:
@@ -200,11 +209,13 @@ def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int
     """Return the largest width, up to ``width``, of aligned vectors along an axis."""
     if all(axis not in free_vars(e) for e in index):
         return width
+    rank = max((n for n, extent in enumerate(buffer.shape, 1) if extent != 1), default=1)
+    index = index[:rank]  # dimensions of extent 1 after those take no memory
     if any(axis in free_vars(e) for e in index[:-1]):
         return 1
     form = linear(index[-1])
     steps = [k for atom, k in form.terms.items() if atom is not axis] + [form.constant]
-    steps += [n for e in index[:-1] if not isinstance(e, Const) for n in (buffer.shape[-1],)]
+    steps += [n for e in index[:-1] if not isinstance(e, Const) for n in (buffer.shape[rank - 1],)]
     nested = any(atom is not axis and axis in free_vars(atom) for atom in form.terms)
     if form.terms.get(axis) != 1 or nested:
         return 1

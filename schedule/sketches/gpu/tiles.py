@@ -75,6 +75,15 @@ def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str])
 
 def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, LoopRef, LoopRef]:
     """Return the result's loops over the batch, the rows and the columns, each fused into one."""
+    by = result_by_role(k, sch, block)
+    b, m, n = (by[r] for r in "bmn")
+    assert m is not None
+    assert n is not None
+    return b, m, n
+
+
+def result_by_role(k: Matmul, sch: Schedule, block: str) -> dict[str, LoopRef | None]:
+    """Return the result's loop over each role, fused into one; None where it has extent 1."""
     own = own_loops(sch, block)
     if k.result.consumer is None:  # a copy of the sums has axes of its own
         axes = [a.var for a in sch.block(block).axes]
@@ -83,10 +92,7 @@ def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, 
     taken = [x for loops in order.values() for x in loops]
     order["b"] = [x for x in sch.get_loops(block) if x not in taken] + order["b"]
     sch.reorder(*order["b"], *order["m"], *order["n"])
-    b, m, n = (fused(sch, order[r]) for r in "bmn")
-    assert m is not None
-    assert n is not None
-    return b, m, n
+    return {r: fused(sch, order[r]) for r in "bmn"}
 
 
 def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices) -> LoopRef:

@@ -1,0 +1,138 @@
+"""Products with few rows or columns on a GPU: one launch, right for odd extents, wide loads."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit, lower
+from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.visit import equal
+from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule, Trace
+from nestwright.schedule.sketches.gpu.generate import generate
+from nestwright.schedule.sketches.gpu.skinny import find_skinny
+from nestwright.schedule.space.space import Sketch
+from nestwright.te.from_hlo import lower_group
+
+SIMULATED = Target.parse("cuda-sim -arch=sm_80")
+NAME = "gpu_skinny@1"
+
+
+def dot(m: int, n: int, k: int, dtype: str, turned: bool = False) -> str:
+    weights, axis = (f"{n},{k}", 1) if turned else (f"{k},{n}", 0)
+    return f"""
+        x = {dtype}[{m},{k}] parameter(0)
+        w = {dtype}[{weights}] parameter(1)
+        ROOT c = {dtype}[{m},{n}] dot(x, w), lhs_contracting_dims={{1}},
+            rhs_contracting_dims={{{axis}}}"""
+
+
+HEADS = """
+    x = f32[3,1,72] parameter(0)
+    w = f32[3,72,40] parameter(1)
+    b = f32[40] parameter(2)
+    c = f32[3,1,40] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={1}
+    bb = f32[3,1,40] broadcast(b), dimensions={2}
+    s = f32[3,1,40] add(c, bb)
+    r = f32[3,1,4,10] reshape(s)
+    ROOT t = f32[3,4,1,10] transpose(r), dimensions={0,2,1,3}"""
+
+BODIES = {
+    "one row": dot(1, 64, 192, "f32"),
+    "one row turned": dot(1, 64, 192, "f32", turned=True),
+    "odd": dot(3, 37, 51, "f32"),
+    "odd turned": dot(15, 33, 129, "f32", turned=True),
+    "bf16": dot(8, 192, 64, "bf16"),
+    "bf16 turned": dot(2, 192, 1000, "bf16", turned=True),
+    "f16": dot(5, 1000, 100, "f16"),
+    "one column": dot(70, 1, 36, "f32"),
+    "heads": HEADS,
+}
+
+
+def group(body: str) -> Func:
+    module = optimize(parse(f"HloModule m\nENTRY main {{{body}}}"))
+    (found,) = fuse(module.entry, ("strided",)).groups
+    return lower_group(found.computation, "main")
+
+
+def sketch_of(func: Func, target: Target = SIMULATED) -> Sketch:
+    return next(s for s in generate(func, target) if s.name == NAME)
+
+
+def scheduled(func: Func, sketch: Sketch, choices: dict[str, Any]) -> Schedule:
+    sch = Schedule(func)
+    sketch.apply(sch, choices)
+    return sch
+
+
+def inputs(func: Func) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(5)
+    buffers = func.params[: len(func.params) - func.outputs]
+    return [rng.integers(-3, 4, b.shape).astype(to_numpy(b.dtype)) for b in buffers]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_simulated_threads_compute_the_same(name: str) -> None:
+    func = group(BODIES[name])
+    sketch, args = sketch_of(func), inputs(func)
+    (want,) = run(func, args)
+    drawn = random.Random(name).choice([*sketch.points()])
+    for choices in (sketch.default, drawn):
+        sch = scheduled(func, sketch, dict(choices))
+        got = compile_func(sch.func, SIMULATED)(*args)
+        np.testing.assert_array_equal(np.asarray(got), want, err_msg=str(choices))
+    again = Trace.from_json(json.loads(json.dumps(sch.trace.to_json()))).replay(func)
+    assert equal(again.func, sch.func)
+
+
+def test_it_is_the_default_schedule_of_long_and_short_sides() -> None:
+    assert generate(group(BODIES["one row"]), SIMULATED)[0].name == NAME
+    for body in (dot(64, 64, 64, "f32"), dot(4, 16, 64, "f32"), dot(4, 64, 16, "f32")):
+        assert find_skinny(Schedule(group(body))) is None
+
+
+def test_which_side_is_read_along_memory() -> None:
+    found = {name: find_skinny(Schedule(group(body))) for name, body in BODIES.items()}
+    turned = {name: s.turned for name, s in found.items() if s is not None}
+    assert turned["one row"]
+    assert turned["odd"]
+    assert not turned["one row turned"]
+    assert not turned["odd turned"]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("rows", "dtype"), [(1, "f32"), (8, "f32"), (1, "bf16")])
+def test_loads_are_wide_and_sums_are_shuffled(
+    rows: int, dtype: str, turned: bool, arch: str
+) -> None:
+    target = Target.parse(f"cuda -arch={arch}")
+    func = group(dot(rows, 3072, 768, dtype, turned))
+    sketch = sketch_of(func, target)
+    sch = scheduled(func, sketch, dict(sketch.default))
+    text = nvptx.compile(emit(lower(sch.func, target), target), target)
+    assert text.count(".entry") == 1
+    loads = re.findall(r"ld\.global(?:\.nc)?(\S*)", text)
+    assert loads
+    assert all(".v" in x for x in loads), "no single elements"
+    assert 2 * sum(".v4" in x for x in loads) > len(loads)
+    assert "shfl.sync.bfly" in text
+    if ptxas.find() is None:
+        pytest.skip("no ptxas on this machine")
+    (usage,) = ptxas.assemble(text, arch).kernels.values()
+    assert usage.spill_loads == usage.spill_stores == usage.stack == 0
