@@ -1,13 +1,14 @@
 """Kernels that need nothing of each other become one, where launches cost time.
 
 A kernel moves up to an earlier one if nothing from there on makes what it reads, or accesses what
-it writes. Values have no places yet, so the arena keeps apart what is then live at the same time.
+it writes; a copy that it starts from, as of a cache that it updates, moves with it. Values have no
+places yet, so the arena keeps apart what is then live at the same time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .facts import FactList
 from .nodes import (
@@ -62,9 +63,10 @@ def side_by_side(
         first = waiting.pop(0)
         match first:
             case KernelThunk() if _may_join(first, joints):
-                found = _beside(first, waiting, joints)
-                waiting = [t for t in waiting if not any(t is x for x in found[1:])]
-                done += _joined(found, joints, facts, value) if len(found) > 1 else found
+                row = _row(first, waiting, joints)
+                moved = (*row.ahead, *row.parts[1:])
+                waiting = [t for t in waiting if not any(t is x for x in moved)]
+                done += [*row.ahead, *_joined(row.parts, joints, facts, value)]
             case WhileThunk(condition=condition, body=body):
                 inner = side_by_side(body, joints, facts, value)
                 before = side_by_side(condition, joints, facts, value)
@@ -83,26 +85,44 @@ def _may_join(thunk: Thunk, joints: Joints) -> bool:
     return not thunk.in_place or thunk.args[-1].bytes <= KEPT_IN_PLACE
 
 
-def _beside(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> tuple[KernelThunk, ...]:
-    """Return a kernel and those of later ones that may run beside it, in order."""
-    found: tuple[KernelThunk, ...] = (first,)
-    passed: list[Thunk] = []
+@dataclass(slots=True)
+class _Row:
+    """A kernel, those of later ones that may run beside it, and what they move over.
+
+    Copies that only later parts need go ``ahead`` of all; those in ``copies`` might.
+    """
+
+    parts: list[KernelThunk]
+    ahead: list[CopyThunk] = field(default_factory=list)
+    copies: list[CopyThunk] = field(default_factory=list)
+    passed: list[Thunk] = field(default_factory=list)
+
+    def take(self, thunk: KernelThunk | CopyThunk, joints: Joints) -> None:
+        """Make a thunk a part, or pass it."""
+        free = not any(_meet(thunk, x) for x in (*self.parts, *self.passed))
+        before = [c for c in self.copies if _meet(thunk, c)]
+        if isinstance(thunk, CopyThunk):
+            (self.copies if free and not before else self.passed).append(thunk)
+        elif free and _may_join(thunk, joints) and self.fits(thunk, joints):
+            self.parts.append(thunk)
+            self.ahead += before
+            self.copies = [c for c in self.copies if not any(c is x for x in before)]
+        else:
+            self.passed.append(thunk)
+
+    def fits(self, thunk: KernelThunk, joints: Joints) -> bool:
+        """True if a kernel fits beside the parts."""
+        return joints.fits(tuple(t.task for t in (*self.parts, thunk)))
+
+
+def _row(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Row:
+    """Return a kernel with those of later ones that may run beside it."""
+    row = _Row([first])
     for thunk in after[:FAR]:
         if not isinstance(thunk, KernelThunk | CopyThunk):
             break
-        if isinstance(thunk, KernelThunk) and _fits(thunk, found, passed, joints):
-            found = (*found, thunk)
-        else:
-            passed.append(thunk)
-    return found
-
-
-def _fits(
-    thunk: KernelThunk, found: Sequence[KernelThunk], passed: Sequence[Thunk], joints: Joints
-) -> bool:
-    if not _may_join(thunk, joints) or any(_meet(thunk, x) for x in (*found, *passed)):
-        return False
-    return joints.fits(tuple(t.task for t in (*found, thunk)))
+        row.take(thunk, joints)
+    return row
 
 
 def _meet(later: Thunk, earlier: Thunk) -> bool:
@@ -130,7 +150,7 @@ def _joined(
     facts: FactList,
     value: Callable[[int, str], BufferSlice],
 ) -> Sequence[KernelThunk]:
-    joint = joints.join(tuple(t.task for t in parts))
+    joint = joints.join(tuple(t.task for t in parts)) if len(parts) > 1 else None
     if joint is None:
         return parts
     read: list[BufferSlice] = []

@@ -23,6 +23,7 @@ from ...plan.function import CompiledFunc
 from ...plan.loaded import ThunkTime, Times
 from ...plan.nodes import KernelThunk, LibraryThunk, Plan, walk
 from ...plan.signature import ArraySpec, is_bounded, slots
+from ...plan.updates import updated_in_place
 from ..arguments import (
     Array,
     answer,
@@ -73,6 +74,7 @@ class DeviceProgram:
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
         self.params, self.results = slots(self.plan.params), slots(self.plan.results)
         self._sizes = tuple(p.bytes for p in self.params), tuple(r.bytes for r in self.results)
+        self._updated = updated_in_place(self.plan)
         thunks = [t for t in self.plan.thunks if isinstance(t, KernelThunk)]
         one = len(thunks) == len(self.kernels) == 1
         self._suspect = f"kernel {thunks[0].symbol} of group {thunks[0].name}" if one else ""
@@ -255,7 +257,9 @@ class DeviceProgram:
         return Placed(home.address, home)
 
     def _run_into(self, targets: Sequence[object], params: Sequence[Placed]) -> None:
-        """Run into arrays on the device, through temporaries where they overlap with arguments."""
+        """Run into arrays on the device, through temporaries where they overlap with arguments that
+        the plan does not update.
+        """
         specs = self.plan.results
         found = [
             take(t, r, "out", self.bundle.name, self.device)
@@ -272,7 +276,7 @@ class DeviceProgram:
             )
         places = tuple(p.address for p in params), tuple(p.address for p in found)
         lent = [*params, *found]
-        if no_overlap(*places, *self._sizes):
+        if no_overlap(*places, *self._sizes, self._updated):
             self._execute(params, [p.address for p in found], lent)
         else:
             homes = self._result_homes()
@@ -390,9 +394,18 @@ def no_overlap(
     results: tuple[int, ...],
     param_bytes: tuple[int, ...],
     result_bytes: tuple[int, ...],
+    updated: frozenset[tuple[int, int]] = frozenset(),
 ) -> bool:
-    """True if no result, given by address, overlaps with an argument or another result."""
-    spans = [(a, a + n, False) for a, n in zip(params, param_bytes, strict=True) if n]
+    """True if no result, given by address, overlaps with an argument or another result.
+
+    An argument and a result that ``updated`` has as a pair may be the same memory.
+    """
+    same = {i for i, r in updated if params[i] == results[r]}
+    spans = [
+        (a, a + n, False)
+        for i, (a, n) in enumerate(zip(params, param_bytes, strict=True))
+        if n and i not in same
+    ]
     spans += [(a, a + n, True) for a, n in zip(results, result_bytes, strict=True) if n]
     read = written = 0  # the ends of the spans so far
     for start, end, is_result in sorted(spans):

@@ -126,7 +126,8 @@ def operations(
                 found += [launch_op(kernel, words, name) for kernel in kernels[symbol]]
             case CopyThunk(source=source, target=target, name=name) if source.bytes:
                 to, start = address(target), address(source)
-                found.append(CopyOp("cuMemcpyDtoDAsync", to, start, source.bytes, name))
+                if to != start:  # an argument that is updated in place is there already
+                    found.append(CopyOp("cuMemcpyDtoDAsync", to, start, source.bytes, name))
     if run.decision is not None:
         place = address(run.decision)
         size = run.decision.bytes

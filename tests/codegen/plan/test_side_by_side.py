@@ -127,3 +127,17 @@ def test_a_large_result_stays_over_its_argument() -> None:
     large = KernelThunk("a", (value(0, 1 << 21), value(5, 1 << 21)), 1, "a", "a", (0,), 0)
     assert len(joined(large, call("b", "1", 6))) == 2
     assert joined(call("a", "0", 5, in_place=(0,)), call("b", "1", 6)) == ["a+b(0 1)->(5 6)"]
+
+
+def test_a_copy_moves_with_the_kernel_that_starts_from_it() -> None:
+    """Two caches, each copied and then updated in place."""
+    second = CopyThunk(value(2), value(7)), call("b", "7 1", 7)
+    found = joined(CopyThunk(value(3), value(6)), call("a", "6 1", 6), *second)
+    assert found == ["copy 3->6", "copy 2->7", "a+b(6 1 7 1)->(6 7)"]
+    assert joined(call("a", "0", 5), call("x", "0", 2), *second)[-1] == "b(7 1)->(7)"
+    late = joined(call("a", "0", 5), CopyThunk(value(5), value(7)), call("b", "7", 7))
+    assert late == ["a(0)->(5)", "copy 5->7", "b(7)->(7)"]
+    twice = CopyThunk(value(2), value(8)), CopyThunk(value(8), value(7)), call("b", "7", 7)
+    assert joined(call("a", "0", 5), *twice)[-1] == "b(7)->(7)"
+    stays = joined(call("a", "0", 5), CopyThunk(value(2), value(8)), call("b", "1", 7))
+    assert stays == ["a+b(0 1)->(5 7)", "copy 2->8"]
