@@ -63,7 +63,7 @@ def side_by_side(
         first = waiting.pop(0)
         match first:
             case KernelThunk() if _may_join(first, joints):
-                row = _row(first, waiting, joints)
+                row = _abreast(first, waiting, joints)
                 moved = (*row.ahead, *row.parts[1:])
                 waiting = [t for t in waiting if not any(t is x for x in moved)]
                 done += [*row.ahead, *_joined(row.parts, joints, facts, value)]
@@ -86,7 +86,7 @@ def _may_join(thunk: Thunk, joints: Joints) -> bool:
 
 
 @dataclass(slots=True)
-class _Row:
+class _Abreast:
     """A kernel, those of later ones that may run beside it, and what they move over.
 
     Copies that only later parts need go ``ahead`` of all; those in ``copies`` might.
@@ -115,9 +115,9 @@ class _Row:
         return joints.fits(tuple(t.task for t in (*self.parts, thunk)))
 
 
-def _row(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Row:
+def _abreast(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Abreast:
     """Return a kernel with those of later ones that may run beside it."""
-    row = _Row([first])
+    row = _Abreast([first])
     for thunk in after[:FAR]:
         if not isinstance(thunk, KernelThunk | CopyThunk):
             break

@@ -8,7 +8,7 @@ products of queries, keys and values, say, whose weights and results stay where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -19,12 +19,14 @@ from ....ir.loop.nodes import (
     SHARED_ALIGN,
     THREADS,
     Alloc,
+    AllReduce,
     Buffer,
     Const,
     Expr,
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Notes,
@@ -36,7 +38,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS, WORKSPACE_BYTES
 from ....ir.loop.parser import parse
 from ....ir.loop.printer import show
-from ....ir.loop.visit import seq, substitute
+from ....ir.loop.visit import seq, substitute, walk
 from ....ir.target import Target
 from ..passes.workspace import workspace_bytes
 from .limits import check_limits, memory
@@ -48,13 +50,15 @@ PARTS = 8
 @dataclass(frozen=True, slots=True)
 class LaunchNeeds:
     """A launch as the GPU sees it: blocks, threads of a block in x, y and z, bytes of shared
-    memory; ``notes`` are those of its thread loops.
+    memory; ``notes`` are those of its thread loops. If it ``exchanges``, its threads wait for each
+    other.
     """
 
     blocks: int
     block: tuple[int, int, int]
     shared: int
     notes: tuple[tuple[str, object], ...]
+    exchanges: bool
 
 
 def shapes(flat: Func) -> tuple[LaunchNeeds, ...]:
@@ -65,25 +69,36 @@ def shapes(flat: Func) -> tuple[LaunchNeeds, ...]:
 def may_join(parts: Sequence[Sequence[LaunchNeeds]], gpu: Gpu) -> bool:
     """True if functions with launches of these shapes may run side by side, and it pays.
 
-    Blocks must have the same threads. A block takes the shared memory and the registers of the part
-    that takes most, so launches that take different shares are joined only if the GPU holds all of
-    their blocks at once.
+    A block takes the threads, the shared memory and the registers of the part that takes most, so
+    launches of different needs are joined only if the GPU holds all of their blocks at once. Of a
+    larger block some threads have nothing to do, which must not be waited for.
     """
-    for n in range(max(map(len, parts))):
-        found = [p[n] for p in parts if n < len(p)]
-        first = found[0]
-        if any(s.block != first.block or s.notes != first.notes for s in found):
-            return False
-        if {key for key, _ in first.notes} - {MIN_BLOCKS.key}:
-            return False
-        if any(s.shared != first.shared for s in found) and not _at_once(found, gpu):
-            return False
-    return True
+    rows = ([p[n] for p in parts if n < len(p)] for n in range(max(map(len, parts))))
+    return all(_fits(row, gpu) for row in rows)
 
 
-def _at_once(launches: Sequence[LaunchNeeds], gpu: Gpu) -> bool:
-    """True if the GPU holds all blocks of some launches at the same time."""
-    threads = prod(launches[0].block)
+def _fits(launches: Sequence[LaunchNeeds], gpu: Gpu) -> bool:
+    first, block = launches[0], _block(s.block for s in launches)
+    if any(s.notes != first.notes or {key for key, _ in s.notes} - _KNOWN for s in launches):
+        return False
+    if any(s.block != block and (s.exchanges or s.block[1:] != (1, 1)) for s in launches):
+        return False
+    alike = all((s.block, s.shared) == (block, first.shared) for s in launches)
+    return alike or _at_once(launches, prod(block), gpu)
+
+
+_KNOWN = {MIN_BLOCKS.key}
+"""Notes of thread loops that a joint launch keeps."""
+
+
+def _block(blocks: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Return the block that has room for each of these."""
+    x, y, z = (max(extents) for extents in zip(*blocks, strict=True))
+    return x, y, z
+
+
+def _at_once(launches: Sequence[LaunchNeeds], threads: int, gpu: Gpu) -> bool:
+    """True if the GPU holds all blocks of some launches at the same time, of so many threads."""
     shared = max(s.shared for s in launches)
     held = gpu.threads_per_multiprocessor // threads
     held = min(held, gpu.shared_per_multiprocessor // shared) if shared else held
@@ -136,7 +151,8 @@ def _shape(s: Stmt) -> LaunchNeeds:
     x, y, z = (extents.get(f"threadIdx.{d}", 1) for d in "xyz")
     blocks = prod(extents.get(f"blockIdx.{d}", 1) for d in "xyz")
     shared = memory(s, (Scope.SHARED,), SHARED_ALIGN)
-    return LaunchNeeds(blocks, (x, y, z), shared, tuple(sorted(notes.items())))
+    exchanges = any(isinstance(x, Intrinsic | AllReduce) for x in walk(s))
+    return LaunchNeeds(blocks, (x, y, z), shared, tuple(sorted(notes.items())), exchanges)
 
 
 def _extents(s: Stmt) -> dict[str, int]:
@@ -150,18 +166,27 @@ def _joined(launches: Sequence[Stmt]) -> Stmt:
     """Return one launch that does all of these, the first ones in its first blocks."""
     if len(launches) == 1:
         return launches[0]
-    block = {t: n for s in launches for t, n in _extents(s).items() if t.startswith("threadIdx")}
+    extents = _block(_shape(s).block for s in launches)
+    block = {f"threadIdx.{d}": n for d, n in zip("xyz", extents, strict=True) if n > 1}
     index = {t: Var(f"t{t[-1]}") for t in THREADS if t in block}
     blocks, last = Var("bx"), len(launches) - 1
     starts = [0]
     for s in launches:
         starts.append(starts[-1] + _shape(s).blocks)
-    body = _part(launches[last], index, blocks, starts[last])
+    parts = [_part(s, index, blocks, n) for s, n in zip(launches, starts, strict=False)]
+    parts = [_by(p, _shape(s), block, index) for p, s in zip(parts, launches, strict=True)]
+    body = parts[last]
     for n in reversed(range(last)):
-        body = If(lt(blocks, starts[n + 1]), _part(launches[n], index, blocks, starts[n]), body)
+        body = If(lt(blocks, starts[n + 1]), parts[n], body)
     for t in reversed(index):
         body = For(index[t], Const(block[t]), body, Kind.THREAD, t)
     return For(blocks, Const(starts[-1]), body, Kind.THREAD, "blockIdx.x", _notes(launches[0]))
+
+
+def _by(part: Stmt, needs: LaunchNeeds, block: Mapping[str, int], index: Mapping[str, Var]) -> Stmt:
+    """Return a part that the first threads of a larger block do."""
+    x = "threadIdx.x"
+    return If(lt(index[x], needs.block[0]), part) if needs.block[0] < block.get(x, 1) else part
 
 
 def _notes(s: Stmt) -> Notes:
@@ -174,7 +199,8 @@ def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
     The bounds of the block's number are spelled out, so that addresses are known to be in bounds.
     """
     extents, loops = _extents(s), list(_chain(s))
-    own = {x.var: index[x.thread] for x in loops if x.thread in index}
+    threads = [x for x in loops if x.thread.startswith("threadIdx")]
+    own: dict[Var, Expr] = {x.var: index.get(x.thread, Const(0)) for x in threads}
     total = _shape(s).blocks
     number = Var("part")
     place: Expr = minimum(maximum(sub(blocks, start), 0), total - 1)

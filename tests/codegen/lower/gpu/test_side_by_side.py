@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -104,13 +106,43 @@ def test_a_workspace_is_not_shared(target: Target) -> None:
     assert made.notes["workspace_bytes"] == 2 * int(str(part[0].notes["workspace_bytes"]))
 
 
+def test_threads_of_a_larger_block_have_nothing_to_do(target: Target) -> None:
+    """A row of three threads beside one of 16, in blocks of 16."""
+    small, large = (LINE.replace("%d", str(n)) for n in (3, 16))
+    parts, made = together(target, small, large, small)
+    assert may_join([shapes(p) for p in parts], target.gpu)
+    assert shapes(made)[0].block == (16, 1, 1) and "if tx < 3:" in show(made)
+    args = [np.arange(p.params[0].shape[0], dtype=np.float32) for p in parts]
+    for got in (run(made, args, check_races=True, seed=1), kernel(made, target, args)):
+        for a, b in zip(args, got, strict=True):
+            np.testing.assert_array_equal(np.asarray(b), a + a)
+
+
+LINE = """\
+@func(outputs=1)
+def line(A: f32[%d], C: f32[%d]):
+    for i in thread("blockIdx.x", 1):
+        for x in thread("threadIdx.x", %d):
+            with block("C"):
+                vi = spatial(%d, i + x)
+                reads(A[vi])
+                writes(C[vi])
+                C[vi] = A[vi] + A[vi]
+"""
+
+
 def test_what_does_not_fit(target: Target) -> None:
+    gpu = target.gpu
     turn, twice = (shapes(flat(t, target)) for t in (TURN, TWICE))
-    assert may_join([turn, turn], target.gpu) and may_join([twice, twice], target.gpu)
-    assert may_join([turn, twice], target.gpu)  # few enough blocks for what shared memory they get
+    assert may_join([turn, turn], gpu) and may_join([twice, twice], gpu)
+    assert may_join([turn, twice], gpu)  # few enough blocks for what shared memory they get
     wide = shapes(flat(TWICE.replace('"threadIdx.x", 4', '"threadIdx.x", 2'), target))
-    assert not may_join([turn, wide], target.gpu)  # other blocks
-    many = tuple(s.__class__(1 << 20, s.block, s.shared, s.notes) for s in twice)
-    assert may_join([many, twice], target.gpu) and not may_join([many, turn], target.gpu)
-    noted = tuple(s.__class__(s.blocks, s.block, s.shared, (("min_blocks", 2),)) for s in twice)
-    assert not may_join([noted, twice], target.gpu) and may_join([noted, noted], target.gpu)
+    assert not may_join([turn, wide], gpu)  # its threads have two indices
+    many = tuple(replace(s, blocks=1 << 20) for s in twice)
+    assert may_join([many, twice], gpu) and not may_join([many, turn], gpu)
+    noted = tuple(replace(s, notes=(("min_blocks", 2),)) for s in twice)
+    assert not may_join([noted, twice], gpu) and may_join([noted, noted], gpu)
+    line = replace(twice[0], block=(64, 1, 1))
+    assert may_join([[line], [replace(line, block=(32, 1, 1))]], gpu)
+    assert not may_join([[line], [replace(line, block=(32, 1, 1), exchanges=True)]], gpu)
+    assert not may_join([[line], [replace(line, block=(32, 1, 1), blocks=1 << 20)]], gpu)
