@@ -40,6 +40,7 @@ from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
 from ..passes.layout import offset
+from .unclamped import unclamped
 
 COMMIT = Intrinsic("commit_async")
 _SIZES = (4, 8, 16)
@@ -115,12 +116,15 @@ class Copies:
             return None
         if each * size not in _SIZES or count % each or (inside and lane in free_vars(inside)):
             return None
+        where = source.index
+        if inside is not None:
+            where = tuple(unclamped(e, inside) for e in where)
         pieces: list[Stmt] = []
         for first in range(0, count, each):
             at = {} if lane is None else {lane: Const(first)}
             boxes = [
                 _box(b, index, lane, at, each, ranges)
-                for b, index in ((s.buffer, s.index), (source.buffer, source.index))
+                for b, index in ((s.buffer, s.index), (source.buffer, where))
             ]
             if boxes[0] is None or boxes[1] is None:
                 return None
