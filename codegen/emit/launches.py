@@ -103,8 +103,12 @@ class DeviceEmitter(ABC):
         """Announce an access of ``size`` bytes to global or shared memory, emitted next in region
         ``depth``.
 
-        Accesses to a thread's own memory are not announced.
+        Accesses to a thread's own memory are announced if the device ``watches`` it.
         """
+
+    def watches(self, buffer: Buffer) -> bool:
+        """True for registers whose accesses are to be announced."""
+        return False
 
 
 def nests(func: Func) -> tuple[LaunchNest, ...]:

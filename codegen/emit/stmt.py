@@ -202,7 +202,8 @@ def _alloc_on_device(em: Emitter, s: Alloc, device: DeviceEmitter) -> None:
     else:
         type_ = f"[{buffer.shape[0]} x {memory_type(buffer.dtype)}]"
         em.buffers[buffer] = em.function.alloca(type_, OWN_ALIGN)
-        em.private.add(buffer)
+        if not device.watches(buffer):
+            em.private.add(buffer)
     emit_stmt(em, s.body)
     em.function.forget(buffer)
     em.shared = before

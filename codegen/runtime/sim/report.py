@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from math import prod
 
 from ....ir.errors import SimulationError
 from .structs import LAUNCH, FaultKind
@@ -26,6 +27,11 @@ class _Report:
     def launch(self, name: str) -> int:
         """Return a field of the launch's description."""
         return int(LAUNCH.read(self["launch"])[name])
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return prod(self.launch(f"block.{axis}") for axis in "xyz")
 
     def who(self, thread: str, block: str) -> str:
         """Return a thread and its block by their indices."""
@@ -60,6 +66,8 @@ def _explained(r: _Report) -> tuple[str, str, str]:
     if kind is FaultKind.DIVERGED:
         there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
         why = f"{who} waits, {r.who('other', 'other_block')} {there}"
+        if r["other"] >= r.threads:
+            return f"not all threads reach {name}", f"{who} waits, and a block has {r.threads}", ""
         return f"not all threads reach {name}", why, "a divergent branch must not contain a barrier"
     if kind in _OF_BARRIERS:
         return _barrier(r, kind, who)
@@ -85,6 +93,22 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             why = f"{who} {verb} it, and did not wait for the mbarrier's phase"
             hint = "mbarrier_wait before the access, with the parity of the phase"
             return f"{place} was written by an asynchronous copy", why, hint
+        case FaultKind.BUSY:
+            why = f"{who} writes it, {r.who('other', 'other_block')} began to read"
+            hint = "wgmma_wait or tma_wait_read before the write, and a barrier if others read"
+            return f"{place} is written while it is read asynchronously", why, hint
+        case FaultKind.LEFT_READ:
+            hint = "tma_wait_read, or wgmma_wait, by the threads that began it"
+            return f"a block ends while {name} is read asynchronously", f"{who} began it", hint
+        case FaultKind.DIFFERS:
+            why = f"{who} has others than the first of its group"
+            return f"threads disagree about the operands of a product with {name}", why, ""
+        case FaultKind.UNFENCED_SUMS:
+            why = f"{who} wrote sums of a product with {name} before it"
+            return "a product may not see its sums", why, "wgmma_fence after the writes"
+        case FaultKind.SUMS:
+            hint = "wgmma_wait before the access"
+            return f"sums of a product with {name} are accessed early", f"by {who}", hint
         case FaultKind.BARE:
             hint = "mbarrier_init by one thread, then a barrier of the block"
             return f"{place} is used before it is initialized", f"by {who}", hint
@@ -115,8 +139,8 @@ def _barrier(r: _Report, kind: FaultKind, who: str) -> tuple[str, str, str]:
         there += f", {abs(missing)} bytes " + ("are missing" if missing > 0 else "too many landed")
     match kind:
         case FaultKind.DEADLOCK:
-            others = f" and {r['waiting'] - 1} more" if r["waiting"] > 1 else ""
-            why = f"{who}{others} wait for the end of {phase}: {there}"
+            others = f" and {r['waiting'] - 1} more wait" if r["waiting"] > 1 else " waits"
+            why = f"{who}{others} for the end of {phase}: {there}"
             if r["other_site"]:
                 elsewhere = f"{r.text('other_site')}[{r['other_element']}]"
                 why += f"; {r.who('other', 'other_block')} waits at {elsewhere}"

@@ -161,9 +161,34 @@ BOX = Struct(
 )
 """The matrix and box of a bulk copy, in elements of ``bytes``; see the row ``tma_load``."""
 
+ASYNC_READ = Struct(
+    "async_read",
+    {"thread": "i64", "kind": "i64", "group": "i64", "record": "ptr", "at": "ptr", "size": "i64"},
+)
+"""Shared memory that is read asynchronously (or sums, in registers), by a thread's group of bulk
+stores or of products; of products by the first of 128 threads."""
+READ_BOX, READ_OPERAND, READ_SUMS = 0, 1, 2
+FUTURE = -16  # the time at which what is read asynchronously is read
+
+PRODUCT = Struct(
+    "product",
+    {
+        **dict.fromkeys(("columns", "depth", "bytes", "kind", "whole"), "i64"),
+        "table": "ptr",
+        **{
+            f"{side}.{field}": "i64"
+            for side in "ab"
+            for field in ("turned", "swizzle", "leading", "stride")
+        },
+    },
+)
+"""A product of 128 threads: columns, depth, operands' bytes and kind, 1 if of integers, the values
+of operands of one byte, and where each operand lies (``warpgroups.Descriptor``)."""
+ELEMENTS = ("byte", "bf16", "f16", "tf32")  # kinds of operands
+
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
-"""A place where threads wait for each other: ``scope`` is one of ``WARP`` and ``BLOCK``."""
-WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added if it orders memory too
+"""A place where threads wait for each other: ``scope`` is ``WARP``, ``BLOCK`` or ``GROUP``."""
+WARP, BLOCK, BARRIER, GROUP = 0, 1, 2, 4  # BARRIER is added if it orders memory too
 
 STOPPED = "nw_sim_stopped"  # a function of the runtime: true if the call was interrupted
 
@@ -218,6 +243,11 @@ class FaultKind(IntEnum):
     TOO_MANY = 13
     BARE = 14
     ARRIVALS = 15
+    LEFT_READ = 16
+    DIFFERS = 17
+    UNFENCED_SUMS = 18
+    SUMS = 19
+    BUSY = 20
 
 
 _CODES = {
@@ -232,7 +262,15 @@ _CODES = {
     "how.ALIGNED": ALIGNED,
     "how.WRITES_ALIGNED": WRITES | ALIGNED,
     "how.PROXY": PROXY,
+    "how.WRITES_PROXY": WRITES | PROXY,
+    "scope.GROUP": GROUP,
+    "read.BOX": READ_BOX,
+    "read.OPERAND": READ_OPERAND,
+    "read.SUMS": READ_SUMS,
+    "FUTURE": FUTURE,
+    **{f"element.{name.upper()}": n for n, name in enumerate(ELEMENTS)},
     "state.BLOCKED": BLOCKED,
+    "state.SITES": BLOCKED - FIRST_SITE,
     "LANDED_BIT": LANDED,
     "NUMBER_BITS": LANDED - 1,
     "NAMED_BARS": NAMED_BARS,
@@ -257,6 +295,8 @@ _STRUCTS = (
     BAR,
     FLIGHT,
     BOX,
+    ASYNC_READ,
+    PRODUCT,
 )
 
 NAMES: Mapping[str, int] = MappingProxyType(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
+from ....ir.dtypes import DType, f32, index, s8, s32, to_numpy
 from ....ir.errors import UnsupportedError
-from ....ir.loop.intrinsics import WARP
-from ....ir.loop.nodes import Buffer, Intrinsic, Region
+from ....ir.loop.intrinsics import TABLE, WARP
+from ....ir.loop.nodes import Buffer, Intrinsic, Region, Stmt
+from ....ir.loop.visit import walk
+from ....ir.loop.warpgroups import GroupMatrix
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
-from .describe import SimulatedModule
+from ...runtime.sim import structs
+from .describe import Described, SimulatedModule, Site
 from .thread import ThreadFunction
 
 
@@ -19,6 +25,7 @@ class CoroutineDevice(Protocol):
     em: Emitter
     thread: ThreadFunction
     out: SimulatedModule
+    here: Described
 
     def record(self, buffer: Buffer) -> str:
         """Return the name of a buffer's record."""
@@ -29,10 +36,16 @@ class CoroutineDevice(Protocol):
     def number(self, region: Region, at: int = 0) -> str:
         """Return an element of a box of 32-bit registers, as an i64."""
 
+    def deposit(self, operands: list[IRValue]) -> None:
+        """Leave addresses where whoever does the operation finds them."""
+
+    def suspend(self, state: int) -> None:
+        """Wait in a state."""
+
     def suspend_here(self) -> None:
         """Wait in the state that this thread is in already."""
 
-    def end_if(self, call: str) -> None:
+    def end_if(self, call: str, depth: int = -1) -> None:
         """End the thread where a call says that there was a fault."""
 
 
@@ -55,6 +68,21 @@ def emit_asynchronous(sim: CoroutineDevice, s: Intrinsic) -> bool:
             _named(sim, s)
         case "fence_proxy_async":
             sim.thread.raw("call void @nw_phase_fence()")
+        case "tma_load" | "tma_store":
+            _box(sim, s)
+        case "tma_commit":
+            sim.thread.raw("call void @nw_box_commit()")
+        case "tma_wait" | "tma_wait_read":
+            sim.thread.raw(f"call void @nw_box_wait(i64 {s.args[0]})")
+        case "wgmma_fence":
+            _together(sim, s.name, "void @nw_group_fence(ptr $, i64 %stride)")
+        case "wgmma_commit":
+            _together(sim, s.name, "void @nw_group_commit(ptr $, i64 %stride)")
+        case "wgmma_wait":
+            call = f"void @nw_group_wait(ptr $, i64 %stride, i64 {s.args[0]})"
+            _together(sim, s.name, call)
+        case name if (group := TABLE[name].group) is not None:
+            _multiply(sim, s, group)
         case "fence_mbarrier_init" | "give_registers" | "take_registers":
             pass
         case _:
@@ -66,6 +94,84 @@ def _bar(sim: CoroutineDevice, region: Region) -> str:
     """Return the operands for an mbarrier: its buffer's record, its address."""
     record, at = sim.record(region.buffer), sim.address(region)
     return f"ptr {record}, ptr {at.text}"
+
+
+def _box(sim: CoroutineDevice, s: Intrinsic) -> None:
+    """Emit a bulk copy. Its constant has the matrix, the box, its swizzle and bytes (``BOX``)."""
+    tile, matrix = (s.writes[0], s.reads[0]) if s.name == "tma_load" else (s.reads[0], s.writes[0])
+    values = dict(zip(structs.BOX.fields, (*s.args, tile.buffer.dtype.bytes), strict=True))
+    box = _constant(sim, "box", structs.BOX.constant(values))
+    operands = [f"ptr {box}", _bar(sim, tile), _bar(sim, matrix)]
+    if s.name == "tma_load":
+        operands.append(_bar(sim, s.reads[2]))
+    operands += [f"i64 {sim.number(s.reads[1], n)}" for n in (0, 1)]
+    sim.end_if(f"call i1 @nw_{s.name.replace('tma', 'box')}({', '.join(operands)})")
+
+
+def _together(
+    sim: CoroutineDevice, name: str, call: str, operands: tuple[IRValue, ...] = ()
+) -> None:
+    """Have 128 threads meet, who deposit operands and last their numbers."""
+    me = sim.thread.name_for("m")
+    sim.thread.raw(f"%{me} = call ptr @nw_group_me()")
+    sim.deposit([*operands, IRValue(f"%{me}", index)])
+    action = f"getelementptr i8, ptr %slots, i64 0|{call}"
+    sim.suspend(sim.here.site(Site(name, structs.GROUP, (action,))))
+
+
+def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
+    c, a, b = s.writes[0], s.reads[1], s.reads[2]
+    turned = s.args[:2]
+    kind = "tf32" if x.operands == f32 else str(x.operands)
+    known = kind if kind in structs.ELEMENTS else "byte"
+    values: dict[str, object] = {
+        "columns": x.n,
+        "depth": x.k,
+        "bytes": x.operands.bytes,
+        "kind": structs.ELEMENTS.index(known),
+        "whole": int(x.sums == s32),
+        "table": _values(sim, x.operands) if known == "byte" else "null",
+    }
+    for n, side in enumerate("ab"):
+        fields = ("turned", "swizzle", "leading", "stride")
+        layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n])
+        values |= {f"{side}.{f}": v for f, v in zip(fields, layout, strict=True)}
+    product = _constant(sim, "product", structs.PRODUCT.constant(values))
+    records = [IRValue(sim.record(r.buffer), index) for r in (a, b)]
+    operands = (*map(sim.address, (c, a, b)), *records)
+    call = f"void @nw_group_multiply(ptr $, i64 %stride, ptr {product})"
+    _together(sim, s.name, call, operands)
+
+
+def _values(sim: CoroutineDevice, dtype: DType) -> str:
+    """Return a table of the sums' type for each byte of an operand."""
+    numbers = np.arange(256, dtype=np.uint8).view(to_numpy(dtype))
+    wide = numbers.astype(np.int32 if dtype == s8 else np.float32).view(np.int32)
+    items = ", ".join(f"i32 {n}" for n in wide.tolist())
+    return _constant(sim, "values", f"[256 x i32] [{items}]")
+
+
+def _constant(sim: CoroutineDevice, stem: str, text: str) -> str:
+    """Return the name of a constant of the module; equal ones are the same."""
+    known = sim.out.products
+    for name, line in known.items():
+        if line.endswith(f" = internal constant {text}"):
+            return name
+    name = f"@{sim.out.name}.{stem}{len(known)}"
+    known[name] = f"{name} = internal constant {text}"
+    return name
+
+
+def sums_of(s: Stmt) -> frozenset[Buffer]:
+    """Return the registers that products of 128 threads update under ``s``."""
+    calls = (x for x in walk(s) if isinstance(x, Intrinsic) and x.name in TABLE)
+    return frozenset(x.writes[0].buffer for x in calls if TABLE[x.name].group is not None)
+
+
+def touch_sums(sim: CoroutineDevice, pointer: IRValue, size: int, write: bool, depth: int) -> None:
+    """Emit what checks an access to such registers."""
+    flag = str(write).lower()
+    sim.end_if(f"call i1 @nw_group_touch(ptr {pointer.text}, i64 {size}, i1 {flag})", depth)
 
 
 def _named(sim: CoroutineDevice, s: Intrinsic) -> None:

@@ -155,6 +155,8 @@ define internal void @open_phases() {
   %bars_size = mul i64 %size, ${BARS}
   %bars = call ptr @nw_scratch(i64 %bars_size)
   store ptr %bars, ptr @bars
+  call void @open_reads()
+  ${open}
   ret void
 }
 
@@ -193,6 +195,8 @@ define internal void @begin_phases() {
   call void @llvm.memset.p0.i64(ptr %bars, i8 0, i64 %bars_size, i1 false)
   store i64 ${NAMED_BARS}, ptr @bar_count
   store i64 0, ptr @flight_count
+  call void @begin_reads()
+  ${begin}
   ret void
 }
 
@@ -213,6 +217,7 @@ tell:
   call void @tell_bar(i64 ${kind.LEFT}, i64 %index, i64 %thread)
   br label %out
 out:
+  call void @end_reads()
   %all = load ptr, ptr @flights
   call void @free(ptr %all)
   store ptr null, ptr @flights

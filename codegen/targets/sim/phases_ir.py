@@ -16,16 +16,25 @@ HOOKS = "@nw_phase_hooks"
 _OURS = re.compile(r"@(?!nw_|llvm\.|realloc\b|free\b)(\w+)")
 
 
-def phases_text(em: Emitter, checked: bool) -> str:
-    """Return the functions ``nw_phase_...``; what they call is declared in the module."""
+def phases_text(em: Emitter, checked: bool, products: bool) -> str:
+    """Return the functions ``nw_phase_...`` and ``nw_box_...``, and ``nw_group_...`` for products.
+
+    What they call is declared in the module.
+    """
     for name, (result, *kinds) in _CALLED.items():
         em.declare(name, result, kinds)
-    order = render(__package__, "order_ir.ll", [NAMES], {"checked": str(checked).lower()})
-    parts = [order, *(render(__package__, part, [NAMES]) for part in _PARTS)]
+    names = {
+        "checked": str(checked).lower(),
+        "open": "call void @open_products()" if products else "",
+        "begin": "call void @begin_products()" if products else "",
+    }
+    order = render(__package__, "order_ir.ll", [NAMES], names)
+    files = (*_PARTS, "groups_ir.ll") if products else _PARTS
+    parts = [order, *(render(__package__, file, [NAMES]) for file in files)]
     return _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
 
 
-_PARTS = ("phases_ir.ll", "flights_ir.ll")
+_PARTS = ("phases_ir.ll", "flights_ir.ll", "boxes_ir.ll")
 
 
 _CALLED = {
@@ -37,11 +46,14 @@ _CALLED = {
     "nw_sim_land": ("void", "i64"),
     "nw_sim_commit_async": ("void",),
     "nw_sim_access": ("i1", "ptr", "ptr", "i64", "i64"),
+    "nw_sim_mark": ("void", "ptr", "ptr", "i64", "i32"),
     "nw_sim_tell": ("void", "i64", "ptr", "ptr"),
     "nw_scratch": ("ptr", "i64"),
     "realloc": ("ptr", "ptr", "i64"),
     "free": ("void", "ptr"),
     "llvm.umax.v8i32": ("<8 x i32>", "<8 x i32>", "<8 x i32>"),
+    "llvm.umin.v8i32": ("<8 x i32>", "<8 x i32>", "<8 x i32>"),
+    "llvm.umax.i64": ("i64", "i64", "i64"),
     "llvm.umax.i32": ("i32", "i32", "i32"),
     "llvm.memset.p0.i64": ("void", "ptr", "i8", "i64", "i1"),
     "llvm.memcpy.p0.p0.i64": ("void", "ptr", "ptr", "i64", "i1"),

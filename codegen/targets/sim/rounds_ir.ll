@@ -215,11 +215,7 @@ still: ; what is under way, or a barrier that is not a site, may let some go on
   br i1 %plain, label %stuck, label %help
 help:
   %helped = call i1 %progress()
-  br i1 %helped, label %yes, label %dead
-dead:
-  %tell = call ptr @hook(i64 ${hooks.stuck})
-  %told = call i1 %tell()
-  br i1 %told, label %no, label %stuck
+  br i1 %helped, label %yes, label %stuck
 stuck:
   call void @diverged()
   br label %no
@@ -254,9 +250,25 @@ at_site:
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
   %wide = and i64 %scope, ${scope.BLOCK}
   %is_block = icmp ne i64 %wide, 0
-  br i1 %is_block, label %no, label %perform
+  br i1 %is_block, label %no, label %narrow
+narrow:
+  %four = and i64 %scope, ${scope.GROUP}
+  %is_group = icmp ne i64 %four, 0
+  br i1 %is_group, label %group, label %perform
+group: ; four warps, of which the first has a number that is a multiple of four
+  %place = and i64 %first, 127
+  %starts = icmp eq i64 %place, 0
+  %group_end = add i64 %first, 128
+  %whole = icmp ule i64 %group_end, %threads
+  %possible = and i1 %starts, %whole
+  br i1 %possible, label %four_warps, label %no
+four_warps:
+  %others = call i32 @common(i64 %first, i64 %group_end)
+  %all_there = icmp eq i32 %others, %is
+  br i1 %all_there, label %perform, label %no
 perform:
-  call void @perform(i32 %is, i64 %first, i64 %last)
+  %until = phi i64 [ %last, %narrow ], [ %group_end, %four_warps ]
+  call void @perform(i32 %is, i64 %first, i64 %until)
   br label %yes
 yes:
   br label %go
@@ -300,27 +312,43 @@ seek:
   %t = phi i64 [ 0, %entry ], [ %t1, %pass ]
   %p = getelementptr i32, ptr %state, i64 %t
   %is = load i32, ptr %p
-  %waits = icmp uge i32 %is, ${state.FIRST_SITE}
+  %from_sites = sub i32 %is, ${state.FIRST_SITE}
+  %waits = icmp ult i32 %from_sites, ${state.SITES}
   br i1 %waits, label %found, label %pass
 pass:
   %t1 = add i64 %t, 1
-  br label %seek
+  %more = icmp ult i64 %t1, %threads
+  br i1 %more, label %seek, label %deadlock
+deadlock: ; nobody who is at a site waits for more than those who wait elsewhere
+  call void @run_hook(i64 ${hooks.stuck})
+  ret void
 found:
   %site = call ptr @site(i32 %is)
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
   %wide = and i64 %scope, ${scope.BLOCK}
   %is_block = icmp ne i64 %wide, 0
   %warp_first = and i64 %t, -32
-  %first = select i1 %is_block, i64 0, i64 %warp_first
+  %four = and i64 %scope, ${scope.GROUP}
+  %is_group = icmp ne i64 %four, 0
+  %group_first = and i64 %t, -128
+  %narrow_first = select i1 %is_group, i64 %group_first, i64 %warp_first
+  %first = select i1 %is_block, i64 0, i64 %narrow_first
   br label %other
-other:
-  %u = phi i64 [ %first, %found ], [ %u1, %other ]
+other: ; there may be too few threads for a group
+  %u = phi i64 [ %first, %found ], [ %u1, %present ]
+  %there_is = icmp ult i64 %u, %threads
+  br i1 %there_is, label %present, label %tell
+present:
   %q = getelementptr i32, ptr %state, i64 %u
   %there = load i32, ptr %q
   %differs = icmp ne i32 %is, %there
   %u1 = add i64 %u, 1
   br i1 %differs, label %tell, label %other
 tell:
+  %state_there = phi i32 [ 0, %other ], [ %there, %present ]
+  %blocked = icmp uge i32 %state_there, ${state.BLOCKED}
+  br i1 %blocked, label %deadlock, label %apart
+apart:
   %name = call i64 @field(ptr %site, i64 ${site.name})
   %block = load i64, ptr @block
   store i64 ${kind.DIVERGED}, ptr getelementptr (i8, ptr @report, i64 ${report.kind})
@@ -332,10 +360,10 @@ tell:
   call void @set_field(ptr @report, i64 ${report.block}, i64 %block)
   call void @set_field(ptr @report, i64 ${report.other}, i64 %u)
   call void @set_field(ptr @report, i64 ${report.other_block}, i64 %block)
-  %ended = icmp ult i32 %there, ${state.FIRST_SITE}
+  %ended = icmp ult i32 %state_there, ${state.FIRST_SITE}
   br i1 %ended, label %out, label %elsewhere
 elsewhere:
-  %site2 = call ptr @site(i32 %there)
+  %site2 = call ptr @site(i32 %state_there)
   %name2 = call i64 @field(ptr %site2, i64 ${site.name})
   call void @set_field(ptr @report, i64 ${report.other_site}, i64 %name2)
   br label %out

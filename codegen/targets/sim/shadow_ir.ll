@@ -282,7 +282,9 @@ write:
   %was_read = icmp sge i32 %reader, 0
   br i1 %was_read, label %behind, label %keep
 behind:
-  call void @tell_cell(i64 ${kind.RACE}, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
+  %busy = call i1 @still_read(ptr %cell, i32 %reader)
+  %kind = select i1 %busy, i64 ${kind.BUSY}, i64 ${kind.RACE}
+  call void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
   ret i1 true
 keep: ; who reads it next is compared with this write: earlier readers do not matter any more
   %read_q = getelementptr i8, ptr %cell, i64 ${cell.read}
@@ -342,6 +344,19 @@ define internal i32 @first_read(ptr %cell) alwaysinline {
   %same = icmp eq i32 %one, %two
   %when = select i1 %same, i32 %read, i32 %earlier
   ret i32 %when
+}
+
+; Whether a reader of a cell reads it asynchronously.
+define internal i1 @still_read(ptr %cell, i32 %reader) {
+  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %one = load i32, ptr %one_p
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
+  %last = load i32, ptr %read_p
+  %first = call i32 @first_read(ptr %cell)
+  %is_one = icmp eq i32 %one, %reader
+  %when = select i1 %is_one, i32 %first, i32 %last
+  %busy = icmp eq i32 %when, ${FUTURE}
+  ret i1 %busy
 }
 
 ; Two readers are kept, so that any writer meets one that is not itself. One that is ordered before
@@ -437,7 +452,8 @@ define internal void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %o
   %thread = load i64, ptr @thread
   %block = load i64, ptr @block
   %threads = load i64, ptr @threads
-  %number = sub i32 %other, 1
+  %counted = and i32 %other, ${NUMBER_BITS}
+  %number = sub i32 %counted, 1
   %other64 = zext i32 %number to i64
   %other_thread = urem i64 %other64, %threads
   %other_block = udiv i64 %other64, %threads

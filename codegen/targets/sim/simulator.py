@@ -37,7 +37,7 @@ from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
-from .asynchronous import emit_asynchronous
+from .asynchronous import emit_asynchronous, sums_of, touch_sums
 from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
@@ -55,6 +55,7 @@ class Simulator(DeviceEmitter):
         self.host = em.target.host
         self.out = SimulatedModule(func.name, self.host)
         self.waiting: list[tuple[str, tuple[IRValue, ...]]] = []
+        self.sums: frozenset[Buffer] = frozenset()
 
     # Launches.
 
@@ -62,7 +63,7 @@ class Simulator(DeviceEmitter):
         """Begin the function of one thread; ``UnsupportedError`` for what the GPU does not hold."""
         em, func = self.em, self.func
         self._check(nest)
-        self.nest, self.waiting = nest, []
+        self.nest, self.waiting, self.sums = nest, [], sums_of(nest.body)
         self.thread = em.function = ThreadFunction(f"{nest.symbol}.thread", self.host, self.meet)
         self.here = Described(nest, self._suspends(nest), shared_bytes(nest.body))
         self.here.check = em.target.check
@@ -169,12 +170,19 @@ class Simulator(DeviceEmitter):
         """Emit what checks an access: of the shadow, or of the bounds of what is only read."""
         if not self.here.check:
             return
+        if buffer in self.sums:
+            touch_sums(self, pointer, size, write, depth)
+            return
         record = self.record(buffer)
         self.thread.check_alignment = partial(self._align, buffer, record, pointer)
         if buffer.scope is Scope.GLOBAL and not self.here.watched(buffer):
             self._compare(buffer, record, pointer, size, depth)
             return
         self._tell(record, pointer, size, structs.WRITES if write else 0, depth)
+
+    def watches(self, buffer: Buffer) -> bool:
+        """True for sums of products, which may be under way."""
+        return buffer in self.sums
 
     def _compare(
         self, buffer: Buffer, record: str, pointer: IRValue, size: int, depth: int
@@ -315,7 +323,9 @@ class Simulator(DeviceEmitter):
     def _phases(self) -> None:
         """Have the runtime of barriers with phases in the module, and this launch use it."""
         if HOOKS not in self.out.products:
-            self.out.products[HOOKS] = phases_text(self.em, self.em.target.check)
+            called = (s.name for s in walk(self.func.body) if isinstance(s, Intrinsic))
+            products = any(name.startswith("wgmma") for name in called)
+            self.out.products[HOOKS] = phases_text(self.em, self.em.target.check, products)
         self.here.hooks = HOOKS
 
     def _barrier(self, name: str, scope: int) -> None:
