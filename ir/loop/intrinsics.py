@@ -364,15 +364,18 @@ _ASYNCHRONOUS = (
     IntrinsicDef("fence_proxy_async", 90, lane=Form(_EMPTY, 1)),
     # A barrier that args[0] arrivals complete. It is in phase 0 of two. One thread does it; others
     # use it after ``fence_mbarrier_init`` by that thread and a barrier of the block.
-    IntrinsicDef("mbarrier_init", 90, lane=Form(_calls(writes=(_BAR,), free=1), 1)),
+    IntrinsicDef("mbarrier_init", 80, lane=Form(_calls(writes=(_BAR,), free=1), 1)),
     IntrinsicDef("fence_mbarrier_init", 90, lane=Form(_EMPTY, 1)),
     # One arrival. A phase ends when all arrivals are there and all bytes expected have landed; the
     # next one begins with the full count. What the thread did before it is seen by whoever waits.
-    IntrinsicDef("mbarrier_arrive", 90, lane=Form(_calls(writes=(_BAR,)), 1)),
-    # The same, and first args[0] bytes more are expected in this phase.
+    IntrinsicDef("mbarrier_arrive", 80, lane=Form(_calls(writes=(_BAR,)), 1)),
+    # One arrival as soon as each ``copy_async`` that the thread has begun has landed; it need not
+    # wait for them itself. Copies are seen by whoever waits, stores of the thread are not.
+    IntrinsicDef("mbarrier_arrive_copies", 80, lane=Form(_calls(writes=(_BAR,)), 1)),
+    # One arrival, and first args[0] bytes more are expected in this phase.
     IntrinsicDef("mbarrier_expect", 90, lane=Form(_calls(writes=(_BAR,), free=1), 1)),
     # Until the phase of the parity reads[1] has ended: at once if the barrier is in the other one.
-    IntrinsicDef("mbarrier_wait", 90, lane=Form(_calls(reads=(_BAR, _NUMBER)), 1)),
+    IntrinsicDef("mbarrier_wait", 80, lane=Form(_calls(reads=(_BAR, _NUMBER)), 1)),
     # One thread: a box of a matrix to shared memory, which must lie at a multiple of its pattern
     # (128 bytes, or 8 swizzles); args: columns, rows and pitch (elements) of the matrix, columns
     # and rows of the box, bytes of the swizzle (0: none; else those of a row of the box). Elements
