@@ -6,7 +6,8 @@ one loop after the other. From one such loop to the next, values pass
 
 * in registers and in a thread's scratch memory, only to the same thread;
 * in shared memory, to every thread of the same block of threads (lowering places the barriers);
-* in global memory likewise, and never from one block of threads to another.
+* in global memory likewise, and from one block of threads to another only where a join reads it:
+  what follows a loop over blocks inside of another one.
 
 Within an iteration a thread sees what it wrote itself, and what loops inside exchanged.
 """
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ..ir.loop.names import called
 from ..ir.loop.nodes import THREADS, AxisKind, Buffer, For, Func, Kind, Scope, Seq
+from ..ir.loop.visit import walk
 from .bindings import determined
 from .cursor import (
     Path,
@@ -209,6 +212,15 @@ def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
             if is_scratch(launch, buffer) and _private(t, THREADS) is None:
                 return None
             return _exchanged(t, BLOCK) or _grid_disjoint(t, GRID)
+        case Scope.COUNTER:
+            blocks = tuple(map(block_of, t.users))
+            return Reason(f"`{buffer}` would be a counter", blocks, hint="lowering makes them")
+
+
+def joins(path: Path, loop: For) -> bool:
+    """True if the end of a path follows a loop over blocks inside of another one."""
+    above = [s for s, x in pairwise(path) if isinstance(s, Seq) and s.stmts[0] is not x]
+    return any(x is loop for s in above for x in walk(s.stmts[0]))
 
 
 def is_scratch(launch: ThreadLaunch, buffer: Buffer) -> bool:
@@ -347,6 +359,8 @@ def _grid_disjoint(t: Traffic, indices: Sequence[str]) -> Reason | None:
             if t.launch.sizes.get(thread, 1) == 1 or (a is None and b is None):
                 continue
             if a is not None and a is b and _same_iteration(t, r):
+                continue
+            if a is not None and b is None and joins(r, a):
                 continue
             if a is None or b is None or not t.owned(thread):
                 writer, reader = block_of(w), block_of(r)

@@ -1,6 +1,7 @@
 """Placement of thread loops on a GPU, and limits on their extents.
 
-Loops over blocks of threads (``blockIdx``) are outermost, and the blocks run in no order. Loops
+Loops over blocks of threads (``blockIdx``) are outermost, and the blocks run in no order. What
+follows such a loop inside of another one is a join: the last of its blocks to finish does it. Loops
 over the threads of a block may be anywhere inside, also inside a loop over the same index, whose
 iterations they then share.
 
@@ -15,6 +16,7 @@ results are combined. Then, from the reduction's outermost loop inward,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import prod
 
 from ..ir.loop.build import FALSE
@@ -78,20 +80,20 @@ def placed(path: Path, thread: str) -> Reason | None:
 
 
 def _alone(path: Path) -> Reason | None:
-    """Require that a launch has nothing beside a loop over blocks of threads.
+    """Require that a launch has nothing beside a loop over blocks of threads, or what joins them.
 
     No block of threads would be in charge of it.
     """
     loop = loop_of(path)
-    for s in path[1:-1]:
-        if not isinstance(s, For):
+    for s, inner in pairwise(path[1:]):
+        if not isinstance(s, For) and not (isinstance(s, Seq) and s.stmts[0] is inner):
             beside = s.stmts if isinstance(s, Seq) else (s,)
             return Reason(
                 f"loop `{called(loop)}` over {loop.thread or 'blocks of threads'} is not alone "
                 "in the launch",
                 (*(x for x in beside if all(x is not y for y in path)), loop),
                 hint="everything in a launch is inside all loops over blockIdx: compute_at the "
-                "innermost of them",
+                "innermost of them; what joins their results may follow",
             )
     return None
 

@@ -91,6 +91,10 @@ class DeviceEmitter(ABC):
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
 
     @abstractmethod
+    def counters(self, buffer: Buffer) -> IRValue:
+        """Return the address of a launch's counters of arrivals."""
+
+    @abstractmethod
     def intrinsic(self, s: Intrinsic) -> None:
         """Emit a lane-level intrinsic."""
 

@@ -328,6 +328,9 @@ def emit_nest(em: Emitter, device: DeviceEmitter, nest: LaunchNest) -> None:
     em.threaded, em.shared, em.workspace = False, 0, 0
     device.open_launch(nest)
     for buffer in nest.around:
-        em.workspace = place_in_workspace(em, buffer, em.workspace)
+        if buffer.scope is Scope.COUNTER:
+            em.buffers[buffer] = device.counters(buffer)
+        else:
+            em.workspace = place_in_workspace(em, buffer, em.workspace)
     emit_stmt(em, nest.body)
     device.close_launch(nest)

@@ -267,6 +267,12 @@ def _waits(most: int) -> Form:
     return Form(tuple(Signature((n,)) for n in range(most + 1)), 1)
 
 
+def _arrives() -> Form:
+    """All threads of the block learn whether it is the last of ``args[0]`` at the counter."""
+    last, counter = Operand(_REGISTER, (1,), (s32,)), Operand((Scope.COUNTER,), (1,), (u32,))
+    return Form((Signature((), (last,), (counter,), free=1),), BLOCK)
+
+
 _EMPTY = (Signature(),)
 
 # Warp groups: four warps together, of which the first has a number that is a multiple of four
@@ -415,6 +421,7 @@ _ROWS = (
     IntrinsicDef("store_matrix", 80, tile=_stores()),
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
+    IntrinsicDef("arrive", 75, lane=_arrives()),
     IntrinsicDef("copy_async", 80, lane=_copy_async(filled=False)),
     IntrinsicDef("copy_async_zfill", 80, lane=_copy_async(filled=True)),
     IntrinsicDef("commit_async", 80, lane=Form(_EMPTY, 1)),

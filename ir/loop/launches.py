@@ -70,6 +70,10 @@ def run_launch(
         _run_block(program.threads(block), order, shadow)
         if shadow is not None and shadow.unwritten is not None:
             raise shadow.unwritten
+    for (counter, n), count in program.compiler.arrivals.items():
+        if count:
+            why = f"{count} blocks have arrived at {counter.name}[{n}] when the launch ends"
+            raise UndefinedError("no block was the last one", why)
 
 
 class _Program:

@@ -21,6 +21,8 @@ Semantics, once and for all:
 * ``reads`` and ``writes`` cover every element that an instance (body and init) may touch, given
   over the block's axes. An update that reads what it writes lists the region under both.
 * Loop kinds never change results, only order: see ``Kind``.
+* Statements after a loop over blocks, in a loop over others, are a *join*: the last of the inner
+  loop's blocks to finish does them, and sees what all of them wrote to global memory.
 * A thread-bound loop inside another of the same index shares its iterations among the same threads.
   What it does may not depend on the outer variable: run one after the other, every outer iteration
   does it all again, and to no effect.
@@ -155,6 +157,7 @@ class Scope(Enum):
     SHARED = "shared"  # a GPU block's shared memory
     WARP = "warp"  # matrix tiles, spread over the registers of the 32 threads of a GPU's warp
     WARPGROUP = "warpgroup"  # the same of the 128 threads of four warps
+    COUNTER = "counter"  # of blocks that arrived: 0 before and after each launch, for `arrive` only
 
 
 @dataclass(frozen=True, slots=True, eq=False)

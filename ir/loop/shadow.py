@@ -1,8 +1,10 @@
 """Who touched which element in a launch: races between threads that no barrier keeps apart.
 
 Two accesses of one block are ordered if all its threads met at a barrier in between, or those of
-one warp at a barrier of the warp. Blocks of one launch are never ordered. An asynchronous copy
-writes from where it is begun to where it is waited for, and meets whatever happens in between.
+one warp at a barrier of the warp. Blocks of one launch are ordered by arrivals alone: what a block
+did before the barrier before its arrival at a counter is before what the last one there does after
+its own. An asynchronous copy writes from where it is begun to where it is waited for, and meets
+whatever happens in between.
 """
 
 from __future__ import annotations
@@ -80,12 +82,14 @@ class Shadow:
         self.thread = 0
         self.barriers = 0
         self.warp_barriers: dict[int, int] = {}
+        self.arrived: dict[tuple[int, ...], tuple[Place, int]] = {}  # where, after which barriers
+        self.joined: Place | None = None  # the counter at which this block was the last
         self.unwritten: UndefinedError | None = None
         """The first read of what nothing wrote: a race, if another thread writes it yet."""
 
     def open_block(self, block: tuple[int, ...]) -> None:
         """Another block begins; its shared memory is its own."""
-        self.block, self.barriers = block, 0
+        self.block, self.barriers, self.joined = block, 0, None
         self.warp_barriers.clear()
         gone = [p for p in self.seen if p[0] is None or p[0].scope is Scope.SHARED]
         for p in gone:
@@ -94,6 +98,19 @@ class Shadow:
     def barrier(self) -> None:
         """All threads of the block have met."""
         self.barriers += 1
+
+    def arrive(self, counter: Place, last: bool) -> None:
+        """All threads of the block have met, and one of them has counted it."""
+        self.arrived[self.block] = counter, self.barriers
+        self.joined = counter if last else None
+        self.barrier()
+
+    def waited_for(self, other: ThreadAccess) -> bool:
+        """True if an access of another block comes before an arrival before this block's."""
+        counter, barriers = self.arrived.get(other.block, (None, 0))
+        if self.joined is None or counter != self.joined:
+            return False
+        return other.barriers < barriers + (other.thread == 0)
 
     def warp_barrier(self, thread: int) -> None:
         """The threads of the warp of one have met."""
@@ -154,7 +171,7 @@ class Shadow:
     ) -> None:
         """``others``: a copy under way, the last writer, readers."""
         for n, other in enumerate(others):
-            if other is None or (n and other.before(now)):
+            if other is None or (n and (other.before(now) or self.waited_for(other))):
                 continue
             who, whom = self.name(now, other), self.name(other, now)
             did = ("copies to", "writes")[n] if n < 2 else "reads"
@@ -184,5 +201,5 @@ def _remedy(now: ThreadAccess, other: ThreadAccess, in_progress: bool) -> str:
     if in_progress:
         return "nothing waits for the copy"
     if now.block != other.block:
-        return "blocks of one launch cannot wait for each other"
+        return "only an arrival orders blocks of one launch"
     return "there is no barrier in between"

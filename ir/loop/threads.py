@@ -75,6 +75,7 @@ class ThreadCompiler(Compiler):
         self.shadow = shadow
         self.made: dict[Buffer, int] = {}
         self.me = self.bind(Var("thread"))
+        self.arrivals: dict[tuple[Buffer, int], int] = {}
 
     def steps(self, s: Stmt) -> Run:
         """``s`` as a generator of the meetings in it."""
@@ -273,12 +274,31 @@ class ThreadCompiler(Compiler):
             return self.whole_warps(s, self.load_matrices(s))
         if row.matrix is not None:
             return self.whole_warps(s, self.multiply(s))
+        if s.name == "arrive":
+            return self.arrive(s)
 
         def meet(threads: list[Thread]) -> None:
             if shadow is not None and s.name == "barrier":
                 shadow.barrier()
             elif shadow is not None:
                 shadow.warp_barrier(threads[0].number)
+
+        return meet
+
+    def arrive(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        """Return the action that counts a block, and tells its threads whether it is the last."""
+        counter, (number,), (blocks,) = s.reads[0].buffer, s.reads[0].ranges, s.args
+        at, write = self.offset(counter, (number.start,)), self.writer(s.writes[0])
+
+        def meet(threads: list[Thread]) -> None:
+            place = counter, at(threads[0].env)
+            count = self.arrivals.get(place, 0) + 1
+            last = count == blocks
+            self.arrivals[place] = 0 if last else count
+            if self.shadow is not None:
+                self.shadow.arrive(place, last)
+            for t in threads:
+                write(t, [int(last)])
 
         return meet
 

@@ -333,6 +333,8 @@ class _Checker:
         self.rank(b, len(ix))
         if b.scope in SPREAD and not self.inside:
             self.fail(f"an element of {b.name} is accessed", "tiles of a warp are for intrinsics")
+        if b.scope is Scope.COUNTER:
+            self.fail(f"an element of {b.name} is accessed", "only arrivals change counters")
         for i, size in zip(ix, b.shape, strict=True):
             self.typed(i, index, f"an index of {b.name}")
             low, high = bounds(i, self.ranges)

@@ -20,7 +20,8 @@ def bind(func: Func, loop: LoopRef, thread: str) -> Func:
     """Bind a loop to threads, or to blocks of threads, of a GPU.
 
     ``thread`` is one of ``blockIdx.x/y/z`` and ``threadIdx.x/y/z``. Inside a loop over the same
-    index, the same threads share the iterations, which may not depend on the outer loop.
+    index, the same threads share the iterations, which may not depend on the outer loop. What
+    follows a loop over blocks, inside of another one, is done by the last of its blocks to finish.
 
     Refused:
         - a loop without a constant trip count, or with more iterations than the index allows

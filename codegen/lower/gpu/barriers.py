@@ -47,7 +47,7 @@ from .footprints import BlockThreads, Conflict, ElementAccess
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
-_SYNC = ("barrier", "warp_barrier", "commit_async", "wait_async")
+_SYNC = ("barrier", "arrive", "warp_barrier", "commit_async", "wait_async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,7 @@ class _Placer:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
         self.met: dict[tuple[ElementAccess, ElementAccess, int], Conflict] = {}
+        self.same: frozenset[Buffer] = frozenset()  # what all threads have the same values in
 
     def stmt(self, s: Stmt, c: _Context) -> SyncSpan:
         match s:
@@ -155,7 +156,8 @@ class _Placer:
                 return self.under(s, self.stmt(body, inner), (), c)
             case Alloc(body=body):
                 return self.under(s, self.stmt(body, c), (), c)
-            case Intrinsic(name="barrier"):
+            case Intrinsic(name="barrier" | "arrive"):
+                self.same |= {r.buffer for r in s.writes}
                 return SyncSpan(s, waits=True)
             case _:
                 return self.leaf(s, c)
@@ -305,7 +307,7 @@ class _Placer:
         """True if all threads of a block find the same value."""
         e = c.value(e)
         names = free_vars(e)
-        return not _loads(e) and names <= self.ranges.keys() - self.lanes
+        return _loads(e) <= self.same and names <= self.ranges.keys() - self.lanes
 
     def refuse(self, where: str, s: Stmt) -> None:
         raise UnsupportedError(

@@ -3,13 +3,15 @@
 ``for b in thread("blockIdx.x", 4): for t in thread("threadIdx.x", 64): f; for u in
 thread("threadIdx.x", 32): g``  ->  ``for bx ..: for tx ..: f; if tx < 32: g``. What is bound to
 fewer indices than the launch has is done by every thread where it stays with the thread, and by
-one (``tx == 0``) where it is seen by others.
+one (``tx == 0``) where it is seen by others. What follows a loop over blocks inside of another is
+a join (``joins``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
@@ -49,8 +51,8 @@ from ....ir.loop.visit import (
     walk_expr,
 )
 from ..passes.rebuild import with_body
+from .joins import BLOCKS, counter_of, grid_indices, joined, joined_indices
 
-BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
 
@@ -143,9 +145,12 @@ class _FunctionBinder:
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}
         notes = {t: x.notes for t, x in loops.items()}
-        body = _LaunchBinder(names, extents, self.unplaced).stmt(s, frozenset(), frozenset())
+        binder = _LaunchBinder(names, extents, self.unplaced)
+        body = binder.stmt(s, frozenset(), frozenset())
         for t in reversed(extents):
             body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, notes.get(t, {}))
+        for b in reversed(binder.outside):
+            body = Alloc(b, body)
         return body
 
     def extent(self, s: Stmt, thread: str) -> int:
@@ -161,7 +166,10 @@ class _FunctionBinder:
         return max(n for n, _ in found if n is not None)
 
     def check(self, s: Stmt, inside: bool = False) -> None:
-        """Refuse loops over blocks inside of other statements: blocks cannot wait for blocks."""
+        """Refuse loops over blocks inside of other statements: blocks cannot wait for blocks.
+
+        Statements may follow one, as a join.
+        """
         grid = isinstance(s, For) and s.kind is Kind.THREAD and s.thread in BLOCKS
         if isinstance(s, For) and grid and inside:
             raise UnsupportedError(
@@ -171,8 +179,9 @@ class _FunctionBinder:
                 "reorder the loops over blockIdx outermost",
             )
         threaded = isinstance(s, For) and s.kind is Kind.THREAD
-        for c in children(s):
-            self.check(c, inside or not threaded)
+        for n, c in enumerate(children(s)):
+            first = isinstance(s, Alloc) or (isinstance(s, Seq) and n == 0)
+            self.check(c, inside or not (threaded or first))
 
 
 def _reduces_over(s: Stmt, thread: str) -> bool:
@@ -220,6 +229,7 @@ class _LaunchBinder:
     unplaced: list[str]
     made: dict[Buffer, frozenset[str]] = field(default_factory=dict)  # shared ones, and inside what
     named: set[Var] = field(default_factory=set)
+    outside: list[Buffer] = field(default_factory=list)  # those of more than one block
 
     def stmt(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> Stmt:
         """``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
@@ -229,6 +239,9 @@ class _LaunchBinder:
             full = as_int(s.extent) == self.extents[s.thread]
             return body if full else If(lt(var, s.extent), body)
         if isinstance(s, Alloc) and s.buffer.scope is Scope.GLOBAL:
+            if grid_indices(s.body) - bound:
+                self.outside.append(s.buffer)
+                return self.stmt(s.body, bound, own)
             if is_bound(s.body):
                 self.unplaced.append(s.buffer.name)
                 return self.stmt(_shared(s), bound, own)
@@ -237,6 +250,8 @@ class _LaunchBinder:
             self.named.update(_named_in(s))
         if isinstance(s, Alloc) and s.buffer.scope is Scope.SHARED:
             self.made[s.buffer] = bound
+        if isinstance(s, Seq) and (over := joined_indices(s) - bound):
+            return self.join(s, over, bound, own)
         if not is_bound(s):
             again = self.repeated(s, bound, own)
             missing = [t for t in self.extents if t not in bound or t in again]
@@ -246,6 +261,22 @@ class _LaunchBinder:
             if whole and self.by_one(s, own):
                 return self.guarded(s, missing)
         return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own), lambda e: e))
+
+    def join(
+        self, s: Seq, over: frozenset[str], bound: frozenset[str], own: frozenset[Buffer]
+    ) -> Stmt:
+        """The first statement by all blocks of the indices ``over``, the others by the last one."""
+        first = s.stmts[0]
+        if isinstance(first, Alloc):
+            return self.stmt(replace(first, body=seq(first.body, *s.stmts[1:])), bound, own)
+        before = self.stmt(s.stmts[0], bound, own)
+        after = self.stmt(seq(*s.stmts[1:]), bound | over, own)
+        counter = counter_of(self.names, self.extents, [t for t in self.extents if t in bound])
+        blocks = prod(self.extents[t] for t in over)
+        if blocks == 1:
+            return seq(before, after)
+        self.outside.append(counter.buffer)
+        return joined(before, after, counter, blocks)
 
     def fills_shared(self, s: Stmt) -> bool:
         """True if parts of ``s`` fill shared memory, of which each has to be looked at."""

@@ -29,7 +29,8 @@ def workspace_bytes(s: Stmt, parallel: bool = False) -> int:
         case For(kind=kind, body=body):
             return workspace_bytes(body, parallel or kind in (Kind.PARALLEL, Kind.THREAD))
         case Alloc(buffer=buffer, body=body):
-            own = 0 if parallel or is_tile(buffer) else buffer_bytes(buffer)
+            none = parallel or is_tile(buffer) or buffer.scope is Scope.COUNTER
+            own = 0 if none else buffer_bytes(buffer)
             return own + workspace_bytes(body, parallel)
         case _:
             return max((workspace_bytes(c, parallel) for c in children(s)), default=0)

@@ -61,8 +61,11 @@ def error(fields: Mapping[str, int], seed: int) -> SimulationError:
 
 def _explained(r: _Report) -> tuple[str, str, str]:
     """Return the fault, the details, and what to do."""
-    kind, name = FaultKind(r["kind"]), r.text("subject")
-    who = r.who("thread", "block")
+    kind = FaultKind(r["kind"])
+    if kind is FaultKind.UNJOINED:
+        why = f"{r['other']} blocks have arrived at counter {r['element']} when the launch ends"
+        return "no block of threads was the last one", why, "a join waits for every block once"
+    name, who = r.text("subject"), r.who("thread", "block")
     if kind is FaultKind.DIVERGED:
         there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
         why = f"{who} waits, {r.who('other', 'other_block')} {there}"
@@ -168,5 +171,5 @@ def _race(r: _Report, place: str, who: str, verb: str) -> tuple[str, str, str]:
     return (
         f"race on {place}",
         why,
-        "blocks of a launch are never ordered" if across_blocks else missing,
+        "only an arrival orders blocks of a launch" if across_blocks else missing,
     )

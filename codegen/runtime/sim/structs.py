@@ -31,12 +31,14 @@ LAUNCH = Struct(
         "count": "i64",
         "buffers": "ptr",
         "slots": "i64",
+        "counters": "i64",
         "sites": "ptr",
         "hooks": "ptr",
     },
 )
 """A launch. ``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers;
-``slots`` is the most operands that one thread deposits; ``hooks`` is null unless its threads wait
+``slots`` is the most operands that one thread deposits; ``counters`` are those of arrivals of
+blocks; ``hooks`` is null unless its threads wait
 at barriers for some of a block, or for the asynchronous proxy."""
 
 HOOKS = Struct(
@@ -98,6 +100,9 @@ CELL = Struct(
 first of two readers read it. What the asynchronous proxy wrote is ``LANDED`` and the number of the
 mbarrier that tells."""
 PENDING, LANDED = 1 << 31, 1 << 30
+
+ARRIVAL = Struct("arrival", {"counter": "i32", "since": "i32", "when": "i32"})
+"""A block's last arrival: the counter, from 1 on, the times of the barrier before and of it."""
 
 QUEUE = Struct(
     "queue",
@@ -248,6 +253,7 @@ class FaultKind(IntEnum):
     UNFENCED_SUMS = 18
     SUMS = 19
     BUSY = 20
+    UNJOINED = 21
 
 
 _CODES = {
@@ -288,6 +294,7 @@ _STRUCTS = (
     BUFFER,
     RECORD,
     CELL,
+    ARRIVAL,
     QUEUE,
     COPY,
     SITE,

@@ -27,7 +27,8 @@ from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import workspace_bytes
 from ...plan.memory import GPU_ALIGNMENT
-from .lanes import emit_intrinsic
+from .arrivals import counters_of, emit_arrival
+from .lanes import emit_intrinsic, in_space, start_of
 from .reduce import Reducer
 
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
@@ -125,9 +126,21 @@ class Nvptx(DeviceEmitter):
         place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
         return IRValue(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
+    def counters(self, buffer: Buffer) -> IRValue:
+        """Return the address of a launch's counters, in memory of the module."""
+        assert self.nest is not None
+        name, definition = counters_of(self.nest, buffer)
+        self.globals.append(definition)
+        return IRValue(f"addrspacecast (ptr addrspace(1) {name} to ptr)", index)
+
     def intrinsic(self, s: Intrinsic) -> None:
         """Emit a lane-level intrinsic."""
-        emit_intrinsic(self.em, s)
+        assert self.nest is not None
+        if s.name == "arrive":
+            counter = in_space(self.em, start_of(self.em, s.reads[0]), 1)
+            emit_arrival(self.em, self.nest, counter, start_of(self.em, s.writes[0]), s.args[0])
+        else:
+            emit_intrinsic(self.em, s)
 
     def all_reduce(self, s: AllReduce) -> None:
         """Emit a reduction across threads."""

@@ -95,7 +95,7 @@ def _call(em: Emitter, name: str, *operands: str) -> None:
     em.function.write(f"call void @{name}({', '.join(operands)})")
 
 
-def _start(em: Emitter, r: Region) -> IRValue:
+def start_of(em: Emitter, r: Region) -> IRValue:
     """Return the address of a box of a flat buffer."""
     (only,) = r.ranges
     form = em.form(only.start)
@@ -104,7 +104,8 @@ def _start(em: Emitter, r: Region) -> IRValue:
     return em.pointer(r.buffer, form)
 
 
-def _in_space(em: Emitter, pointer: IRValue, space: int) -> str:
+def in_space(em: Emitter, pointer: IRValue, space: int) -> str:
+    """Return a pointer, with its type, as one of an address space."""
     text = f"addrspacecast ptr {pointer.text} to ptr addrspace({space})"
     cast = em.pure(text, index, 0, pointer.depth)
     return f"ptr addrspace({space}) {cast.text}"
@@ -114,7 +115,10 @@ def _copy(em: Emitter, s: Intrinsic) -> None:
     (size,) = s.args
     way = "cg" if size == 16 else "ca"  # past the first-level cache where that can be
     name = f"llvm.nvvm.cp.async.{way}.shared.global.{size}"
-    operands = [_in_space(em, _start(em, s.writes[0]), 3), _in_space(em, _start(em, s.reads[0]), 1)]
+    operands = [
+        in_space(em, start_of(em, s.writes[0]), 3),
+        in_space(em, start_of(em, s.reads[0]), 1),
+    ]
     if s.name == "copy_async_zfill":
         count = s.reads[1]
         operands.append(str(em.value(Load(count.buffer, (count.ranges[0].start,)))))
@@ -139,7 +143,7 @@ def _element(dtype: DType) -> str:
 
 
 def _put_words(em: Emitter, r: Region, result: IRValue, type_: str, count: int) -> None:
-    start = _start(em, r)
+    start = start_of(em, r)
     element = type_.strip("{} ").split(", ")[0]
     for k in range(count):
         word = em.function.result(f"extractvalue {type_} {result.text}, {k}", s32)
@@ -152,12 +156,12 @@ def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
     number, trans = how[0], ".trans" if how[1:] == ["trans"] else ""
     count = {"x1": 1, "x2": 2, "x4": 4}[number]
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{number}{trans}.b16.p3"
-    pointer = _in_space(em, _start(em, s.reads[0]), 3)
+    pointer = in_space(em, start_of(em, s.reads[0]), 3)
     type_ = "i32" if count == 1 else f"{{ {', '.join(['i32'] * count)} }}"
     em.declare(name, type_, ["ptr addrspace(3)"])
     result = em.function.result(f"call {type_} @{name}({pointer})", s32)
     if count == 1:
-        at = _start(em, s.writes[0])
+        at = start_of(em, s.writes[0])
         em.function.write(f"store i32 {result.text}, ptr {at.text}, align 4")
         em.function.forget(s.writes[0].buffer)
     else:

@@ -40,6 +40,7 @@ class Described:
     sites: list[Site] = field(default_factory=list)
     slots: int = 0
     hooks: str = "null"
+    counters: int = 0
 
     def number(self, buffer: Buffer, arg: int, offset: int, written: bool) -> int:
         """Return the number of a buffer's record."""
@@ -125,6 +126,7 @@ class SimulatedModule:
             "count": len(x.buffers),
             "buffers": f"{name}.buffers",
             "slots": x.slots,
+            "counters": x.counters,
             "sites": f"{name}.sites",
             "hooks": x.hooks,
         }

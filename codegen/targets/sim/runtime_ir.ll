@@ -240,7 +240,9 @@ begin:
   %hooks = inttoptr i64 %hooks_n to ptr
   store ptr %hooks, ptr @hooks
   call void @run_hook(i64 ${hooks.open})
+  call void @open_arrivals(ptr %launch)
   call void @run_blocks(ptr %launch)
+  call void @close_arrivals(ptr %launch)
   call void @close_queues()
   call void @close_records(ptr %launch)
   call void @nw_scratch_release(i64 %mark)
@@ -311,6 +313,7 @@ next:
   call void @order_block()
   %now = load i32, ptr @time
   store i32 %now, ptr @block_start
+  store i32 0, ptr @joined
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %bytes, i1 false)
   call void @reset_queues()
   call void @run_hook(i64 ${hooks.begin})

@@ -10,7 +10,7 @@
 ; readers. A thread is a number over the whole launch, from 1 on. Two accesses are unordered if the
 ; later one's last barrier with the earlier thread lies before the earlier access: the block's for
 ; threads of a block, the warp's for those of a warp, and for those of different blocks none but the
-; beginning of the launch. Shared memory also knows what nothing was written to since the block
+; beginning of the launch, and for the last block at a counter the arrivals of the others. Shared memory also knows what nothing was written to since the block
 ; began, or since it became another buffer's, and what a copy under way is going to write.
 
 define i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 %how) {
@@ -199,7 +199,12 @@ barriers:
 far:
   %far_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %far_p = inttoptr i64 %far_n to ptr
-  br label %compare
+  %other_block = udiv i64 %other64, %threads
+  %other_thread = urem i64 %other64, %threads
+  %came = call i1 @arrived_before(i64 %other_block, i64 %other_thread, i32 %when)
+  br i1 %came, label %ordered, label %compare
+ordered:
+  ret i1 false
 compare:
   %p = phi ptr [ %since_p, %barriers ], [ %far_p, %far ]
   %since = load i32, ptr %p

@@ -98,7 +98,8 @@ class Simulator(DeviceEmitter):
         found: dict[Buffer, int] = {}
         start = 0
         for b in nest.around:
-            found[b], start = start, start + buffer_bytes(b)
+            if b.scope is not Scope.COUNTER:
+                found[b], start = start, start + buffer_bytes(b)
 
         def look(s: Stmt, at: int) -> None:
             if isinstance(s, For) and s.kind is Kind.THREAD:
@@ -152,6 +153,12 @@ class Simulator(DeviceEmitter):
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         self.arg_of[buffer] = -1, offset
         return self.em.offset(IRValue("%shared", index), self.em.const(offset, index), "i8")
+
+    def counters(self, buffer: Buffer) -> IRValue:
+        """Return how many counters of the launch are before the buffer's."""
+        before = self.here.counters
+        self.here.counters += buffer.shape[0]
+        return IRValue(str(before), index)
 
     def record(self, buffer: Buffer) -> str:
         """Return the name of a buffer's record."""
@@ -306,6 +313,8 @@ class Simulator(DeviceEmitter):
                 self._barrier(name, structs.BLOCK)
             case "warp_barrier":
                 self._barrier(name, structs.WARP)
+            case "arrive":
+                self._arrive(s)
             case "copy_async" | "copy_async_zfill":
                 self._copy(s)
             case "commit_async":
@@ -330,6 +339,16 @@ class Simulator(DeviceEmitter):
 
     def _barrier(self, name: str, scope: int) -> None:
         self.suspend(self.here.site(Site(name, scope + structs.BARRIER)))
+
+    def _arrive(self, s: Intrinsic) -> None:
+        counter, (place,) = s.reads[0].buffer, s.reads[0].ranges
+        at = self.em.binary("add", self.em.buffers[counter], self.em.value(place.start))
+        number = self.em.function.result(f"inttoptr {at} to ptr", index)
+        self.deposit([self.address(s.writes[0]), number])
+        self.em.declare("nw_sim_arrive", "void", ["ptr", "i64", "i64", "i64"])
+        args = f"ptr $, i64 %stride, i64 %count, i64 {s.args[0]}"
+        call = f"getelementptr i8, ptr %slots, i64 0|void @nw_sim_arrive({args})"
+        self.suspend(self.here.site(Site(s.name, structs.BLOCK + structs.BARRIER, (call,))))
 
     def _warp_operation(self, s: Intrinsic) -> None:
         if self.nest.threads % WARP:

@@ -173,7 +173,7 @@ def test_launches_with_memory_in_common() -> None:
 def test_blocks_that_meet_in_memory() -> None:
     message = race(GLOBAL.format(place="t + b * 31"), [numbers(64)])
     assert "race on element 31 of W" in message and "of block [" in message
-    assert "blocks of one launch cannot wait for each other" in message
+    assert "only an arrival orders blocks of one launch" in message
 
 
 REDUCE = """\

@@ -119,7 +119,7 @@ def clash(X: f32[64], Y: f32[64]):
     with pytest.raises(SimulationError) as caught:
         kernel(text.replace("16 % 64", "10"))(numbers(64))
     assert "race on Y[" in caught.value.what
-    assert "blocks of a launch are never ordered" in caught.value.hint
+    assert "only an arrival orders blocks of a launch" in caught.value.hint
 
 
 def test_threads_that_add_up_in_one_place_race() -> None:

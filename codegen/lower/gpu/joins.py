@@ -1,0 +1,66 @@
+"""Joins: the last block of threads to finish a loop over blocks does what follows the loop.
+
+``for x in thread("blockIdx.x", 4): (for y in thread("blockIdx.y", 8): f); g``  ->  every block does
+``f`` and arrives at the counter of its x; the eighth to arrive does ``g``. An arrival is a release
+and an acquire of global memory by the whole block, and the last one sets the counter back to 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from ....ir.dtypes import s32, u32
+from ....ir.loop.build import add, mul, op
+from ....ir.loop.nodes import (
+    THREADS,
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Kind,
+    Load,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Var,
+)
+from ....ir.loop.visit import seq, walk
+
+BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
+
+
+def grid_indices(s: Stmt) -> frozenset[str]:
+    """The indices of blocks over which there are loops in a statement."""
+    loops = (x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD)
+    return frozenset(x.thread for x in loops if x.thread in BLOCKS)
+
+
+def joined_indices(s: Stmt) -> frozenset[str]:
+    """The indices of blocks whose last one does what follows the first of some statements."""
+    return grid_indices(s.stmts[0]) if isinstance(s, Seq) else frozenset()
+
+
+def counter_of(
+    names: Mapping[str, Var], extents: Mapping[str, int], bound: Sequence[str]
+) -> Region:
+    """The counter of a join: a new buffer has one for each iteration of the loops around it."""
+    number: Expr = Const(0)
+    for t in bound:
+        number = add(mul(number, extents[t]), names[t])
+    counters = Buffer("arrivals", (prod(extents[t] for t in bound),), u32, Scope.COUNTER)
+    return Region(counters, (Range(number, Const(1)),))
+
+
+def joined(before: Stmt, after: Stmt, counter: Region, blocks: int) -> Stmt:
+    """``before`` by each of so many blocks, ``after`` by the last of them to finish it."""
+    last, zero = Buffer("last", (1,), s32, Scope.REGISTER), Const(0)
+    own = Region(last, (Range(zero, Const(1)),))
+    arrive = Intrinsic("arrive", (own,), (counter,), (blocks,))
+    is_last = op("eq", Load(last, (zero,)), Const(1, s32))
+    return seq(before, Alloc(last, seq(Intrinsic("barrier"), arrive, If(is_last, after))))
