@@ -126,12 +126,13 @@ def test_tensor_cores_compute_the_same(name: str) -> None:
         assert equal(again.func, sch.func)
 
 
-def test_ordinary_cores_compute_the_same() -> None:
+@pytest.mark.parametrize("join", ["last", "launch"])
+def test_ordinary_cores_compute_the_same(join: str) -> None:
     odd = GROUPS["odd"].replace("37", "33").replace("51", "29").replace("43", "35")
     func = group(odd)
     (sketch,) = (s for s in matmul_sketches(product(func), SM80) if s.name == "gpu_simt@1")
     choices = {"tile_m": 16, "tile_n": 16, "rows": 8, "columns": 4, "tile_k": 8, "stages": 2}
-    sch = scheduled(func, sketch, {**choices, "split": 2, "group": 1})
+    sch = scheduled(func, sketch, {**choices, "split": 2, "join": join, "group": 1})
     args = inputs(func)
     for x, y in zip(run(sch.func, args), run(func, args), strict=True):
         np.testing.assert_array_equal(x, y)
@@ -218,6 +219,6 @@ def test_parts_are_added_up_by_whole_blocks() -> None:
         w = f16[512,80] parameter(1)
         ROOT c = f16[49,80] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
     sketch = matmul_sketches(product(func), SM80)[0]
-    sch = scheduled(func, sketch, {**sketch.default, "split": 4})
+    sch = scheduled(func, sketch, {**sketch.default, "split": 4, "join": "launch"})
     last = sch.get_loops("out")
     assert [sch.extent(x) for x in last[:2]] == [2, 245]

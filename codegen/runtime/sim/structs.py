@@ -38,8 +38,8 @@ LAUNCH = Struct(
 )
 """A launch. ``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers;
 ``slots`` is the most operands that one thread deposits; ``counters`` are those of arrivals of
-blocks; ``hooks`` is null unless its threads wait
-at barriers for some of a block, or for the asynchronous proxy."""
+blocks; ``hooks`` is null unless its threads wait at barriers for some of a block, or for the
+asynchronous proxy."""
 
 HOOKS = Struct(
     "hooks",

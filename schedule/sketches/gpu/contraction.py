@@ -16,7 +16,16 @@ from ....ir.loop.intrinsics import WARP
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .machine import BARRIER, LATENCY, LAUNCH, REACHED, LaunchShape, memory_seconds, resident
+from .machine import (
+    ARRIVAL,
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    REACHED,
+    LaunchShape,
+    memory_seconds,
+    resident,
+)
 from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
@@ -34,6 +43,7 @@ BUSY = {
 FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per accumulator
 REACHABLE = 0.85  # share of the peak that the best kernels reach
 GROUPS = (1, 2, 4, 8, 16)
+JOINS = ("last", "launch")  # what sums the parts of a split depth: the last block, another launch
 OVERLAP = 3.0  # exponent of the norm that combines overlapping costs
 CONFLICTS = 4.0  # threads of a warp that access the same bank when a copy transposes
 KEPT = 0.6  # share of L2 that a product's operands can rely on
@@ -85,9 +95,10 @@ class MatmulSpace:
         usual: dict[str, Choice] = {
             "group": max(g for g in GROUPS[:4] if g in decisions["group"]),
             "stages": decisions["stages"][1],
+            "join": decisions["join"][0],
         }
         first = cheapest(decisions, self.valid, self.cost, usual)
-        tiles = {n: v for n, v in first.items() if n not in ("stages", "split")}
+        tiles = {n: v for n, v in first.items() if n not in ("stages", "split", "join")}
         return cheapest(decisions, self.valid, self.cost, tiles)
 
     def apply(self, sch: Schedule, c: Choices) -> None:
@@ -105,7 +116,7 @@ class MatmulSpace:
         split = tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or x["k"] >= 128 * s)
         group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
         stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
-        common: Decisions = {"stages": stages, "split": split, "group": group}
+        common: Decisions = {"stages": stages, "split": split, "join": JOINS, "group": group}
         if self.core is None:
             small = {r: tuple(n for n in v if n <= 128) for r, v in tiles.items()}
             return {**small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8), **common}
@@ -144,9 +155,7 @@ class MatmulSpace:
         if not 64 <= threads <= 512 or threads % WARP or not self._tiles_fit(c):
             return False
         split = int(c["split"])
-        if self.k.extents["k"] <= tile_k * (split - 1) or (
-            split > 1 and self._sum_threads() < WARP
-        ):
+        if self.k.extents["k"] <= tile_k * (split - 1) or not self._may_join(c):
             return False
         for x, tile, straight in self.operands(c):
             if int(c[tile]) * tile_k % (threads * copy_width(x, straight)):
@@ -154,10 +163,14 @@ class MatmulSpace:
         registers = self.registers(c)
         return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
 
-    def _sum_threads(self) -> int:
-        """Return the threads of a block that sums the parts of a split depth."""
-        x = self.k.extents
-        return even_threads(x["b"] * x["m"] * x["n"] // self.k.result.vector)
+    def _may_join(self, c: Choices) -> bool:
+        """True if whole warps sum the parts of a split depth; there is one way to join one part."""
+        if int(c["split"]) == 1:
+            return c["join"] == JOINS[0]
+        x, vector = self.k.extents, self.k.result.vector
+        if c["join"] == "launch":
+            return even_threads(x["b"] * x["m"] * x["n"] // vector) >= WARP
+        return int(c["tile_m"]) * int(c["tile_n"]) % (self.threads(c).count * vector) == 0
 
     def _tiles_fit(self, c: Choices) -> bool:
         if self.core is None:
@@ -308,11 +321,16 @@ class MatmulSpace:
         split = int(c["split"])
         if split == 1:
             return 0.0
-        rows, columns = self.grid(c)
-        results = self.k.extents["b"] * rows * int(c["tile_m"]) * columns * int(c["tile_n"])
-        parts = 2.0 * split * results * self.k.sums.bytes
-        kept = 0.5 if parts <= self.target.gpu.l2 else 1.0
-        return LAUNCH + LATENCY + memory_seconds(self.target, kept * parts + self.k.result.bytes)
+        gpu, tile = self.target.gpu, int(c["tile_m"]) * int(c["tile_n"]) * self.k.sums.bytes
+        tiles = self.k.extents["b"] * math.prod(self.grid(c))
+        parts = 2.0 * split * tiles * tile
+        kept = 0.5 if parts <= gpu.l2 else 1.0
+        if c["join"] == "launch":
+            moved = memory_seconds(self.target, kept * parts + self.k.result.bytes)
+            return LAUNCH + LATENCY + moved
+        read = -(-tiles // gpu.multiprocessors) * split * tile / (L2_BYTES * gpu.clock)
+        moved = memory_seconds(self.target, kept * parts / 2 + self.k.result.bytes)
+        return ARRIVAL + LATENCY + max(read, moved)
 
 
 def copy_cycles(x: MatmulOperand, straight: bool) -> float:

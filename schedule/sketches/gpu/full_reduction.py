@@ -1,8 +1,9 @@
 """Full reductions, to a few values: one pass over memory, then one over partial results.
 
 Every block of threads reduces a contiguous piece: its threads load adjacent vectors, keep a partial
-result per lane, and combine them. A second launch combines the blocks' results and computes the
-rest of the group. The order of the additions is the same in every run.
+result per lane, and combine them. The last block to finish, or a second launch, combines the
+blocks' results and computes the rest of the group. The order of the additions is the same in every
+run.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from ...language.schedule import Schedule
 from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
+from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops
 from .machine import (
+    ARRIVAL,
     BARRIER,
     LATENCY,
     LAUNCH,
@@ -85,6 +87,7 @@ def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
         "threads": (128, 256, 512, 1024),
         "vector": tuple(reversed(powers(1, t.vector))),
         "unroll": (1, 2, 4, 8),
+        "join": ("last", "launch") if t.cluster.blocks[0] is t.anchor else ("launch",),
     }
 
     def valid(c: Choices) -> bool:
@@ -110,24 +113,52 @@ def steps_of(t: GpuFullReduction, c: Choices) -> int:
 
 
 def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
-    """Compute the blocks' partial results in one launch, and everything else in a second."""
+    """Compute the blocks' partial results, and then everything else by the last block or apart."""
+    if c["join"] == "last":
+        _apply_joined(t, sch, c)
+        return
     name, rank = t.anchor.name, len(t.anchor.spatial)
     loops = list(sch.get_loops(name))
     terms = fused(sch, loops[rank:])
     assert terms is not None
-    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
-    each = -(-steps_of(t, c) // times)
-    piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
-    sch.reorder(piece, *loops[:rank], thread, outer, inner, lane)
-    sch.rfactor(piece, 0)
+    piece, thread = _pieces(t, sch, terms, loops[:rank], c)
     sch.bind(piece, BLOCKS)
     rows = fused(sch, loops[:rank])
     if rows is not None:
         sch.bind(rows, ROW_OF_BLOCKS)
     sch.bind(thread, X)
+    _finish(t, sch, int(c["blocks"]))
+
+
+def _pieces(
+    t: GpuFullReduction, sch: Schedule, terms: LoopRef, rows: list[LoopRef], c: Choices
+) -> tuple[LoopRef, LoopRef]:
+    """Split the terms into a piece for each block, around ``rows``, and return the loops over
+    pieces and over the threads of a block."""
+    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
+    each = -(-steps_of(t, c) // times)
+    piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
+    sch.reorder(piece, *rows, thread, outer, inner, lane)
+    sch.rfactor(piece, 0)
     sch.vectorize(lane)
     sch.unroll(inner)
-    _finish(t, sch, blocks)
+    return piece, thread
+
+
+def _apply_joined(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
+    """Compute everything in one launch: what follows the partial results of a row joins them."""
+    k = t.cluster
+    row = fused(sch, merged_rows(k, sch))
+    assert row is not None
+    terms = fused(sch, stage_loops(k, sch, t.anchor, row))
+    assert terms is not None
+    place(k, sch)
+    sch.bind(row, ROW_OF_BLOCKS)
+    piece, thread = _pieces(t, sch, terms, [], c)
+    sch.bind(piece, BLOCKS)
+    sch.bind(thread, X)
+    _, thread = sch.split(stage_loops(k, sch, t.anchor, row)[-1], [None, int(c["threads"])])
+    sch.bind(thread, X)
 
 
 def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
@@ -145,7 +176,7 @@ def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
 
 
 def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> float:
-    """Estimate the seconds of both launches."""
+    """Estimate the seconds of both passes."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     info, gpu = t.anchor, target.gpu
     moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)
@@ -163,5 +194,6 @@ def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> floa
     waves = max(1.0, blocks * t.cluster.rows / (here * gpu.multiprocessors))
     together = waves * (LATENCY + BARRIER * math.log2(threads))
     issue = issue_seconds(target, info.points * loads / lanes)
-    last = LAUNCH + 2 * LATENCY + blocks / 1024 * LATENCY
+    apart = ARRIVAL if c["join"] == "last" else LAUNCH + LATENCY
+    last = apart + LATENCY + blocks / 1024 * LATENCY
     return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last

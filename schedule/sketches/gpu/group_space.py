@@ -55,7 +55,7 @@ class GroupSpace(MatmulSpace):
             "groups_m": (1, 2),
             "groups_n": (1, 2),
             "stages": (2, 3, 4, 5, 6),
-            **{name: common[name] for name in ("split", "group", "pack")},
+            **{name: common[name] for name in ("split", "join", "group", "pack")},
         }
 
     def threads(self, c: Choices) -> BlockDim:

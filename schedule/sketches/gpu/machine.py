@@ -14,7 +14,8 @@ from ....ir.loop.nodes import Var
 from ....ir.target import Target
 from ...space.analyze import AccessPattern, BlockInfo
 
-LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
+LAUNCH = 1.5e-6  # seconds from the end of one kernel of a graph to the start of the next
+ARRIVAL = 1e-6  # seconds of an atomic operation that orders memory, and of two barriers around it
 LATENCY = 600e-9  # seconds of a memory access
 LOADED = 1e-6  # seconds of an access to busy memory
 BARRIER = 40e-9  # seconds of an exchange through shared memory, or by shuffles

@@ -27,9 +27,9 @@ from .tiles import (
     copy_width,
     make_product,
     pack,
-    reduce_split_depth,
     result_loops,
     run_epilogue,
+    split_tiles,
     spread_tiles,
 )
 
@@ -79,10 +79,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
         sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
         sch.storage_align(store, 0, 1, WARP, BANK_OFFSET)
     else:
-        reduce_split_depth(k, sch, parts)
-        store = sch.cache_write(parts.product, 0, "warp").name
-        *outer, m, n = sch.get_loops(store)
-        at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
+        store, at = split_tiles(k, sch, parts, c, threads, "warp")
     step = _warp_tiles(core, sch, parts.product, store, at, c)
     tiles = [
         _fragments(core, sch, parts.product, block, side, step)

@@ -21,8 +21,8 @@ from .tiles import (
     can_copy_ahead,
     copy_tile,
     make_product,
-    reduce_split_depth,
     result_loops,
+    split_tiles,
     spread_tiles,
 )
 
@@ -43,12 +43,10 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
         b, m, n = result_loops(k, sch, parts.last)
         out, vector, last = parts.last, k.result.vector, k.result.last
         sch.set_scope(parts.product, 0, "register")
+        at = spread_tiles(sch, b, m, n, c)
     else:
-        reduce_split_depth(k, sch, parts)
-        out, vector, last = sch.cache_write(parts.product, 0, "register").name, 4, "n"
-        *outer, m, n = sch.get_loops(out)
-        b = sch.fuse(*outer)
-    at = spread_tiles(sch, b, m, n, c)
+        out, at = split_tiles(k, sch, parts, c, threads_of(c), "register")
+        vector, last = 4, "n"
     thread = _thread_tiles(sch, out, at, c, vector, last)
     axes = len(sch.block(parts.product).axes)
     rows, columns = int(c["rows"]), int(c["columns"])

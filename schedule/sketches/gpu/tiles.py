@@ -24,7 +24,7 @@ ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
 ASYNC_SM = 80
 MOST_UNROLLED = 16  # largest number of accesses of one thread that are unrolled
 FLAT = 256  # threads of a block that works element by element
-BATCH = "blockIdx.z"
+BATCH, PART = "blockIdx.z", "blockIdx.y"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,25 @@ def run_epilogue(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: Blo
     divide_among_threads(sch, sch.fuse(*loops), threads, k.result.vector)
 
 
-def reduce_split_depth(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
+def split_tiles(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices, threads: BlockDim, scope: str
+) -> tuple[str, LoopRef]:
+    """Divide the tiles of a split depth among blocks, and sum their parts as ``join`` says.
+
+    Returns the block that stores a part's sums, which are made in ``scope``, and the loop in which
+    one block of threads does this.
+    """
+    if c["join"] == "last":
+        tiles = _join_split_depth(k, sch, parts, c, threads)
+        store = sch.cache_write(parts.product, 0, scope).name
+        return store, _part_loop(sch, store, tiles, c)
+    _reduce_split_depth(k, sch, parts)
+    store = sch.cache_write(parts.product, 0, scope).name
+    *outer, m, n = sch.get_loops(store)
+    return store, spread_tiles(sch, sch.fuse(*outer), m, n, c)
+
+
+def _reduce_split_depth(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
     """Make a launch that sums the parts of a split depth in order and runs the epilogue."""
     assert parts.total is not None
     b, m, n = result_loops(k, sch, parts.last)
@@ -186,14 +204,56 @@ def reduce_split_depth(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
     outer[-1], lane = sch.split(outer[-1], [None, k.result.vector])
     flat = sch.fuse(*outer)
     block, thread = sch.split(flat, [None, even_threads(sch.extent(flat))])
-    sch.compute_at(parts.total, thread)
-    sch.set_scope(parts.total, 0, "register")
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
-    *wide, part = below(sch, parts.total, thread)
+    _sum_parts(k, sch, parts.total, thread, lane)
+
+
+def _join_split_depth(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices, threads: BlockDim
+) -> LoopRef:
+    """Let the last block of a tile sum the parts of its depth in order, and run the epilogue.
+
+    Returns the loop over tiles, in which the blocks of the parts are yet to be computed.
+    """
+    assert parts.total is not None
+    b, m, n = result_loops(k, sch, parts.last)
+    at = spread_tiles(sch, b, m, n, c)
+    loops = below(sch, parts.last, at)
+    if k.result.last == "m":
+        loops.reverse()
+        sch.reorder(*loops)
+    loops[-1], lane = sch.split(loops[-1], [None, k.result.vector])
+    step, z, y, x = sch.split(sch.fuse(*loops), [None, threads.z, threads.y, threads.x])
+    for part, index in ((z, Z), (y, Y), (x, X)):
+        sch.bind(part, index)
+    _sum_parts(k, sch, parts.total, x, lane)
+    if sch.extent(step) <= MOST_UNROLLED:
+        sch.unroll(step)
+    return at
+
+
+def _part_loop(sch: Schedule, block: str, at: LoopRef, c: Choices) -> LoopRef:
+    """Compute the parts of a tile in the loop over tiles, each by a block of threads.
+
+    Returns the loop over parts.
+    """
+    axes = len(sch.block(block).axes)
+    tile = int(c["tile_m"]), int(c["tile_n"])
+    sch.compute_at(block, at, False, (*(1,) * (axes - 2), *tile))
+    part = below(sch, block, at)[0]
+    sch.bind(part, PART)
+    return part
+
+
+def _sum_parts(k: Matmul, sch: Schedule, total: str, thread: LoopRef, lane: LoopRef) -> None:
+    """Sum what a thread needs of the parts in its registers, a vector of ``lane`` at a time."""
+    sch.compute_at(total, thread)
+    sch.set_scope(total, 0, "register")
+    *wide, part = below(sch, total, thread)
     if wide:
         sch.reorder(part, *wide)
-    init = sch.decompose_reduction(parts.total, part)
+    init = sch.decompose_reduction(total, part)
     if k.result.vector > 1:
         for x in (lane, *wide, *below(sch, init, thread)):
             sch.vectorize(x)

@@ -25,9 +25,9 @@ from .tiles import (
     copy_tile,
     make_product,
     pack,
-    reduce_split_depth,
     result_loops,
     run_epilogue,
+    split_tiles,
     spread_tiles,
 )
 
@@ -63,10 +63,7 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
         sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
         sch.storage_align(store, 0, 1, BANKS, BANK_OFFSET)
     else:
-        reduce_split_depth(k, sch, parts)
-        store = sch.cache_write(parts.product, 0, "warpgroup").name
-        *outer, m, n = sch.get_loops(store)
-        at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
+        store, at = split_tiles(k, sch, parts, c, threads, "warpgroup")
     step = _group_tiles(core, sch, parts.product, store, at, c)
     for block, side, operand in zip(
         (parts.left, parts.right), sides, (k.left, k.right), strict=True

@@ -11,6 +11,7 @@ import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import to_numpy
@@ -93,6 +94,20 @@ def test_simulated_threads_compute_the_same(name: str, core: str) -> None:
         sketch.apply(sch, choices)
         got = compile_func(sch.func, SIMULATED)(*args)
         np.testing.assert_array_equal(np.asarray(got), want, err_msg=str(choices))
+
+
+@pytest.mark.parametrize(("name", "core"), [("f16", "gpu_mma@1"), ("odd conv", "gpu_simt@1")])
+def test_the_last_block_of_a_tile_adds_the_parts_of_its_depth(name: str, core: str) -> None:
+    func = group(BODIES[name])
+    sketch, args = sketch_of(func, SIMULATED, core), inputs(func)
+    small = {"tile_m": 32, "tile_n": 32, "warps_m": 1, "warps_n": 2, "rows": 4, "columns": 4}
+    choices = {n: small.get(n, v) for n, v in sketch.default.items()}
+    sch = Schedule(func)
+    sketch.apply(sch, {**choices, "split": 2, "join": "last"})
+    got = compile_func(sch.func, SIMULATED)(*args)
+    np.testing.assert_array_equal(np.asarray(got), run(func, args)[0])
+    (launch,) = launches(lower(sch.func, SIMULATED))
+    assert launch.grid[1] == 2
 
 
 @pytest.mark.parametrize("name", ["f16", "s8"])
