@@ -129,7 +129,7 @@ def side_by_side(parts: Sequence[Func], name: str, target: Target) -> Func:
 def _apart(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
     """Return the buffers that launches share, outer ones first, and the launches in order."""
     match s:
-        case Alloc(buffer=buffer, body=body) if buffer.scope is Scope.GLOBAL:
+        case Alloc(buffer=buffer, body=body) if buffer.scope in (Scope.GLOBAL, Scope.COUNTER):
             around, found = _apart(body)
             return [buffer, *around], found
         case Seq(stmts=stmts):
