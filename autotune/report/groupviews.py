@@ -38,8 +38,11 @@ class GroupView:
     failures: tuple[Failure, ...]
 
 
-def group_view(row: KernelRow) -> GroupView | None:
-    """Return the view of a group; None if it has few trials and no schedule of its own."""
+def group_view(row: KernelRow, nests: bool = True) -> GroupView | None:
+    """Return the view of a group; None if it has few trials and no schedule of its own.
+
+    With ``nests`` the loop nests of both schedules are compared.
+    """
     g = row.group
     changed = g.tuned.sketch != g.default.sketch or g.tuned.decisions != g.default.decisions
     if len(g.trials) < FEW and not changed:
@@ -56,7 +59,7 @@ def group_view(row: KernelRow) -> GroupView | None:
         honesty_caption=_caption(fair),
         honesty_rows=_parts(fair),
         attribution=revert_view(g.attribution, g.name) if g.attribution else None,
-        diffs=_diffs(g),
+        diffs=_diffs(g, nests),
         failures=failures(g),
     )
 
@@ -94,12 +97,11 @@ def _parts(fair: Honesty) -> tuple[tuple[str, str], ...]:
     return tuple((name, "–" if rho is None else f"{rho:.2f}") for name, rho in shown)
 
 
-def _diffs(g: GroupBench) -> tuple[tuple[str, tuple[Pair, ...]], ...]:
+def _diffs(g: GroupBench, nests: bool) -> tuple[tuple[str, tuple[Pair, ...]], ...]:
     """Return the differences of both schedules by title, without those of equal texts."""
-    texts = (
-        ("Schedule", _steps(g.default.trace), _steps(g.tuned.trace)),
-        ("Loop nest", g.default.nest, g.tuned.nest),
-    )
+    texts = [("Schedule", _steps(g.default.trace), _steps(g.tuned.trace))]
+    if nests:
+        texts.append(("Loop nest", g.default.nest, g.tuned.nest))
     return tuple((title, rows) for title, a, b in texts if (rows := aligned(a, b)))
 
 

@@ -12,17 +12,31 @@ from markupsafe import Markup
 from ..bench.data import BenchReport
 from ..explain.picture import STYLE
 from .charts.bars import cut
+from .detail import LEVELS, MOST_BYTES, Detail
 from .embed import embedded, embedded_in, fingerprint, without_paths
 from .formats import FILTERS, date
-from .views import command_of, machine_rows, view_of, ways_of
+from .views import command_of, machine_rows, views_of, ways_of
 
 HOME = __package__ or __name__.rpartition(".")[0]
 
 
 def render(report: BenchReport) -> str:
-    """Return the HTML page as text; texts of the report lose the folders of absolute paths."""
+    """Return the HTML page as text; texts of the report lose the folders of absolute paths.
+
+    A page that would have over ``MOST_BYTES`` shows less, and says what it leaves out.
+    """
     shown = BenchReport.from_json(without_paths(report.to_json()))
-    cells = [view_of(shown, cell, n) for n, cell in enumerate(shown.cells, 1)]
+    data = embedded(shown.to_json())
+    page = ""
+    for detail in LEVELS:
+        page = _page(shown, data, detail)
+        if len(page.encode()) <= MOST_BYTES:
+            break
+    return page
+
+
+def _page(shown: BenchReport, data: Markup, detail: Detail) -> str:
+    cells = views_of(shown, detail)
     script = _file("page.js")
     return (
         _environment()
@@ -40,7 +54,8 @@ def render(report: BenchReport) -> str:
             script=Markup(script),
             policy=Markup(fingerprint(script)),
             command=command_of(shown),
-            data=embedded(shown.to_json()),
+            data=data,
+            left_out=detail.left_out,
         )
     )
 
@@ -48,7 +63,7 @@ def render(report: BenchReport) -> str:
 def render_table(report: BenchReport) -> str:
     """Return the sweep as one HTML table, for notebooks."""
     shown = BenchReport.from_json(without_paths(report.to_json()))
-    cells = [view_of(shown, cell, n) for n, cell in enumerate(shown.cells, 1)]
+    cells = views_of(shown, Detail())
     return (
         _environment()
         .get_template("notebook.html.j2")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from itertools import islice
 
 from markupsafe import Markup
 
 from ..bench.data import CONTROL, DEFAULT, TUNED, BenchReport, CellBench, Latency, LogBench
 from .charts.roofline import roofline
+from .detail import Detail
 from .formats import DASH, size
 from .graph import GraphView, graph_views
 from .groupviews import GroupView, group_view
@@ -38,8 +40,20 @@ class CellView:
     profile: ProfileView | None
 
 
-def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
-    """Return the view of a cell, the ``number``-th of the report."""
+def views_of(report: BenchReport, detail: Detail) -> list[CellView]:
+    """Return the views of all cells, with so much detail."""
+    seen: set[str] = set()
+    found = []
+    for number, cell in enumerate(report.cells, 1):
+        whole = detail.repeated or cell.key.model not in seen
+        found.append(_view(report, cell, number, detail, whole))
+        seen.add(cell.key.model)
+    return found
+
+
+def _view(
+    report: BenchReport, cell: CellBench, number: int, detail: Detail, whole: bool
+) -> CellView:
     peak = report.peak(cell.key)
     rows = kernel_rows(cell, peak)
     log = next((log for log in report.logs if log.name == cell.key.log), None)
@@ -63,10 +77,16 @@ def view_of(report: BenchReport, cell: CellBench, number: int) -> CellView:
         log=log,
         rows=rows,
         roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
-        groups=tuple(v for r in rows if (v := group_view(r)) is not None),
-        graphs=graph_views(cell),
-        profile=profile_view(cell),
+        groups=_groups(rows, detail),
+        graphs=graph_views(cell) if whole else (),
+        profile=profile_view(cell) if whole else None,
     )
+
+
+def _groups(rows: tuple[KernelRow, ...], detail: Detail) -> tuple[GroupView, ...]:
+    """Return views of the groups that are shown, the heaviest first, as the rows are."""
+    tuned = (v for r in rows if (v := group_view(r, detail.nests)) is not None)
+    return tuple(islice(tuned, detail.groups))
 
 
 def setting(cell: CellBench, report: BenchReport) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from nestwright.autotune.bench.data import BenchReport
 from nestwright.autotune.report import embed
+from nestwright.autotune.report.detail import MOST_BYTES
 from nestwright.autotune.report.page import read_page, render
 from nestwright.autotune.report.views import command_of
 from nestwright.ir.errors import ReportError
@@ -125,6 +126,26 @@ def test_ten_models_of_500_trials_are_under_2_megabytes() -> None:
     text = render(large(10, 500))
     assert len(text.encode()) < 2_000_000
     assert read_page(text) == large(10, 500)
+
+
+def test_a_large_report_shows_less_and_says_so() -> None:
+    lines = [f"C[i * {n}] = A[i + {n}] * B[{n} - i]" for n in range(300)]
+    nests = "\n".join(lines), "\n".join(reversed(lines))
+    group = replace(
+        GROUP,
+        default=replace(GROUP.default, nest=nests[0]),
+        tuned=replace(GROUP.tuned, nest=nests[1]),
+    )
+    groups = tuple(replace(group, key=f"{n}" * 64, name=f"dot_{n}") for n in range(10))
+    keys = [replace(CELL.key, model=f"model_{n % 5}", threads=1 + n // 5) for n in range(10)]
+    report = replace(REPORT, cells=tuple(replace(CELL, key=k, groups=groups) for k in keys))
+    text = render(report)
+    assert len(text.encode()) <= MOST_BYTES
+    assert "Left out to keep this page under 2 MB" in text
+    assert "graphs and timelines of a model&#39;s further cells" in text
+    assert "heaviest tuned kernels of each cell" in text
+    assert read_page(text) == report
+    assert "Left out" not in render(replace(report, cells=report.cells[:1]))
 
 
 def test_page_holds_no_absolute_path() -> None:
