@@ -48,11 +48,11 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
         case ["mbarrier_init" | "mbarrier_arrive" | "mbarrier_arrive_copies" | "mbarrier_expect"]:
             (number,) = s.args or (0,)
             text = _ON_BARRIERS[s.name].format(number=number)
-            on_shared(em, text, _start(em, s.writes[0]))
+            on_shared(em, text, start_of(em, s.writes[0]))
         case ["mbarrier_wait"]:
             parity = em.value(Load(s.reads[1].buffer, (s.reads[1].ranges[0].start,)))
             try_ = "try" if em.target.gpu.sm >= _TRIES else "test"
-            on_shared(em, _WAIT.format(try_=try_), _start(em, s.reads[0]), parity)
+            on_shared(em, _WAIT.format(try_=try_), start_of(em, s.reads[0]), parity)
         case ["named_barrier"]:
             assembly(em, f"bar.sync {s.args[0]}, {s.args[1]};")
         case ["named_barrier_arrive"]:
@@ -78,7 +78,7 @@ _TRIES = 90  # the architecture from which on a wait may put the thread to sleep
 
 def on_shared(em: Emitter, code: str, pointer: IRValue, *numbers: IRValue) -> None:
     """Emit an instruction on an address in shared memory, ``$0``, and 32-bit numbers behind it."""
-    place = _in_space(em, pointer, 3)
+    place = in_space(em, pointer, 3)
     at = em.pure(f"ptrtoint {place} to i32", s32, 0, pointer.depth)
     operands = ", ".join(map(str, (at, *numbers)))
     ties = ",".join(["r"] * (1 + len(numbers)))
