@@ -42,10 +42,13 @@ def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
 
 def reduction_bytes(s: Stmt, threads: int) -> int:
     """Bytes of shared memory, beside the buffers, through which the warps of a block of so many
-    threads put their results together: two places, which reductions use in turn."""
+    threads put their results together: two places, which reductions use in turn.
+
+    The buffers begin behind them, at a multiple of their alignment."""
     reductions = [x for x in walk(s) if isinstance(x, AllReduce) and x.threads > WARP]
     sizes = [sum(warp_results(b.dtype, threads) for b in x.values) for x in reductions]
-    return max(sizes[::2], default=0) + max(sizes[1::2], default=0)
+    found = max(sizes[::2], default=0) + max(sizes[1::2], default=0)
+    return -(-found // SHARED_ALIGN) * SHARED_ALIGN
 
 
 def _launches(s: Stmt) -> list[For]:

@@ -17,6 +17,7 @@ from .machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_
 from .threads import bind_flat, fused, powers
 
 WIDEST = 16  # bytes of one load
+ENTRY = 3  # accesses that take as long as a thread's own instructions: its indices, its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
         registers=24 + lanes * steps * (loads + 1) * max(1, size // 4),
     )
     requests = k.points * len(k.accesses) / lanes
-    issue = issue_seconds(target, requests)
+    issue = issue_seconds(target, requests + ENTRY * shape.blocks * threads)
     moved = sum(access_bytes(b, a, b.spatial[-1].var, lanes) for b, a in k.accesses)
     return launch_seconds(target, shape, moved, sum(map(flops_of, k.cluster.blocks))) + issue
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ....ir.loop.intrinsics import WARP, warp_results
-from ....ir.loop.nodes import Buffer, Const, Load, Scope, Store, Var
+from ....ir.loop.nodes import SHARED_ALIGN, Buffer, Const, Load, Scope, Store, Var
 from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...combiner import combiner_of
@@ -136,7 +136,7 @@ class RowwiseCluster:
         threads = int(c["threads"]) * int(c["rows"])
         sums = [b for b in self.cluster.blocks if b.reduce] if int(c["threads"]) > WARP else []
         found = [sum(warp_results(a.buffer.dtype, threads) for a in b.stores) for b in sums]
-        return 2 * max(found, default=0)
+        return -(-2 * max(found, default=0) // SHARED_ALIGN) * SHARED_ALIGN
 
     @property
     def kept(self) -> int:

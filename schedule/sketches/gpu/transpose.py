@@ -1,7 +1,8 @@
 """Transpositions: element-wise blocks with loads and stores contiguous along different axes.
 
 A block of threads copies a tile of the input to shared memory along the input's contiguous axis,
-and reads it from there along the output's. The tile's rows are padded by one bank, so that the
+and reads it from there along the output's: up to 16 bytes of global memory at a time both ways, and
+of the tile element by element where it is read. The tile's rows are padded by one bank, so that the
 elements of a column are in different banks.
 """
 
@@ -19,8 +20,9 @@ from ...space.lookup import below, own_loops
 from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster
 from .machine import LaunchShape, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
-from .threads import BLOCKS, X, Y, fused
+from .threads import BLOCKS, X, Y, fused, powers
 
+WIDEST = 16  # bytes of one access
 LEAST = 8  # elements along an axis from which a tile pays for its barrier
 
 
@@ -41,6 +43,15 @@ class Transpose:
     def width(self) -> int:
         """The bytes of a tile's element, summed over the crossing inputs."""
         return sum(b.dtype.bytes for b in self.crossing)
+
+    @property
+    def vector(self) -> int:
+        """The most elements that one thread can load or store at once."""
+        stored = self.info.stores[0].buffer
+        lanes = max(1, WIDEST // min(b.dtype.bytes for b in (stored, *self.crossing)))
+        while lanes > 1 and (self.last.extent % lanes or self.across.extent % lanes):
+            lanes //= 2
+        return lanes
 
 
 def find_transpose(info: BlockInfo) -> Transpose | None:
@@ -79,12 +90,13 @@ def transpose_sketch(t: Transpose, target: Target) -> Sketch:
     decisions: dict[str, tuple[int | str, ...]] = {
         "tile": (16, 32, 64),
         "threads": (64, 128, 256, 512),
+        "vector": powers(1, t.vector),
     }
 
     def valid(c: Choices) -> bool:
-        tile = int(c["tile"])
+        tile, lanes = int(c["tile"]), int(c["vector"])
         fits = tile * (tile + 4) * t.width <= target.gpu.shared_per_block
-        return fits and tile <= int(c["threads"]) <= tile * tile
+        return fits and tile <= int(c["threads"]) * lanes <= tile * tile
 
     def cost(c: Choices) -> float:
         return transpose_cost(t, c, target)
@@ -117,11 +129,12 @@ def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
         sch.compute_at(copy, block)
         copies.append(copy)
     sch.bind(block, BLOCKS)
-    rows = int(c["threads"]) // tile
-    _bind_tile(sch, row, column, rows, tile)
+    lanes = int(c["vector"])
+    rows = int(c["threads"]) * lanes // tile
+    _bind_tile(sch, row, column, rows, tile, lanes)
     for copy, buffer in zip(copies, t.crossing, strict=True):
         own = below(sch, copy, block)
-        _bind_tile(sch, own[-2], own[-1], rows, tile)
+        _bind_tile(sch, own[-2], own[-1], rows, tile, lanes)
         bank = max(1, 4 // buffer.dtype.bytes)
         sch.storage_align(copy, 0, _row_dimension(t, buffer), 32 * bank, bank)
 
@@ -132,34 +145,47 @@ def _row_dimension(t: Transpose, buffer: Buffer) -> int:
     return next(d for d, form in enumerate(access.coefficients) if form and t.last.var in form)
 
 
-def _bind_tile(sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: int) -> None:
-    """Bind the columns of a tile to neighbouring threads, with ``rows`` rows at a time."""
+def _bind_tile(
+    sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: int, lanes: int
+) -> None:
+    """Bind the columns of a tile, or vectors of them, to neighbouring threads.
+
+    The threads take ``rows`` rows at a time.
+    """
     if sch.extent(column) != tile:
         _, column = sch.split(column, [None, tile])
+    inner: list[LoopRef] = []
+    if lanes > 1:
+        column, lane = sch.split(column, [None, lanes])
+        inner = [lane]
     step = None
     if sch.extent(row) != rows:
         step, row = sch.split(row, [None, rows])
-        sch.reorder(row, column, step)
+        sch.reorder(row, column, step, *inner)
     sch.bind(row, Y)
     sch.bind(column, X)
     if step is not None:
         sch.unroll(step)
+    for lane in inner:
+        sch.vectorize(lane)
 
 
 def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
     """Estimate the seconds: coalesced accesses, a barrier, partly filled tiles."""
-    tile, threads, info = int(c["tile"]), int(c["threads"]), t.info
+    tile, threads, info, lanes = int(c["tile"]), int(c["threads"]), t.info, int(c["vector"])
     rest = info.points // (t.across.extent * t.last.extent)
     tiles = -(-t.across.extent // tile) * -(-t.last.extent // tile) * rest
     full = tiles * tile * tile / info.points
     narrow = bursts(tile * min(b.dtype.bytes for b in t.crossing))
     steps = tile * tile / threads
-    shape = LaunchShape(tiles, threads, min(steps, 4) * t.width, tile * (tile + 1) * t.width)
+    under_way = min(steps, 4 * lanes) * t.width
+    shape = LaunchShape(tiles, threads, under_way, tile * (tile + 1) * t.width)
     moved = sum(
         math.prod(a.extent for a in info.spatial) * a.buffer.dtype.bytes
         for a in (*info.inputs, *info.stores)
     )
     least = sum(access_bytes(info, a, None, 1) for a in (*info.inputs, *info.stores))
     seconds = launch_seconds(target, shape, max(moved, least) * full * narrow, flops_of(info))
-    issue = issue_seconds(target, 2 * info.points * full * len(info.inputs))
+    each = 1 + 3 / lanes  # the tile is read by elements
+    issue = issue_seconds(target, each * info.points * full * len(info.inputs))
     return seconds + 100e-9 + issue
