@@ -16,6 +16,7 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...legality import update_of
 from ...space.analyze import BlockInfo
+from ...space.lookup import below
 from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops
 from .machine import (
@@ -150,11 +151,13 @@ def _apply_joined(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     k = t.cluster
     row = fused(sch, merged_rows(k, sch))
     assert row is not None
-    terms = fused(sch, stage_loops(k, sch, t.anchor, row))
+    own = stage_loops(k, sch, t.anchor, row)
+    units = [x for x in below(sch, t.anchor.name, row) if x not in own]
+    terms = fused(sch, own)
     assert terms is not None
     place(k, sch)
     sch.bind(row, ROW_OF_BLOCKS)
-    piece, thread = _pieces(t, sch, terms, [], c)
+    piece, thread = _pieces(t, sch, terms, units, c)
     sch.bind(piece, BLOCKS)
     sch.bind(thread, X)
     _, thread = sch.split(stage_loops(k, sch, t.anchor, row)[-1], [None, int(c["threads"])])

@@ -164,3 +164,27 @@ def test_shifted_columns_are_not_kept_in_registers() -> None:
         for sketch in generate(func, SIM):
             if sketch.name.startswith("gpu_rows"):
                 assert 2 not in sketch.decisions["keep"]
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (1, 1)])
+def test_one_long_row_is_reduced_by_several_blocks_in_one_launch(lead: tuple[int, ...]) -> None:
+    """The places of vocabulary-sized maxima: no block of threads goes over all of it."""
+    body = """ENTRY main {{
+  x = f32[{all}] parameter(0)
+  low = f32[] constant(-inf)
+  ROOT top = f32[{lead}] reduce(x, low), dimensions={{{axis}}}, to_apply=max
+}}"""
+    func, computation = group(body, lead, 50257)
+    (launch,) = launches(lower(default_schedule(func, CUDA).func, CUDA))
+    assert launch.grid[0] >= 16
+    func, computation = group(body, lead, 16411)
+    x = np.random.default_rng(0).standard_normal((*lead, 16411)).astype(np.float32)
+    sketch = next(s for s in generate(func, SIM) if s.name.startswith("gpu_total"))
+    for place in (None, 16410):
+        if place is not None:
+            x[..., place] = np.nan
+        sch = Schedule(func)
+        sketch.apply(sch, sketch.default)
+        found = np.asarray(compile_func(sch.func, SIM)(x)).reshape(lead)
+        right = np.asarray(evaluate_computation(computation, [x])).reshape(lead)
+        np.testing.assert_array_equal(found, right)
