@@ -12,10 +12,10 @@ from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
 from .fleet.crew import Crew
 from .lowered import as_arguments, lower
-from .progress import Listener, TuneResult
 from .recipe import Constants, ModelLike
-from .session import Subject, TuningSession
 from .tasks.extract import from_func
+from .tuner.progress import Listener, TuneResult
+from .tuner.session import Subject, TuningSession
 
 
 def tune(

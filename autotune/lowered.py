@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..codegen.driver.schedules import Schedules
     from ..codegen.runtime.executable import Executable
     from .fleet.crew import Crew
-    from .progress import Listener, TuneResult
-    from .session import Subject
+    from .tuner.progress import Listener, TuneResult
+    from .tuner.session import Subject
 
 FALLBACKS = (None, "interpreter")
 """What becomes of groups that cannot be compiled: they are refused, or interpreted."""
@@ -82,7 +82,7 @@ class Lowered(BuildRecipe):
         executor: Executor | Crew | None = None,
     ) -> TuneResult:
         """Search for faster schedules of the model's groups, and log them; see ``tune``."""
-        from .session import TuningSession  # the tuner is no part of a build
+        from .tuner.session import TuningSession  # the tuner is no part of a build
 
         session = TuningSession(
             target=self.target,
@@ -101,8 +101,8 @@ class Lowered(BuildRecipe):
 
     def subject(self) -> Subject:
         """Return the tasks of the model, and how the whole is built."""
-        from .session import Subject
         from .tasks.extract import extract
+        from .tuner.session import Subject
 
         builder = self.prepared()
         tasks = extract(builder.optimized, self.target, groups=builder.groups)

@@ -19,8 +19,8 @@ from .log.records import Json
 from .lowered import lower
 from .measure.machine import require_timeable
 from .measure.pool import Pool
-from .modelrace import time_models
 from .recipe import Constants, GraphLike
+from .tuner.modelrace import time_models
 
 OPTIONS = ("threads", "excess_precision", "weights", "log")
 SECONDS = 3.0  # of timing for each trial, at most

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..autotune.log.units import clock, counted, duration, span
-from ..autotune.progress import Progress, TaskResult
+from ..autotune.tuner.progress import Progress, TaskResult
 
 BARS = "▁▂▃▄▅▆▇█"
 BAR = 24  # columns

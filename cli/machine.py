@@ -73,7 +73,7 @@ def doctor(as_json: bool) -> int:
     Exit 1 if something of the installation is wrong.
     """
     from ..autotune.log.units import counted
-    from ..autotune.measure.trust import trust
+    from ..autotune.measure.host.trust import trust
     from ..ir.target import HERE, Target
 
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]

@@ -22,7 +22,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..autotune.fleet.crew import Crew
-    from ..autotune.progress import TuneResult
+    from ..autotune.tuner.progress import TuneResult
     from ..ir.target import Target
 
 LEAST = 1e-3  # seconds given to tuning where starting has used them up
@@ -95,7 +95,7 @@ def tune(
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command resumes where it stopped."""
     from ..autotune.lowered import lower
-    from ..autotune.progress import TuningInterrupted
+    from ..autotune.tuner.progress import TuningInterrupted
     from .live import Display
 
     lowered = lower(
@@ -162,7 +162,7 @@ def _crew(
 
 def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
     """Return the result as plain data for JSON."""
-    from ..autotune.progress import totals
+    from ..autotune.tuner.progress import totals
 
     before, after = totals(result.tasks)
     return {
@@ -204,7 +204,7 @@ def _gain(result: TuneResult, sign: str) -> str:
     """Return the speedup as text: of the whole model if it was raced, else of its tasks."""
     from ..autotune.log.records import quantile
     from ..autotune.log.units import duration
-    from ..autotune.progress import totals
+    from ..autotune.tuner.progress import totals
 
     verdict = result.verdict
     if verdict is None:

@@ -16,7 +16,7 @@ from ..log.journal import read
 from ..log.records import device_id
 from ..log.shelf import shelved, with_kin
 from ..log.units import counted
-from ..session import default_log
+from ..tuner.session import default_log
 from .data import LogBench
 from .facts import without_folders
 

@@ -15,8 +15,8 @@ from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.registry import Shapes
 from ...ir.target import Target
 from ..log.units import counted
+from ..measure.host.trust import trust
 from ..measure.machine import measure_peak, require_timeable
-from ..measure.trust import trust
 from ..recipe import Constants, GraphLike
 from .cell import CellPlan, bench_cell
 from .data import BenchReport, CellBench, CellKey, TargetPeak

@@ -16,7 +16,7 @@ from ...ir.cores import CpuCore
 from ...ir.dtypes import f32
 from ...ir.target import Target
 from ..log.records import quantile
-from ..measure.peak import Reading
+from ..measure.host.peak import Reading
 
 Name: TypeAlias = tuple[str, str, int]
 """A reading's quantity, level (``l1`` to ``memory``, or ``""``) and number of threads."""

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Protocol
 
 from ...ir.target import Target
-from ..measure.lock import MachineLock
-from ..measure.peak import Clocks, Looping, PeakLoops, Reading, repeat, repeat_forks
+from ..measure.host.lock import MachineLock
+from ..measure.host.peak import Clocks, Looping, PeakLoops, Reading, repeat, repeat_forks
 from .readings import (
     LEVELS,
     Calibration,

@@ -13,9 +13,9 @@ from ...codegen.targets.registry import backend
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
-from .guarded import GuardedMemory
 from .machine import Array, CheckedRun
-from .stain import stain
+from .memory.guarded import GuardedMemory
+from .memory.stain import stain
 
 
 class Cage:

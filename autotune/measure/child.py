@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from ...ir.library.functions import adopt
-from .lock import MachineLock
+from .host.lock import MachineLock
 from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
 
 PR_SET_PDEATHSIG = 1

@@ -28,8 +28,8 @@ from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected
+from .host.peak import REPEATS, Peak
 from .machine import Array, CheckedRun, Meter, copies
-from .peak import REPEATS, Peak
 from .protocol import Outcome
 from .timing import SAMPLE, Clock
 

@@ -23,8 +23,8 @@ from ..log.records import LIBRARY_SKETCH, Json
 from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
 from .check import Wrong, check, check_again, race_in
+from .host.lock import MachineLock
 from .library import library_trace
-from .lock import MachineLock
 from .machine import Machine, Runnable, meter
 from .models import race_models
 from .protocol import Candidate, Job, Outcome, Phase

@@ -18,8 +18,8 @@ from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected, in_short
 from .machine import Array, CheckedRun
+from .memory.stir import Passing, Stirrer
 from .protocol import Outcome
-from .stir import Passing, Stirrer
 
 
 def library_trace(name: str) -> list[Json]:

@@ -20,7 +20,7 @@ from ...ir.loop.nodes import Func
 from ...ir.target import Place, Target
 from ..log.records import Json
 from ..tasks.programs import Program
-from .peak import Peak
+from .host.peak import Peak
 from .timing import Clock
 
 Array: TypeAlias = np.ndarray[Any, Any]

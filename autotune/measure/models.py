@@ -11,7 +11,7 @@ from ...codegen.runtime.executable import Executable
 from ...codegen.targets.registry import codec
 from ...ir.target import Target
 from .compare import settled
-from .lock import MachineLock
+from .host.lock import MachineLock
 from .machine import meter
 from .protocol import Job, Outcome
 from .timing import Call, compare

@@ -21,12 +21,12 @@ from ...ir.target import HERE, Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
+from .host.peak import processor_peak, processor_rate, processor_stream
+from .host.placement import placed
 from .library import LibraryRun, library_call
 from .machine import Array, CheckedRun, Meter
-from .peak import processor_peak, processor_rate, processor_stream
-from .placement import placed
-from .stain import stained
-from .stir import Stirrer, passing, room_for
+from .memory.stain import stained
+from .memory.stir import Stirrer, passing, room_for
 from .timing import SAMPLE, Clock, clock_for
 
 

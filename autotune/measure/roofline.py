@@ -11,8 +11,8 @@ from typing import Any
 
 from ...codegen.runtime.executable import Executable
 from ...codegen.runtime.profile.data import Profile
+from .host.placement import placed
 from .machine import measure_peak
-from .placement import placed
 
 
 def profiled(exe: Executable, args: Sequence[Any], rounds: int | None = None) -> Profile:

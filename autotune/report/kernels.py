@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..bench.data import CellBench, GroupBench
-from ..measure.peak import Peak
+from ..measure.host.peak import Peak
 from .charts.roofline import Roof, RooflineMark
 from .verdicts import least_seconds
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..bench.data import CONTROL, DEFAULT, TUNED, CellBench, GroupBench, TrialBench
 from ..log.records import ratios
 from ..measure.compare import interval
-from ..measure.peak import Peak
+from ..measure.host.peak import Peak
 from .tuning import late_gain
 
 OURS = (DEFAULT, TUNED, CONTROL)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from nestwright.autotune.calibrate.take import calibrated
-from nestwright.autotune.jobs import JobMaker
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Best, Json, device_id, typical
@@ -22,10 +21,11 @@ from nestwright.autotune.measure.compare import SpeedComparison
 from nestwright.autotune.measure.machine import measure_rate, measure_stream
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.measure.protocol import Candidate, Job, Limits
-from nestwright.autotune.modelrace import time_models
-from nestwright.autotune.plan import TuningPlan
 from nestwright.autotune.tasks.extract import Task, extract, priced
-from nestwright.autotune.tune import Tuner
+from nestwright.autotune.tuner.jobs import JobMaker
+from nestwright.autotune.tuner.modelrace import time_models
+from nestwright.autotune.tuner.plan import TuningPlan
+from nestwright.autotune.tuner.tune import Tuner
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.saved.write import write
 from nestwright.codegen.runtime.executable import Executable

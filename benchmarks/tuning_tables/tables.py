@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import nestwright as nw
-from nestwright.autotune.floor import least_seconds
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.records import Best, Json, quantile, typical
 from nestwright.autotune.measure.compare import SpeedComparison
 from nestwright.autotune.measure.machine import measure_rate, measure_stream
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.timing import CALIBRATED
-from nestwright.autotune.progress import Progress
 from nestwright.autotune.tasks.extract import Task
+from nestwright.autotune.tuner.floor import least_seconds
+from nestwright.autotune.tuner.progress import Progress
 
 from .figures import above_peak, apart, costs, disagreements, geomean, median, reached
 from .runs import Workbench, frozen_beside

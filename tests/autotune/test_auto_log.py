@@ -14,8 +14,8 @@ from nestwright.autotune.log import shelf
 from nestwright.autotune.log.journal import LogWriter, stamped
 from nestwright.autotune.log.records import Best, DeviceRecord, Trial, device_id
 from nestwright.autotune.search.seeds import nearest_point
-from nestwright.autotune.seeding import SEEDS, seeds
 from nestwright.autotune.tasks.extract import Task, extract
+from nestwright.autotune.tuner.seeding import SEEDS, seeds
 from nestwright.ir.errors import NestwrightWarning
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.target import Target

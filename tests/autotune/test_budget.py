@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nestwright.autotune.budget import SHARE, Budget, advice
+from nestwright.autotune.tuner.budget import SHARE, Budget, advice
 
 
 class Clock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nestwright.autotune.compose import Composition, Kept, TimeUp, compose
 from nestwright.autotune.measure.compare import SpeedComparison
+from nestwright.autotune.tuner.compose import Composition, Kept, TimeUp, compose
 
 ROUNDS = 12
 

@@ -11,10 +11,10 @@ from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter
 from nestwright.autotune.log.records import Json
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
-from nestwright.autotune.plan import TuningPlan
 from nestwright.autotune.search.rounds import ROUNDS
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Tuner
+from nestwright.autotune.tuner.plan import TuningPlan
+from nestwright.autotune.tuner.tune import Tuner
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.progress import TaskResult, TuneResult
+from nestwright.autotune.tuner.progress import TaskResult, TuneResult
 from nestwright.codegen.driver.build import build
 from nestwright.ir.hlo.text import parse
 from nestwright.schedule import default_schedule

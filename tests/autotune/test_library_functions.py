@@ -23,8 +23,8 @@ from nestwright.autotune.log.records import (
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.library import library_trace
 from nestwright.autotune.measure.protocol import Candidate, Job
-from nestwright.autotune.offers import candidates, complaints
 from nestwright.autotune.tasks.extract import Task, extract
+from nestwright.autotune.tuner.offers import candidates, complaints
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.ir.errors import ArgumentError, LibraryError, NestwrightWarning
 from nestwright.ir.hlo.fuse.library_groups import matching, register_library, unregister_library

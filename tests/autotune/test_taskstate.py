@@ -5,7 +5,7 @@ from __future__ import annotations
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial
 from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.taskstate import TRUSTED, TaskState
+from nestwright.autotune.tuner.taskstate import TRUSTED, TaskState
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

@@ -21,8 +21,8 @@ from nestwright.autotune.build import build
 from nestwright.autotune.log.journal import check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool
-from nestwright.autotune.progress import Progress, TuningInterrupted
 from nestwright.autotune.tasks.extract import LOOP_TRIPS, extract
+from nestwright.autotune.tuner.progress import Progress, TuningInterrupted
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.errors import ArgumentError, LogError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.best import best_traces
-from nestwright.autotune.budget import Budget
 from nestwright.autotune.build import build
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.encoding import encode
@@ -19,10 +18,11 @@ from nestwright.autotune.log.journal import LogWriter, check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
-from nestwright.autotune.plan import TuningPlan
-from nestwright.autotune.progress import Progress, TuneResult
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Tuner
+from nestwright.autotune.tuner.budget import Budget
+from nestwright.autotune.tuner.plan import TuningPlan
+from nestwright.autotune.tuner.progress import Progress, TuneResult
+from nestwright.autotune.tuner.tune import Tuner
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.codegen.plan.saved.read import read as read_bundle

@@ -18,8 +18,8 @@ from rich.console import Console
 from nestwright.autotune.bench.data import read_report
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.units import clock, span
-from nestwright.autotune.progress import Progress, TaskResult
-from nestwright.autotune.session import TuningSession
+from nestwright.autotune.tuner.progress import Progress, TaskResult
+from nestwright.autotune.tuner.session import TuningSession
 from nestwright.cli.live import Display, line, picture, spark
 from nestwright.cli.tune import LEAST
 from nestwright.codegen.driver.stages import STAGES

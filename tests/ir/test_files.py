@@ -16,7 +16,7 @@ import sys
 sys.modules["platformdirs"] = None
 import numpy as np
 import nestwright as nw
-from nestwright.autotune.measure.lock import _own_path
+from nestwright.autotune.measure.host.lock import _own_path
 from nestwright.codegen.driver import store
 from nestwright.codegen.targets.cuda import ptxas
 text = "HloModule m\\nENTRY e { x = f32[4] parameter(0)\\n ROOT y = f32[4] add(x, x) }"

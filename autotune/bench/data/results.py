@@ -20,7 +20,7 @@ from ....ir.lazy import resolve
 from ...attribute import Attribution
 from ...explain.graph import ModelGraph
 from ...log.records import Json, quantile, ratios
-from ...measure.peak import Peak
+from ...measure.host.peak import Peak
 from .decode import Mismatch, decoded
 
 VERSION: Final = 1

@@ -20,7 +20,7 @@ from ....ir.errors import NestwrightError
 from ....ir.lazy import resolve
 from ....ir.library.functions import adopt
 from ...measure.child import isolate, private_output
-from ...measure.placement import preferred
+from ...measure.host.placement import preferred
 from ...measure.protocol import LIBRARIES
 from ..peers.table import Given, Open, Opened
 from .arrays import read_arrays, write_arrays

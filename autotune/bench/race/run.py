@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...log.records import quantile
 from ...measure.compare import settled
-from ...measure.lock import MachineLock
+from ...measure.host.lock import MachineLock
 from ..data import Latency, Throughput, WayBench
 from .arrays import Array
 from .entrant import Entrant, Lost, WayEntry

@@ -16,7 +16,7 @@ from nestwright.autotune.bench.data import (
     TrialBench,
     WayBench,
 )
-from nestwright.autotune.measure.peak import Peak
+from nestwright.autotune.measure.host.peak import Peak
 
 GROUP = GroupBench(
     "k" * 64,

@@ -14,7 +14,7 @@ from nestwright.autotune.bench.data import BenchReport, CellBench
 from nestwright.autotune.bench.race import run
 from nestwright.autotune.bench.sweep import bench
 from nestwright.autotune.log.journal import LogWriter
-from nestwright.autotune.measure.peak import Peak
+from nestwright.autotune.measure.host.peak import Peak
 from nestwright.ir.errors import ArgumentError
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse

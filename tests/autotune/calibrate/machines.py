@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from nestwright.autotune.measure.peak import Clocks, Looping
+from nestwright.autotune.measure.host.peak import Clocks, Looping
 
 AMOUNT = 1e9  # of one call: bytes, operations, cycles, parallel loops
 SIZES = (("l1", 40 << 10), ("l2", 800 << 10), ("l3", 16 << 20))  # the largest set in each level

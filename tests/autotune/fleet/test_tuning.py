@@ -16,11 +16,11 @@ from nestwright.autotune.fleet.fleet import Fleet
 from nestwright.autotune.fleet.identity import question
 from nestwright.autotune.log.journal import LogWriter, check, read
 from nestwright.autotune.measure.protocol import Job, Measurer, Outcome, Watch
-from nestwright.autotune.plan import TuningPlan
-from nestwright.autotune.progress import Progress, TuneResult, TuningInterrupted
 from nestwright.autotune.search.rounds import next_round
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Tuner
+from nestwright.autotune.tuner.plan import TuningPlan
+from nestwright.autotune.tuner.progress import Progress, TuneResult, TuningInterrupted
+from nestwright.autotune.tuner.tune import Tuner
 from nestwright.ir.errors import ArgumentError, FleetError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

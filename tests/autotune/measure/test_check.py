@@ -12,11 +12,11 @@ import pytest
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again
-from nestwright.autotune.measure.guarded import PAGE, GuardedMemory
+from nestwright.autotune.measure.memory.guarded import PAGE, GuardedMemory
+from nestwright.autotune.measure.memory.stain import stained
 from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, judge, load_reference, make_reference
-from nestwright.autotune.measure.stain import stained
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.runtime.native import NativeFunc
 from nestwright.ir.loop.printer import show

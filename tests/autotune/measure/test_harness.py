@@ -13,7 +13,7 @@ import pytest
 from nestwright.autotune.log.records import DEFAULT_SKETCH, typical
 from nestwright.autotune.measure import harness
 from nestwright.autotune.measure.harness import Harness
-from nestwright.autotune.measure.lock import MachineLock
+from nestwright.autotune.measure.host.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job, Phase
 from nestwright.autotune.measure.timing import (
     BURST,

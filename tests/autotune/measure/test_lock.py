@@ -12,8 +12,8 @@ import pytest
 
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DeviceRecord
-from nestwright.autotune.measure import lock as locks
-from nestwright.autotune.measure.lock import MachineLock
+from nestwright.autotune.measure.host import lock as locks
+from nestwright.autotune.measure.host.lock import MachineLock
 from nestwright.ir.errors import ArgumentError, LogError
 
 OTHER = 12345  # a user

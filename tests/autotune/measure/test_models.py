@@ -11,7 +11,7 @@ import pytest
 import nestwright as nw
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure import models
-from nestwright.autotune.measure.lock import MachineLock
+from nestwright.autotune.measure.host.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.codegen.plan.saved.read import read
 from nestwright.codegen.plan.saved.write import write

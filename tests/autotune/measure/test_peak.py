@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestwright.autotune.measure import peak
-from nestwright.autotune.measure.peak import LINE, Clocks, Looping, PeakLoops, Reading, repeat
+from nestwright.autotune.measure.host import peak
+from nestwright.autotune.measure.host.peak import LINE, Clocks, Looping, PeakLoops, Reading, repeat
 from nestwright.codegen.targets.cpu.toolchain import assembly
 from nestwright.ir.dtypes import f32
 from nestwright.ir.target import Target

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.measure import placement
+from nestwright.autotune.measure.host import placement
 from nestwright.autotune.tasks.counting import certain_flops, certain_reads, flops
 from nestwright.autotune.tasks.reach import reaches
 from nestwright.codegen.plan.groups import fuse_module
@@ -18,7 +18,7 @@ from nestwright.ir.hlo.text import parse
 
 PINNED = """
 import os
-from nestwright.autotune.measure.placement import placed
+from nestwright.autotune.measure.host.placement import placed
 
 def cores():
     tasks = map(int, os.listdir("/proc/self/task"))
@@ -102,7 +102,7 @@ def test_weights_are_a_run_old_and_results_as_old_as_what_passed_since() -> None
 
 REFUSED = """
 import os
-from nestwright.autotune.measure.placement import placed
+from nestwright.autotune.measure.host.placement import placed
 
 def refuse(thread, cores):
     raise PermissionError(1, "not allowed here")

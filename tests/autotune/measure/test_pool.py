@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from nestwright.autotune.measure import pool as pool_module
-from nestwright.autotune.measure.lock import MachineLock, lock_path
+from nestwright.autotune.measure.host.lock import MachineLock, lock_path
 from nestwright.autotune.measure.pool import Pool, slots
 from nestwright.autotune.measure.protocol import (
     Candidate,
@@ -154,7 +154,7 @@ def test_lock_is_where_the_variable_says(tmp_path: Path, monkeypatch) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from nestwright.autotune.measure.lock import MachineLock
+from nestwright.autotune.measure.host.lock import MachineLock
 lock = MachineLock(Path(sys.argv[1]))
 with getattr(lock, sys.argv[2])():
     print("held", flush=True)

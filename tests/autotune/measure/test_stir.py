@@ -7,9 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from nestwright.autotune.floor import HOT, least_seconds
-from nestwright.autotune.measure.processor import CpuMachine
-from nestwright.autotune.measure.stir import (
+from nestwright.autotune.measure.memory.stir import (
     EVICTING,
     Passing,
     Stirrer,
@@ -18,8 +16,10 @@ from nestwright.autotune.measure.stir import (
     passing,
     room_for,
 )
+from nestwright.autotune.measure.processor import CpuMachine
 from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tasks.programs import Program
+from nestwright.autotune.tuner.floor import HOT, least_seconds
 from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

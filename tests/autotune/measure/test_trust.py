@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from nestwright.autotune.measure import trust as home
-from nestwright.autotune.measure.trust import Condition, System, Trust, spread, trust
+from nestwright.autotune.measure.host import trust as home
+from nestwright.autotune.measure.host.trust import Condition, System, Trust, spread, trust
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 

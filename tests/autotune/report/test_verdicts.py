@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nestwright.autotune.bench.data import CONTROL, DEFAULT, TUNED, ScheduleBench, WayBench
-from nestwright.autotune.measure.peak import Peak
+from nestwright.autotune.measure.host.peak import Peak
 from nestwright.autotune.report.verdicts import doubts, roof_share, verdict
 
 from ..bench.reports import CELL, GROUP

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nestwright.autotune.plan import make_strategy
 from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.search.optuna_strategy import OptunaSearch
 from nestwright.autotune.search.optuna_study import to_study
 from nestwright.autotune.search.random import RandomSearch
 from nestwright.autotune.search.space import Point, Space, distance
+from nestwright.autotune.tuner.plan import make_strategy
 from nestwright.ir.errors import UnsupportedError
 from nestwright.schedule.space.space import Batch, Sketch
 

@@ -12,7 +12,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from nestwright.autotune.measure import peak, stain, stir
+from nestwright.autotune.measure.host import peak
+from nestwright.autotune.measure.memory import stain, stir
 from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text

@@ -22,7 +22,7 @@ from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Tuner, TuningPlan
+from nestwright.autotune.tuner.tune import Tuner, TuningPlan
 from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.lower.pipeline import PASSES, Lowering, LoweringPass
 from nestwright.codegen.plan.bundle import Bundle

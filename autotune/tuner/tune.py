@@ -15,30 +15,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from ..codegen.driver.build import PreparedModule
-from ..ir.errors import FleetError
-from ..ir.scratch import Scratch
-from ..schedule.language.trace import Trace
+from ...codegen.driver.build import PreparedModule
+from ...ir.errors import FleetError
+from ...ir.scratch import Scratch
+from ...schedule.language.trace import Trace
+from ..cost.model import CostModel
+from ..log.contents import Log
+from ..log.journal import LogWriter, stamped
+from ..log.records import DEFAULT_SKETCH, Trial, Verdict
+from ..log.units import counted
+from ..measure.compare import SpeedComparison
+from ..measure.host.lock import MachineLock
+from ..measure.machine import meter_row
+from ..measure.protocol import Candidate, Job, Measurer, Outcome, Underway
+from ..search.rounds import ROUNDS, next_round
+from ..search.strategy import Proposal, Strategy
+from ..tasks.extract import Task
 from .budget import Budget, advice
 from .compose import TimeUp
-from .cost.model import CostModel
 from .finish import winner_of_race
 from .jobs import JobMaker, candidate
-from .log.contents import Log
-from .log.journal import LogWriter, stamped
-from .log.records import DEFAULT_SKETCH, Trial, Verdict
-from .log.units import counted
-from .measure.compare import SpeedComparison
-from .measure.lock import MachineLock
-from .measure.machine import meter_row
-from .measure.protocol import Candidate, Job, Measurer, Outcome, Underway
 from .modelrace import ModelRacer, Unraceable, composition
 from .offers import candidates, complaints
 from .plan import TuningPlan, make_strategy
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
-from .search.rounds import ROUNDS, next_round
-from .search.strategy import Proposal, Strategy
-from .tasks.extract import Task
 from .taskstate import TaskState
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .measure.compare import SpeedComparison
+from ..measure.compare import SpeedComparison
 
 Kept: TypeAlias = frozenset[str]
 Race: TypeAlias = Callable[[Kept, Kept], SpeedComparison | None]

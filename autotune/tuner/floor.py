@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ..ir.target import Target
-from .measure.stir import cold_bytes
-from .tasks.counting import certain_reads
-from .tasks.extract import Task
+from ...ir.target import Target
+from ..measure.memory.stir import cold_bytes
+from ..tasks.counting import certain_reads
+from ..tasks.extract import Task
 
 HOT = 2.0
 """Times the measured bandwidth, above which operands must have been in a nearer cache."""

@@ -9,28 +9,28 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..codegen.driver.build import PreparedModule
-from ..ir.errors import ArgumentError, TargetError
-from ..ir.target import Target
-from .best import AUTO, warn_of
+from ...codegen.driver.build import PreparedModule
+from ...ir.errors import ArgumentError, TargetError
+from ...ir.target import Target
+from ..best import AUTO, warn_of
+from ..calibrate.take import calibrated
+from ..fleet.crew import Crew, ExecutorCrew
+from ..fleet.fleet import Fleet
+from ..fleet.identity import question
+from ..log.contents import Log
+from ..log.journal import LogWriter, read
+from ..log.records import device_id
+from ..log.shelf import shelved
+from ..log.tool import tool_versions
+from ..measure.estimate import Estimator
+from ..measure.machine import machine_class, require_timeable
+from ..measure.pool import Pool
+from ..search.space import Point
+from ..tasks.extract import Task, priced
 from .budget import Budget
-from .calibrate.take import calibrated
-from .fleet.crew import Crew, ExecutorCrew
-from .fleet.fleet import Fleet
-from .fleet.identity import question
-from .log.contents import Log
-from .log.journal import LogWriter, read
-from .log.records import device_id
-from .log.shelf import shelved
-from .log.tool import tool_versions
-from .measure.estimate import Estimator
-from .measure.machine import machine_class, require_timeable
-from .measure.pool import Pool
 from .plan import TuningPlan
 from .progress import Listener, TuneResult
-from .search.space import Point
 from .seeding import seeds
-from .tasks.extract import Task, priced
 from .tune import Tuner
 
 LOGS = Path("tuning_logs")

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...codegen.targets.workers import cores
-from ..log.records import quantile
+from ....codegen.targets.workers import cores
+from ...log.records import quantile
 from .placement import placed, priority
 
 WATCHED = 0.2  # seconds during which other programs' use of the cores is counted

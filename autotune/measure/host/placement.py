@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, get_native_id
 
-from ...codegen.runtime.process import runtime
+from ....codegen.runtime.process import runtime
 
 GATHER = 2.0  # seconds within which all threads of the pool should reach the barrier
 VARIABLE = "NESTWRIGHT_REALTIME"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ..ir.html import facts, table
-from .log.records import Json, Verdict
-from .log.units import duration
+from ...ir.html import facts, table
+from ..log.records import Json, Verdict
+from ..log.units import duration
 
 SHOWN = 20  # tasks in a notebook
 

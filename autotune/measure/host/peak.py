@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...codegen.emit.llvm.template import render
-from ...codegen.runtime import jit
-from ...codegen.runtime.process import runtime
-from ...codegen.targets.cpu import toolchain as cpu
-from ...ir.dtypes import f32
-from ...ir.target import Target
+from ....codegen.emit.llvm.template import render
+from ....codegen.runtime import jit
+from ....codegen.runtime.process import runtime
+from ....codegen.targets.cpu import toolchain as cpu
+from ....ir.dtypes import f32
+from ....ir.target import Target
 from .lock import MachineLock
 from .placement import placed
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from ...codegen.emit.llvm.template import render
-from ...codegen.plan.struct_table import Struct
-from ...codegen.runtime import jit
-from ...codegen.runtime.native import NativeFunc
-from ...codegen.runtime.process import runtime
-from ...codegen.targets.cpu import toolchain as cpu
-from ...ir.target import HERE, Target
+from ....codegen.emit.llvm.template import render
+from ....codegen.plan.struct_table import Struct
+from ....codegen.runtime import jit
+from ....codegen.runtime.native import NativeFunc
+from ....codegen.runtime.process import runtime
+from ....codegen.targets.cpu import toolchain as cpu
+from ....ir.target import HERE, Target
 
 DEPTH = 256 << 10  # bytes of stack to fill: more than the frames of a kernel
 ZONE = 64  # bytes of the red zones around scratch memory; the first holds the header

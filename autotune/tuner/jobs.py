@@ -9,13 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
-from ..ir.target import Target
+from ...ir.target import Target
+from ..log.records import Json
+from ..measure.machine import measure_rate, measure_stream, meter_row
+from ..measure.protocol import Candidate, Job, Limits
+from ..search.space import Point, Space
+from ..tasks.extract import Task
 from .floor import least_seconds
-from .log.records import Json
-from .measure.machine import measure_rate, measure_stream, meter_row
-from .measure.protocol import Candidate, Job, Limits
-from .search.space import Point, Space
-from .tasks.extract import Task
 
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..ir.hlo.fuse.library_groups import matching
-from ..ir.library.functions import place_of
-from ..ir.target import Target
-from .log.records import LIBRARY_SKETCH
-from .measure.protocol import Candidate
-from .tasks.extract import Task
+from ...ir.hlo.fuse.library_groups import matching
+from ...ir.library.functions import place_of
+from ...ir.target import Target
+from ..log.records import LIBRARY_SKETCH
+from ..measure.protocol import Candidate
+from ..tasks.extract import Task
 
 
 def offered(task: Task, target: Target) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ...ir.errors import ArgumentError
-from ...ir.files import cache_folder, open_lock
+from ....ir.errors import ArgumentError
+from ....ir.files import cache_folder, open_lock
 
 VARIABLE = "NESTWRIGHT_MEASURE_LOCK"
 PATIENCE = 60.0  # seconds to wait for a lock that belongs to another user

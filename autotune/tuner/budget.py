@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from .log.units import counted
-from .measure.timing import Clock
+from ..log.units import counted
+from ..measure.timing import Clock
 
 WINDOWS = (8, 32, 128)  # numbers of latest trials over which the pace is measured
 SLACK = 1.25  # margin around the slowest and the fastest of these paces

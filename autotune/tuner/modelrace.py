@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from ..codegen.driver.build import PreparedModule
-from ..codegen.plan.saved.write import write
-from ..ir.errors import NestwrightError
-from ..ir.target import Target
-from ..schedule.language.trace import Trace
+from ...codegen.driver.build import PreparedModule
+from ...codegen.plan.saved.write import write
+from ...ir.errors import NestwrightError
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..log.records import DEFAULT_SKETCH
+from ..measure.compare import SpeedComparison
+from ..measure.host.lock import MachineLock
+from ..measure.protocol import Candidate, Job, Limits, Measurer, Watch
 from .budget import Budget
 from .compose import Composition, Kept, TimeUp, compose
-from .log.records import DEFAULT_SKETCH
-from .measure.compare import SpeedComparison
-from .measure.lock import MachineLock
-from .measure.protocol import Candidate, Job, Limits, Measurer, Watch
 
 SECONDS = 6.0  # limit for timing two models, unless the result is clear before
 COMPOSING = 30.0  # seconds to select the winners that a model keeps

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.target import Target
-from ..schedule.errors import ScheduleError
-from ..schedule.language.schedule import Schedule
-from .cost.features import Encoder
-from .cost.model import Blend, CostModel, Sample
-from .cost.profile import profile
-from .log.contents import best_trial
-from .log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best, Json, Trial
+from ...ir.target import Target
+from ...schedule.errors import ScheduleError
+from ...schedule.language.schedule import Schedule
+from ..cost.features import Encoder
+from ..cost.model import Blend, CostModel, Sample
+from ..cost.profile import profile
+from ..log.contents import best_trial
+from ..log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best, Json, Trial
+from ..search.space import Point
+from ..search.strategy import Proposal, Strategy
+from ..tasks.extract import Task
 from .progress import TaskResult
-from .search.space import Point
-from .search.strategy import Proposal, Strategy
-from .tasks.extract import Task
 
 REFUSED = 1e9  # estimated seconds of a schedule that cannot be made
 HOPELESS = 4  # trials without a success after which a task is given up

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from .log.records import Best, Trial, clearly_faster, typical
-from .measure.protocol import Candidate, Outcome
+from ..log.records import Best, Trial, clearly_faster, typical
+from ..measure.protocol import Candidate, Outcome
 
 
 def winner_of_race(

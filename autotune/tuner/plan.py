@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..ir.errors import UnsupportedError
-from ..ir.target import Target
-from .log.journal import stamped
-from .log.records import DeviceRecord, Json, Model, device_id, estimates_id
-from .search.evolution import Evolution
-from .search.random import RandomSearch
-from .search.space import Point, Space
-from .search.strategy import Strategy
-from .tasks.extract import Task
+from ...ir.errors import UnsupportedError
+from ...ir.target import Target
+from ..log.journal import stamped
+from ..log.records import DeviceRecord, Json, Model, device_id, estimates_id
+from ..search.evolution import Evolution
+from ..search.random import RandomSearch
+from ..search.space import Point, Space
+from ..search.strategy import Strategy
+from ..tasks.extract import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
             return RandomSearch(space, seed)
         case ("optuna", _, kind):
             try:
-                from .search.optuna_strategy import OptunaSearch  # an extra
+                from ..search.optuna_strategy import OptunaSearch  # an extra
             except ImportError:
                 raise UnsupportedError(
                     f"strategy {name}",

@@ -1,0 +1,1 @@
+"""Memory for candidates: guard pages, patterns in what is uninitialized, and what is cached."""
