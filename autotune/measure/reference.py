@@ -30,7 +30,7 @@ from .inputs import FAR, LADDER, ORDINARY, WHOLE, far_apart, whole_numbers
 Array: TypeAlias = np.ndarray[Any, Any]
 
 STRAY = 1e-3  # share of integers without a bound that may differ
-TF32 = 2.0**-11  # relative error of an operand with ten bits of mantissa
+TF32 = 2.0**-10 * 2 / 3  # relative error of an operand of ten bits: see TF32_SCALE
 LARGE = 1 << 17  # elements of all arrays above which only one range of whole numbers is tried
 PEAK = 16  # times the root mean square of an added error that one element may have
 HUGE = 1 << 21  # the same above which floats are not tested on values far apart

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ....ir.dtypes import DType, u8, u16, u32
+from ....ir.dtypes import DType, f32, u8, u16, u32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, cast, floordiv, floormod, mul, op
+from ....ir.loop.intrinsics import TF32_SCALE
 from ....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -197,10 +198,11 @@ class _Lanes:
         start = (*lead, add(m, row), add(n, column))
         aligned = as_int(simplify(floormod(offset(of.buffer, start), each), {**ranges}))
         if aligned != 0 or (t.turned and of.buffer.dtype.bytes != 2):
-            return self.elements(t, words, of)
+            return seq(self.elements(t, words, of), *_rounded(words, of.buffer.dtype))
         box = (*(Range(e, Const(1)) for e in start[:-1]), Range(start[-1], Const(each)))
         name = "ldmatrix.x4.trans" if t.turned else "ldmatrix.x4"
-        return Intrinsic(name, (words,), (Region(of.buffer, box),))
+        loaded = Intrinsic(name, (words,), (Region(of.buffer, box),))
+        return seq(loaded, *_rounded(words, of.buffer.dtype))
 
     def row(self, t: Tiles, each: int) -> tuple[Expr, Expr]:
         """Return the index in the tile at which the row begins that this lane points to.
@@ -247,6 +249,15 @@ class _Lanes:
             body = Store(to.buffer, (*lead, row, column), value)
             stores.append(For(v, Const(2), body, Kind.VECTOR))
         return seq(*stores)
+
+
+def _rounded(words: Region, dtype: DType) -> Iterator[Stmt]:
+    """Words of f32 so that what tensor cores cut off rounds them."""
+    for n in range(WORDS) if dtype == f32 else ():
+        word = _word(words, n)
+        number = Cast(Load(words.buffer, word), f32, bits=True)
+        scaled = op("multiply", number, Const(TF32_SCALE, f32))
+        yield Store(words.buffer, word, Cast(scaled, u32, bits=True))
 
 
 def _word(words: Region, n: Expr | int) -> tuple[Expr, ...]:

@@ -183,14 +183,7 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
 
 
 def _operand(em: Emitter, word: IRValue, operands: str) -> IRValue:
-    """Return a word of a matrix as the instruction takes it; f32 is rounded as ``tf32`` says."""
-    match operands:
-        case "f16":
-            return em.pure(f"bitcast i32 {word.text} to <2 x half>", f16, 2, word.depth)
-        case "tf32":
-            number = em.cast("bitcast", word, f32)
-            name = "llvm.nvvm.f2tf32.rna"
-            em.declare(name, "i32", ["float"])
-            return em.pure(f"call i32 @{name}({number})", u32, 0, number.depth)
-        case _:
-            return word
+    """Return a word of a matrix as the instruction takes it."""
+    if operands == "f16":
+        return em.pure(f"bitcast i32 {word.text} to <2 x half>", f16, 2, word.depth)
+    return word

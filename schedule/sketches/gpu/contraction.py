@@ -29,7 +29,7 @@ from .machine import (
 from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
-from .simt import BANKS, LAYOUTS, apply_simt, threads_of
+from .simt import LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers
 from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
 
@@ -193,13 +193,18 @@ class MatmulSpace:
         """Return the bytes of shared memory of a block."""
         m, n, depth = (int(c[f"tile_{r}"]) for r in "mnk")
         tiles = 0
-        for x, tile, _ in self.operands(c):
-            pad = BANKS if self.core is None and not x.transposed else 0
-            tiles += depth * (int(c[tile]) + (SIMT_OFFSET if pad else 0)) * x.dtype.bytes
+        for x, tile, straight in self.operands(c):
+            tiles += depth * (int(c[tile]) + self._padding(x, straight)) * x.dtype.bytes
         stages = int(c["stages"])
         sums = m * (-(-(n - BANK_OFFSET) // 32) * 32 + BANK_OFFSET) * self.k.sums.bytes
         ends_shared = self.core is not None and int(c["split"]) == 1
         return max(tiles * stages, sums if ends_shared else 0)
+
+    def _padding(self, x: MatmulOperand, straight: bool) -> int:
+        """Return the elements between the rows of an operand's tile."""
+        if self.core is None:
+            return 0 if x.transposed else SIMT_OFFSET
+        return BANK_OFFSET if x.transposed and straight and x.dtype.bytes == 4 else 0
 
     def resident(self, c: Choices) -> int:
         """Return the blocks that run concurrently on a multiprocessor."""

@@ -62,8 +62,8 @@ def find_core(k: Matmul, target: Target) -> Core | None:
 
 
 def layout_of(x: MatmulOperand, row: str) -> str:
-    """Return the layout of a tile: only fragments of two-byte elements are transposed by loads."""
-    return f"k{row}" if x.transposed and x.dtype.bytes == 2 else f"{row}k"
+    """Return the layout of a tile: as in memory, but a word of bytes has neighbours in depth."""
+    return f"k{row}" if x.transposed and x.dtype.bytes > 1 else f"{row}k"
 
 
 def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
@@ -89,7 +89,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
     sch.tensorize(box, core.name)
     ahead = int(c["stages"]) > 1
     for block, side in zip(tiles, sides, strict=True):
-        _swizzle(sch, block, side.layout, side.x.dtype, c)
+        _spread_banks(sch, block, side.layout, side.x.dtype, c)
         early = ahead and can_copy_ahead(target)
         copy_tile(sch, block, step, side.x, side.layout, threads, early)
     if ahead:
@@ -192,9 +192,20 @@ def _fragments(
     return operand
 
 
-def _swizzle(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:
-    """Swizzle a tile so that the rows of a matrix load start in different banks."""
+def _spread_banks(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:
+    """Lay out a tile so that the rows of a fragment start in different banks.
+
+    Words that stand with the depth first are loaded one by one: four rows of eight.
+    """
+    if is_padded(layout, dtype):
+        sch.storage_align(block, 0, 1, WARP, BANK_OFFSET)
+        return
     row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
     chunks = next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
     if chunks:
         sch.swizzle(block, 0, chunks)
+
+
+def is_padded(layout: str, dtype: DType) -> bool:
+    """True if the rows of a tile are padded rather than swizzled."""
+    return layout[0] == "k" and dtype.bytes == 4

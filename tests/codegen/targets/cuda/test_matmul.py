@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.autotune.measure.reference import TF32
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
 from nestwright.codegen.emit.launches import launches
@@ -33,7 +34,9 @@ SIMULATED = Target.parse("cuda-sim -arch=sm_80 -tf32=1")
 
 def group(body: str) -> Func:
     module = optimize(parse(f"HloModule m\nENTRY main {{{body}}}"))
-    (found,) = (g for g in fuse(module.entry).groups if g.kind in ("dot", "convolution"))
+    (found,) = (
+        g for g in fuse(module.entry, ("strided",)).groups if g.kind in ("dot", "convolution")
+    )
     return lower_group(found.computation, "main")
 
 
@@ -56,6 +59,8 @@ CONV = """
     z = {0}[] constant(0)
     zero = {0}[2,{1},{1},{3}] broadcast(z), dimensions={{}}
     ROOT r = {0}[2,{1},{1},{3}] maximum(s, zero)"""
+
+NT = "rhs_contracting_dims={1}"
 
 BODIES = {
     "f16": dot(70, 90, 100, "f16"),
@@ -110,6 +115,30 @@ def test_the_last_block_of_a_tile_adds_the_parts_of_its_depth(name: str, core: s
     assert launch.grid[1] == 2
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_tf32_operands_are_rounded_not_cut(turned: bool) -> None:
+    body = dot(40, 48, 64, "f32")
+    if turned:
+        body = body.replace("[64,48]", "[48,64]").replace("rhs_contracting_dims={0}", NT)
+    func = group(body)
+    sketch, sch = sketch_of(func, SIMULATED, "gpu_mma@1"), Schedule(func)
+    sketch.apply(sch, sketch.default)
+    rng = np.random.default_rng(2)
+    x = rng.uniform(1.0, 2.0, (40, 64)).astype(np.float32)
+    w = rng.uniform(1.0, 2.0, (64, 48)).astype(np.float32)
+    x[3, 5], x[4, 6], w[7, 1] = np.nan, np.inf, -np.inf
+    args = [x, w] if not turned else [w.T.copy(), x]
+    got = np.asarray(compile_func(sch.func, SIMULATED)(*args))
+    with np.errstate(invalid="ignore"):
+        want = x.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[~np.isfinite(want)], want[~np.isfinite(want)])
+    finite = np.isfinite(want)
+    error = got[finite] / want[finite] - 1
+    assert np.abs(error).max() < 2 * TF32
+    assert abs(error.mean()) < 2e-5, "cutting would give -7e-4"
+
+
 @pytest.mark.parametrize("name", ["f16", "s8"])
 def test_operands_that_are_slow_to_copy_are_laid_out_first(name: str) -> None:
     func = group(BODIES[name])
@@ -162,6 +191,7 @@ def test_large_products_fit_the_registers(name: str, arch: str) -> None:
     body, options, core = LARGE[name]
     text = code(body, f"cuda -arch={arch}{options}", core)
     assert re.search(r"cp\.async\.c[ag]\.shared\.global \[.*\], \[.*\], 16", text) or name == "f32"
+    assert name != "tf32" or ("cvt.rna" not in text and "], 4;" not in text)
     if core == "gpu_mma@1":
         assert "mma.sync.aligned.m16n8k" in text
         assert "ldmatrix.sync.aligned.m8n8.x4" in text
