@@ -22,8 +22,8 @@ from ...space.analyze import blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
 from .clusters import CLUSTERS, Cluster, find_clusters
-from .contraction import matmul_sketches
 from .fallback import fallback_sketch, schedule_fallback
+from .group_space import product_sketches
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
@@ -45,7 +45,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     found: list[Sketch] = []
     if product is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
-        found += [_whole(s, inlined, rest, target) for s in matmul_sketches(product, target)]
+        found += [_whole(s, inlined, rest, target) for s in product_sketches(product, target)]
     skinny = find_skinny(first)
     thin = skinny_sketch(skinny, target) if skinny is not None else None
     if skinny is not None and thin is not None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import nestwright.te as te
+from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.cuda import nvptx, ptxas, sass
 from nestwright.codegen.targets.registry import emit, lower
-from nestwright.ir.dtypes import BY_NAME
-from nestwright.ir.loop.nodes import Func, Intrinsic
-from nestwright.ir.loop.visit import walk
+from nestwright.ir.dtypes import BY_NAME, to_numpy
+from nestwright.ir.errors import SimulationError
+from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
+from nestwright.ir.loop.visit import map_stmt, walk
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.gpu.group_space import product_sketches
@@ -138,3 +142,64 @@ def test_hottest_loop_is_mostly_products_and_copies() -> None:
     main = code[code.index("DEPBAR.LE") : code.index("WARPGROUP.DEPBAR.LE")]
     assert sum(x.startswith("LDGSTS") for x in main) == 12
     assert len(main) < 100
+
+
+SIMULATED = Target.parse("cuda-sim -arch=sm_90a")
+RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
+    "64": ("NT", (64, 64, 64), "bf16", {}),
+    "192": ("TN", (192, 192, 192), "bf16", {"tile_n": 192, "stages": 2}),
+    "1000": ("NN", (128, 72, 1000), "f16", {"tile_m": 128, "groups_m": 2, "stages": 4}),
+    "odd": ("NT", (131, 77, 93), "f16", {}),
+    "odd turned": ("TT", (67, 130, 71), "bf16", {"tile_n": 128, "groups_n": 2, "stages": 3}),
+    "panels": (
+        "TT",
+        (128, 256, 128),
+        "f16",
+        {"tile_m": 128, "tile_n": 256, "groups_m": 2, "stages": 3},
+    ),
+    "half rows": ("NT", (72, 136, 168), "f16", {"tile_k": 32, "stages": 5}),
+    "split": ("NN", (64, 128, 520), "bf16", {"split": 4}),
+    "bytes": ("NT", (80, 64, 256), "s8", {}),
+    "f8": ("NT", (64, 80, 256), "f8e4m3fn", {}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form, shape, dtype, choices = RUNS[name]
+    func = product(form, shape, dtype, "s32" if dtype == "s8" else "f32")
+    flat = lowered(func, SIMULATED, **choices)
+    assert any(x.startswith("wgmma.") for x in calls(flat))
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, x.shape).astype(to_numpy(x.dtype)) for x in func.params[:2])
+    left, right = (x.T if f == "T" else x for x, f in zip((a, b), form, strict=True))
+    wanted = np.maximum(left.astype(np.int64) @ right.astype(np.int64), 0)
+    kernel = Kernel(compile_flat(flat, SIMULATED))
+    for seed in "05":
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        found = np.asarray(kernel(a.ravel(), b.ravel()))
+        assert np.array_equal(found.reshape(wanted.shape).astype(np.int64), wanted), seed
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("fence_proxy_async", ()),
+        ("wgmma_fence", ()),
+        ("wgmma_wait", (1,)),
+        ("wait_async", (1,)),
+        ("barrier", ()),
+    ],
+)
+def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -> None:
+    """Each order in the main loop is there for a reason that the simulation finds."""
+    func = product("NT", (64, 64, 640), "f16", "f32")
+    flat = lowered(func, SIMULATED, stages=4)
+
+    def without(s: Stmt) -> Stmt:
+        gone = isinstance(s, Intrinsic) and (s.name, s.args) == (name, args)
+        return Seq(()) if gone else map_stmt(s, without, lambda e: e)
+
+    kernel = Kernel(compile_flat(replace(flat, body=without(flat.body)), SIMULATED))
+    with pytest.raises(SimulationError):
+        kernel(*(np.ones(64 * 640, np.float16) for _ in range(2)))
