@@ -33,6 +33,7 @@ from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
 from ..plan.code import LaunchConfig
 from .llvm.core import IRValue
+from .tensor_maps import tensor_maps
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,12 @@ def synchronizes(s: Stmt) -> bool:
 
 def launches(flat: Func) -> tuple[LaunchConfig, ...]:
     """Return the launches of a function that was lowered for a GPU."""
-    return tuple(LaunchConfig(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
+    return tuple(
+        LaunchConfig(
+            n.symbol, n.grid, n.block, shared_bytes(n.body), tensor_maps(n.body, flat.params)
+        )
+        for n in nests(flat)
+    )
 
 
 def shared_bytes(s: Stmt) -> int:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...ir.errors import ArtifactError
@@ -18,16 +18,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A matrix in memory of which a kernel copies boxes: what the driver makes a tensor map of.
+
+    It begins ``offset`` bytes into argument number ``argument``. ``item`` is the size of an element
+    in bytes; columns, rows, pitch and the box are in elements; ``swizzle`` is 0, 32, 64 or 128
+    bytes.
+    """
+
+    argument: int
+    offset: int
+    item: int
+    columns: int
+    rows: int
+    pitch: int
+    box_columns: int
+    box_rows: int
+    swizzle: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchConfig:
     """The launch of one kernel. ``grid`` and ``block`` are extents of x, y and z.
 
-    The kernel takes the function's parameters, followed by the workspace if there is one.
+    The kernel takes the function's parameters, followed by the workspace if there is one, and then
+    the tensor ``maps`` by value.
     """
 
     symbol: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
+    maps: tuple[TensorMap, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -106,12 +128,18 @@ def code_pieces(code: Code) -> dict[str, bytes]:
     if isinstance(code, bytes):
         return {"o": code}
     facts = {
-        "launches": [[x.symbol, x.grid, x.block, x.shared_bytes] for x in code.launches],
+        "launches": [_launch_facts(x) for x in code.launches],
         "registers": code.registers,
         "spills": code.spills,
     }
     head = json.dumps(facts, sort_keys=True).encode()
     return {"json": head, "ptx": code.ptx.encode(), "cubin": code.cubin}
+
+
+def _launch_facts(x: LaunchConfig) -> list[object]:
+    """Return a launch as JSON; one without tensor maps as before there were any."""
+    maps = [list(astuple(m)) for m in x.maps]
+    return [x.symbol, x.grid, x.block, x.shared_bytes, *([maps] if maps else [])]
 
 
 def code_bytes(code: Code) -> int:
@@ -168,7 +196,7 @@ DEVICE = Codec(("json", "ptx", "cubin"), _device_code, linked=False)
 
 def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
     """Return a launch that the device can take; ``ValueError`` for others."""
-    symbol, grid, block, shared = data
+    symbol, grid, block, shared, *maps = data
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
         raise ValueError(f"{symbol!r} is not a symbol")
     g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
@@ -176,7 +204,22 @@ def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
         raise ValueError(f"{math.prod(b)} threads in a block")
     if _count(shared) > gpu.shared_per_block:
         raise ValueError(f"{shared} bytes of shared memory")
-    return LaunchConfig(symbol, g, b, shared)
+    found = tuple(_map(x) for part in maps for x in part)
+    return LaunchConfig(symbol, g, b, shared, found)
+
+
+def _map(data: Any) -> TensorMap:
+    """Return a tensor map that the driver can make; ``ValueError`` for others."""
+    made = TensorMap(*map(_count, data))
+    wide = made.pitch * made.item
+    if made.item not in (1, 2, 4, 8) or made.offset % 16 or wide % 16 or made.columns > made.pitch:
+        raise ValueError(f"{data!r} is not a matrix that boxes are copied of")
+    row = made.box_columns * made.item
+    if not 0 < row <= (made.swizzle or row) or row % 16 or not 0 < made.box_rows <= 256:
+        raise ValueError(f"{data!r} has no box that can be copied")
+    if made.swizzle not in (0, 32, 64, 128):
+        raise ValueError(f"{made.swizzle} is not a swizzle")
+    return made
 
 
 def _extents(data: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:

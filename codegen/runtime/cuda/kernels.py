@@ -38,7 +38,7 @@ class LoadedModule:
     """A loaded module; unloaded with its last kernel."""
 
     def __init__(self, device: Device, handle: Any) -> None:
-        self.handle = handle
+        self.device, self.handle = device, handle
         weakref.finalize(self, device.discard, "cuModuleUnload", handle).atexit = False
 
 

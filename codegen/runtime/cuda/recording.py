@@ -27,6 +27,7 @@ from .device import SYNC, Device
 from .driver import DriverError
 from .kernels import DeviceFunction
 from .steps import Segment
+from .tensor_maps import MAP_BYTES, encoded
 
 KEPT = 8  # sets of addresses per run
 ATTEMPTS = 3  # to record a run, of which each may fail for what others do
@@ -57,13 +58,14 @@ class Places:
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchOp:
     """A kernel with its arguments: ``words`` are their addresses, ``pointers`` those of
-    the words.
+    the words and of the tensor ``maps``.
     """
 
     kernel: DeviceFunction
     words: np.ndarray[Any, np.dtype[np.uint64]]
     pointers: np.ndarray[Any, np.dtype[np.uint64]]
     name: str
+    maps: np.ndarray[Any, np.dtype[np.uint8]] | None = None
 
     def submit(self, device: Device, stream: Any) -> None:
         """Submit the launch to a stream."""
@@ -110,7 +112,12 @@ def launch_op(kernel: DeviceFunction, addresses: Sequence[int], name: str) -> La
     words = np.array(addresses or [0], np.uint64)
     first = int(words.ctypes.data)
     pointers = np.arange(first, first + words.nbytes, words.itemsize, dtype=np.uint64)
-    return LaunchOp(kernel, words, pointers, name)
+    if not kernel.launch.maps:
+        return LaunchOp(kernel, words, pointers, name)
+    maps = encoded(kernel.module.device.driver, kernel.launch.maps, addresses)
+    start = int(maps.ctypes.data)
+    values = np.arange(start, start + maps.nbytes, MAP_BYTES, dtype=np.uint64)
+    return LaunchOp(kernel, words, np.concatenate([pointers, values]), name, maps)
 
 
 def operations(

@@ -25,14 +25,18 @@ from ....ir.targets.cuda import LOAD_BITS
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, IRValue
+from ...emit.tensor_maps import COPIES, map_of, tensor_maps
 from ...lower.passes.workspace import workspace_bytes
+from ...plan.code import TensorMap
 from ...plan.memory import GPU_ALIGNMENT
 from .arrivals import counters_of, emit_arrival
+from .bulk import emit_bulk_copy
 from .lanes import emit_intrinsic, in_space, start_of
 from .reduce import Reducer
 
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
 _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align {}"
+REGISTERS = ("give_registers", "take_registers")
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
 
@@ -44,6 +48,7 @@ class Nvptx(DeviceEmitter):
         em.nvidia = True
         self.nest: LaunchNest | None = None
         self.reducer: Reducer | None = None
+        self.maps: dict[TensorMap, str] = {}
         self.globals: list[str] = []
         self.attributes: list[str] = []
         self.notes: list[str] = []
@@ -57,6 +62,10 @@ class Nvptx(DeviceEmitter):
             params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
         if workspace_bytes(func.body):
             params.append(f"ptr {self._work(nest)}align {GPU_ALIGNMENT} %workspace")
+        self.maps = {m: f"%map{n}" for n, m in enumerate(tensor_maps(nest.body, func.params))}
+        params += [
+            f'ptr byval([128 x i8]) align 64 "nvvm.grid_constant" {m}' for m in self.maps.values()
+        ]
         em.buffers = {b: IRValue(f"%p{n}", index) for n, b in enumerate(func.params)}
         em.function = Function(nest.symbol, ", ".join(params), em.target)
 
@@ -139,6 +148,9 @@ class Nvptx(DeviceEmitter):
         if s.name == "arrive":
             counter = in_space(self.em, start_of(self.em, s.reads[0]), 1)
             emit_arrival(self.em, self.nest, counter, start_of(self.em, s.writes[0]), s.args[0])
+        elif s.name in COPIES:
+            numbers = {b: n for n, b in enumerate(self.func.params)}
+            emit_bulk_copy(self.em, s, self.maps[map_of(s, numbers)])
         else:
             emit_intrinsic(self.em, s)
 
@@ -166,8 +178,11 @@ def _annotation(nest: LaunchNest, blocks: int) -> str:
 
 
 def _min_blocks(s: Stmt) -> int:
-    """Return what a launch's thread loops note of ``MIN_BLOCKS``; 0 where they do not."""
-    found = 0
+    """Return what a launch's thread loops note of ``MIN_BLOCKS``; 0 where they do not.
+
+    1 where groups change their numbers of registers, which asks for a number to begin with.
+    """
+    found = int(any(isinstance(x, Intrinsic) and x.name in REGISTERS for x in walk(s)))
     while isinstance(s, For) and s.kind is Kind.THREAD:
         found = MIN_BLOCKS.of(s) or found
         s = s.body

@@ -8,6 +8,7 @@ from ....ir.loop.intrinsics import TABLE, Matrix
 from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
+from .bulk import emit_bulk
 from .warpgroup import emit_group_product, emit_group_wait
 
 
@@ -41,53 +42,8 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
             emit_group_wait(em, s)
         case ["wgmma", *_]:
             emit_group_product(em, s)
-        case ["fence_proxy_async"]:
-            assembly(em, "fence.proxy.async.shared::cta;")
-        case ["fence_mbarrier_init"]:
-            assembly(em, "fence.mbarrier_init.release.cluster;")
-        case ["mbarrier_init" | "mbarrier_arrive" | "mbarrier_arrive_copies" | "mbarrier_expect"]:
-            (number,) = s.args or (0,)
-            text = _ON_BARRIERS[s.name].format(number=number)
-            on_shared(em, text, start_of(em, s.writes[0]))
-        case ["mbarrier_wait"]:
-            parity = em.value(Load(s.reads[1].buffer, (s.reads[1].ranges[0].start,)))
-            try_ = "try" if em.target.gpu.sm >= _TRIES else "test"
-            on_shared(em, _WAIT.format(try_=try_), start_of(em, s.reads[0]), parity)
-        case ["named_barrier"]:
-            assembly(em, f"bar.sync {s.args[0]}, {s.args[1]};")
-        case ["named_barrier_arrive"]:
-            assembly(em, f"bar.arrive {s.args[0]}, {s.args[1]};")
-        case ["give_registers" | "take_registers"]:
-            way = "dec" if s.name == "give_registers" else "inc"
-            assembly(em, f"setmaxnreg.{way}.sync.aligned.u32 {s.args[0]};")
         case _:
-            raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it")
-
-
-_ON_BARRIERS = {
-    "mbarrier_init": "mbarrier.init.shared.b64 [$0], {number};",
-    "mbarrier_arrive": "{{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [$0]; }}",
-    "mbarrier_arrive_copies": "cp.async.mbarrier.arrive.noinc.shared.b64 [$0];",
-    "mbarrier_expect": "{{ .reg .b64 s; mbarrier.arrive.expect_tx.shared.b64 s, [$0], {number}; }}",
-}
-_WAIT = (
-    "{{ .reg .pred p; again: mbarrier.{try_}_wait.parity.shared.b64 p, [$0], $1; @!p bra again; }}"
-)
-_TRIES = 90  # the architecture from which on a wait may put the thread to sleep
-
-
-def on_shared(em: Emitter, code: str, pointer: IRValue, *numbers: IRValue) -> None:
-    """Emit an instruction on an address in shared memory, ``$0``, and 32-bit numbers behind it."""
-    place = in_space(em, pointer, 3)
-    at = em.pure(f"ptrtoint {place} to i32", s32, 0, pointer.depth)
-    operands = ", ".join(map(str, (at, *numbers)))
-    ties = ",".join(["r"] * (1 + len(numbers)))
-    em.function.write(f'call void asm sideeffect "{code}", "{ties},~{{memory}}"({operands})')
-
-
-def assembly(em: Emitter, code: str) -> None:
-    """Emit an instruction without operands."""
-    em.function.write(f'call void asm sideeffect "{code}", "~{{memory}}"()')
+            emit_bulk(em, s)
 
 
 def _call(em: Emitter, name: str, *operands: str) -> None:
