@@ -49,6 +49,7 @@ class Gpu:
     registers_per_multiprocessor: int = 64 * _KIB
     registers_per_thread: int = 255
     banks: int = 32  # of shared memory, four bytes wide each
+    packed_f32: bool = False  # there are sums and products of pairs of f32 (FFMA2)
 
     @property
     def warps_per_multiprocessor(self) -> int:
@@ -159,6 +160,7 @@ _B200 = Gpu(
     bandwidth=8000e9,
     l2=126 * _MIB,
     f32_flops=75e12,
+    packed_f32=True,
     tensor_flops=_rates(tf32=1125, f16=2250, bf16=2250, s8=4500, f8e4m3fn=4500, f8e5m2=4500),
 )
 _RTX_5090 = Gpu(
@@ -175,6 +177,7 @@ _RTX_5090 = Gpu(
     bandwidth=1792e9,
     l2=96 * _MIB,
     f32_flops=104.8e12,
+    packed_f32=True,
     tensor_flops=_rates(tf32=104.8, f16=209.5, bf16=209.5, s8=838, f8e4m3fn=419, f8e5m2=419),
 )
 

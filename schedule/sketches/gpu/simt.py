@@ -7,6 +7,7 @@ computes their outer product.
 
 from __future__ import annotations
 
+from ....ir.dtypes import f32
 from ....ir.loop.notes import PIPELINE
 from ....ir.target import Target
 from ...cursor import LoopRef
@@ -27,6 +28,7 @@ from .tiles import (
 )
 
 LAYOUTS = ("km", "kn")
+PACKED = 4  # neighbouring sums of a vector, where an instruction takes two
 BANKS = 32
 BANK_OFFSET = 4  # padding of the rows of a tile that the copy transposes, in elements
 
@@ -51,7 +53,8 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
     axes = len(sch.block(parts.product).axes)
     rows, columns = int(c["rows"]), int(c["columns"])
     sch.compute_at(parts.product, thread, False, (1, rows, columns, *(1,) * (axes - 3)))
-    step = _sums(k, sch, parts, thread, c)
+    packed = target.gpu.packed_f32 and sch.block(parts.product).writes[0].buffer.dtype == f32
+    step = _sums(k, sch, parts, thread, c, PACKED if packed else 1)
     ahead = int(c["stages"]) > 1
     for block, x, layout in zip((parts.left, parts.right), (k.left, k.right), LAYOUTS, strict=True):
         copy_tile(sch, block, step, x, layout, threads_of(c), ahead and can_copy_ahead(target))
@@ -82,14 +85,22 @@ def _thread_tiles(
     return x
 
 
-def _sums(k: Matmul, sch: Schedule, parts: MatmulBlocks, thread: LoopRef, c: Choices) -> LoopRef:
-    """Split the depth into steps, with the small tile innermost; return the loop over steps."""
+def _sums(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, thread: LoopRef, c: Choices, lanes: int
+) -> LoopRef:
+    """Split the depth into steps, with the small tile innermost; return the loop over steps.
+
+    Where ``lanes`` divide the columns, so many neighbours are added as one vector.
+    """
     m, n, depth = below(sch, parts.product, thread)
     step, at = sch.split(depth, [None, int(c["tile_k"])])
     sch.reorder(step, at, m, n)
     for operand, x in ((parts.left, k.left), (parts.right, k.right)):
         _stage_operand(sch, parts.product, operand, x, step, at)
     init = sch.decompose_reduction(parts.product, step)
+    if lanes > 1 and int(c["columns"]) % lanes == 0:
+        n, lane = sch.split(n, [None, lanes])
+        sch.vectorize(lane)
     for loop in (at, m, n, *below(sch, init, thread)):
         sch.unroll(loop)
     return step
