@@ -1,0 +1,25 @@
+"""The machine code of important kernels stays within its budgets; `benchmarks/sass.py` has all."""
+
+from __future__ import annotations
+
+import pytest
+from budgets.count import Counted, count, missing
+from budgets.kernels import TEXTS
+from budgets.table import ARCHES, BUDGETS, Budget
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no {missing()} on this machine")
+
+
+def within(c: Counted, budget: Budget) -> bool:
+    return c.each <= budget.most and not c.slow and not c.spills and c.wide(budget.wide)
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b.kernel)
+def test_hottest_loops(budget: Budget) -> None:
+    """Each kernel for one of the architectures, in turn."""
+    c = count(budget.kernel, budget.measure, ARCHES[BUDGETS.index(budget) % len(ARCHES)])
+    assert within(c, budget), f"{c.each:.4g} for each {budget.measure}: {c}"
+
+
+def test_every_kernel_has_a_budget() -> None:
+    assert [b.kernel for b in BUDGETS] == list(TEXTS)
