@@ -20,10 +20,12 @@ from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
+from .gpu.independent import mark_independent
 from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
+from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
 from .gpu.warpgroups import lower_warpgroups
 from .invariants import (
@@ -165,6 +167,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         BOUND_IR,
     ),
     LoweringPass(
+        "mark_independent",
+        _whatever(mark_independent),
+        "It is known which launches need nothing of those right before them.",
+    ),
+    LoweringPass(
         "combine_threads",
         _whatever(combine_threads),
         "A reduction over threads is a partial result each and one exchange.",
@@ -232,6 +239,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "strip_annotations",
         _whatever(strip_annotations),
         "The function has no notes of the passes above.",
+    ),
+    LoweringPass(
+        "join_launches",
+        join_launches,
+        "Launches that need nothing of each other are one, where the GPU holds all their blocks.",
     ),
     LoweringPass("check_limits", check_limits, "Every launch fits the GPU."),
 )

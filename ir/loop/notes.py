@@ -98,7 +98,7 @@ def _numbers(value: NoteValue) -> NoteValue:
 
 _FLAG: NoteForm[int] = NoteForm("1", lambda v: type(v) is int and v == 1)
 _NUMBERS: NoteForm[tuple[int, ...]] = NoteForm(
-    "a tuple of parameters' numbers",
+    "a tuple of numbers",
     lambda v: isinstance(v, tuple) and all(map(_is_number, v)),
     _numbers,
 )
@@ -157,6 +157,14 @@ UNPLACED = Note(
     "codegen",
     ("codegen",),
     "the buffers in shared memory that no schedule has put there",
+)
+BESIDE = Note(
+    "beside",
+    Func,
+    _NUMBERS,
+    "codegen",
+    ("codegen",),
+    "by launch, the first of those up to it that need nothing of each other",
 )
 ASYNC_BUFFERS = Note(
     "async_buffers",
@@ -239,6 +247,7 @@ NOTES = (
     WORKSPACE_BYTES,
     STREAMED,
     UNPLACED,
+    BESIDE,
     ASYNC_BUFFERS,
     OPAQUE,
     COPY,

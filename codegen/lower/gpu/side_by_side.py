@@ -9,7 +9,7 @@ products of queries, keys and values, say, whose weights and results stay where 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ....ir.errors import UnsupportedError
@@ -35,7 +35,7 @@ from ....ir.loop.nodes import (
     Stmt,
     Var,
 )
-from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS, WORKSPACE_BYTES
+from ....ir.loop.notes import BESIDE, IN_PLACE, MIN_BLOCKS, WORKSPACE_BYTES
 from ....ir.loop.parser import parse
 from ....ir.loop.printer import show
 from ....ir.loop.visit import seq, substitute, walk
@@ -124,6 +124,26 @@ def side_by_side(parts: Sequence[Func], name: str, target: Target) -> Func:
         made = IN_PLACE.put(made, 1)
     size = workspace_bytes(body)
     return check_limits(WORKSPACE_BYTES.put(made, size) if size else made, target)
+
+
+def join_launches(func: Func, target: Target) -> Func:
+    """Return a flat function whose launches that may run beside each other, if it pays, are one."""
+    first = BESIDE.of(func)
+    if first is None:
+        return func
+    around, found = _apart(func.body)
+    if len(found) != len(first):
+        return BESIDE.drop(func)
+    rows = [[s for s, f in zip(found, first, strict=True) if f == n] for n in sorted({*first})]
+    body = seq(*(s for row in rows for s in _if_they_fit(row, target.gpu)))
+    for buffer in reversed(around):
+        body = Alloc(buffer, body)
+    return BESIDE.drop(replace(func, body=body))
+
+
+def _if_they_fit(launches: Sequence[Stmt], gpu: Gpu) -> Sequence[Stmt]:
+    fit = 1 < len(launches) <= PARTS and _fits([_shape(s) for s in launches], gpu)
+    return [_joined(launches)] if fit else launches
 
 
 def _apart(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:

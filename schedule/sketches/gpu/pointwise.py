@@ -118,14 +118,16 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
     size = max((a.buffer.dtype.bytes for _, a in k.accesses), default=4)
     stored = {s.buffer for b in k.cluster.blocks for s in b.stores}
     loads = max(sum(a.buffer not in stored for _, a in k.accesses), 1)
+    blocks = -(-units // (threads * steps))
     shape = LaunchShape(
-        blocks=-(-units // (threads * steps)),
+        blocks=blocks,
         threads=threads,
-        in_flight=float(lanes * steps * size * loads),
+        in_flight=lanes * size * loads * units / max(blocks * threads, 1),
         registers=24 + lanes * steps * (loads + 1) * max(1, size // 4),
     )
     requests = k.points * len(k.accesses) / lanes
-    issue = issue_seconds(target, requests + ENTRY * shape.blocks * threads)
+    used = min(1.0, max(blocks, 1) / target.gpu.multiprocessors)
+    issue = issue_seconds(target, requests + ENTRY * blocks * threads) / used
     moved = sum(access_bytes(b, a, b.spatial[-1].var, lanes) for b, a in k.accesses)
     return launch_seconds(target, shape, moved, sum(map(flops_of, k.cluster.blocks))) + issue
 
