@@ -300,6 +300,15 @@ def test_a_large_sum_is_one_pass_of_the_whole_gpu_that_its_last_block_ends() -> 
     assert lanes == {4}
 
 
+def test_deep_columns_are_one_launch_whose_last_blocks_combine_pieces() -> None:
+    text = "f32[4096,64] p0 | f32[64] reduce(p0, f32[] constant(0)), dimensions={0}, to_apply=add"
+    (group,) = fuse(optimize(parse(module_text(text))).entry).groups
+    (only,) = launches(
+        lower(default_schedule(lower_group(group.computation, "f"), CUDA).func, CUDA)
+    )
+    assert only.grid[0] > 1 and only.grid[1] > 1
+
+
 def loads_of(s: For) -> list[Load]:
     return [
         x

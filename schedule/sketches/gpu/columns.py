@@ -2,7 +2,7 @@
 
 Threads of ``threadIdx.x`` process neighbouring columns, those of ``threadIdx.y`` share the terms of
 each; partial results are combined in shared memory. If there are too few columns to fill the GPU,
-blocks share the terms too, and a second launch combines their results.
+blocks share the terms too, and the last one to finish, or a second launch, combines their results.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .clusters import (
 )
 from .direct import unroll_terms
 from .machine import (
+    ARRIVAL,
     BARRIER,
     LATENCY,
     LAUNCH,
@@ -42,10 +43,11 @@ from .machine import (
     resident,
     waste,
 )
-from .threads import BLOCKS, X, Y, fused, powers
+from .threads import BLOCKS, ROW_OF_BLOCKS, X, Y, fused, powers
 
 WIDEST = 16  # bytes of one load
 DEEP = 32  # terms from which sharing them pays
+MOST_UNROLLED = 16  # pieces whose sum is straight-line code
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
         "share": powers(2, max(2, min(64, k.depth // 2))),
         "blocks": powers(1, max(1, min(256, k.depth // 32))),
         "unroll": (1, 2, 4, 8),
+        "join": ("last", "launch"),
     }
 
     def valid(c: Choices) -> bool:
@@ -109,6 +112,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
         even = k.depth % int(c["blocks"]) == 0  # uneven pieces are not boxes
         return (
             32 <= threads <= 1024
+            and _may_join(k, c)
             and deep
             and even
             and shared_bytes(k, c) <= target.gpu.shared_per_block
@@ -128,6 +132,15 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
     )
 
 
+def _may_join(k: Columns, c: Choices) -> bool:
+    """True if the pieces of columns are provably whole; there is one way to join one piece."""
+    if int(c["blocks"]) == 1:
+        return c["join"] == "last"
+    lanes = int(c["vector"])
+    whole = lanes == 1 or k.last.extent % (int(c["columns"]) * lanes) == 0
+    return c["join"] == "launch" or whole
+
+
 def shared_bytes(k: Columns, c: Choices) -> int:
     """Return the bytes of shared memory that a block of threads needs for partial results."""
     size = k.anchor.stores[0].buffer.dtype.bytes
@@ -144,12 +157,33 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     name = sch.rfactor(piece, 0)
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
-    share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner)
+    pieces = Cluster((partial,), len(partial.spatial))
+    if c["join"] == "last":
+        _join_pieces(k, sch, c, *share_columns(pieces, partial, sch, c, inner, join=True))
+        return
+    share_columns(pieces, partial, sch, c, inner)
     whole = stage_reductions(k.cluster, sch)
     block, thread = row_loops(whole, sch, 32)
     place(whole, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
+
+
+def _join_pieces(k: Columns, sch: Schedule, c: Choices, block: LoopRef, piece: LoopRef) -> None:
+    """Let the last block of each group of columns combine the sums of its pieces."""
+    lanes = int(c["vector"])
+    whole = stage_reductions(k.cluster, sch)
+    *rows, last = merged_rows(whole, sch, lanes)
+    outer, column = sch.split(last, [None, int(c["columns"])])
+    mine = fused(sch, [*rows, outer])
+    assert mine is not None
+    place(whole, sch)
+    sch.merge(block, mine)
+    for loop, index in ((block, BLOCKS), (piece, ROW_OF_BLOCKS), (column, X)):
+        sch.bind(loop, index)
+    for info in whole.blocks:
+        own = stage_loops(whole, sch, info, column)
+        _last_sums(sch, own, lanes, info.name == k.anchor.name, int(c["blocks"]) <= MOST_UNROLLED)
 
 
 def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
@@ -164,8 +198,14 @@ def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
     return terms
 
 
-def share_columns(k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef) -> None:
-    """Make one launch whose threads share the columns along x, and the terms of each along y."""
+def share_columns(
+    k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef, join: bool = False
+) -> tuple[LoopRef, LoopRef]:
+    """Make one launch whose threads share the columns along x, and the terms of each along y.
+
+    Returns the loop over blocks and the first one over rows. With ``join``, they are different, the
+    second one inside of the first, and yet to be bound.
+    """
     columns, lanes, share = int(c["columns"]), int(c["vector"]), int(c["share"])
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
@@ -174,26 +214,33 @@ def share_columns(k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, term
     k = stage_reductions(k, sch)
     row = merged_rows(k, sch, lanes)
     outer, column = sch.split(row[-1], [None, columns])
-    block = fused(sch, [*row[:-1], outer])
+    block = fused(sch, [*row[int(join) : -1], outer])
     assert block is not None
+    at = row[0] if join else block
+    if join:
+        sch.reorder(block, at)
     place(k, sch)
-    sch.compute_at(store, block)
+    sch.compute_at(store, at)
     sch.set_scope(store, 0, "shared")
-    sch.bind(block, BLOCKS)
+    if not join:
+        sch.bind(block, BLOCKS)
     sch.bind(column, X)
-    _bind_partial(sch, partial, store, block, c)
+    _bind_partial(sch, partial, store, at, c)
     for info in k.blocks:
         _last_sums(sch, stage_loops(k, sch, info, column), lanes, info.name == anchor.name)
+    return block, at
 
 
-def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> None:
+def _last_sums(
+    sch: Schedule, own: list[LoopRef], lanes: int, sums: bool, unrolled: bool = True
+) -> None:
     """Vectorize the lanes of a block innermost, and unroll the sum of its partial results."""
     terms = own.pop() if sums else None
     if lanes > 1 and own:
         if terms is not None:
             sch.reorder(terms, own[-1])
         sch.vectorize(own[-1])
-    if terms is not None:
+    if terms is not None and unrolled:
         sch.unroll(terms)
 
 
@@ -250,7 +297,8 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     waves = max(1.0, groups / (here * gpu.multiprocessors))
     steps = k.depth / (share * blocks)
     chain = steps / times * 0.3 * LATENCY + LATENCY + (2 * BARRIER + share * 20e-9)
-    again = LAUNCH + LATENCY + blocks * 40e-9 if blocks > 1 else 0.0
+    apart = ARRIVAL if c["join"] == "last" else LAUNCH + LATENCY
+    again = apart + blocks * 40e-9 if blocks > 1 else 0.0
     issue = issue_seconds(target, info.points * loads / lanes)
     first = launch_seconds(target, shape, moved, flops_of(info))
     return overlapped(first, waves * chain, issue) + again

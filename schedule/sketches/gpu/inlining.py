@@ -9,7 +9,7 @@ from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, blocks_of, describe
 from .clusters import worth_one_launch
-from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
+from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more is slow to compile and fills the instruction cache
 CACHED = 3.0  # bandwidth of caches relative to memory
@@ -54,7 +54,8 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
     if worth_one_launch((info, *readers)) and any(b.reduce for b in readers):
         return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
-    return again <= LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
+    apart = memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
+    return again <= LAUNCH + LATENCY + apart
 
 
 def loads_of(block: Block, buffer: Buffer) -> int:
