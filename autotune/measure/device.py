@@ -220,7 +220,7 @@ class DeviceRun:
         with gpu:
             if batches and self._graph is None:
                 turns = [op for n in range(BATCH) for op in self._runs[n % len(self._runs)]]
-                self._graph = record(gpu, turns, "a candidate")
+                self._graph = record(gpu, [turns], "a candidate")
             for _ in range(batches):
                 gpu.driver.call("cuGraphLaunch", self._graph.handle, gpu.stream)
             for _ in range(rest):

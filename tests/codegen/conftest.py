@@ -3,7 +3,8 @@
 Memory on the "device" is memory of this process, so that a kernel can be native code for its
 processor. Work is done late, when something waits for it, as a device would: who reads a result
 without waiting reads what was there before. To wait is to ask twice in a row whether it is done.
-Every call is written down.
+A graph does its work in an order of
+its own, in which what was recorded last comes first if it may. Every call is written down.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ Status = IntEnum(
         "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
         "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": 900,
         "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": 901,
+        "CUDA_ERROR_STREAM_CAPTURE_UNJOINED": 904,
         "CUDA_ERROR_EXTERNAL_DEVICE": 911,
         "CUDA_ERROR_UNKNOWN": 999,
     },
@@ -59,10 +61,28 @@ class Names:
 
 
 @dataclass
+class Recording:
+    """Work, and by number what comes before each."""
+
+    origin: Stream
+    work: list[Work] = field(default_factory=list)
+    before: list[set[int]] = field(default_factory=list)
+
+    def in_late_order(self) -> list[Work]:
+        """All work; of what may come next, always the last that was recorded."""
+        left, done = set(range(len(self.work))), list[int]()
+        while left:
+            done.append(max(n for n in left if self.before[n] <= set(done)))
+            left.remove(done[-1])
+        return [self.work[n] for n in done]
+
+
+@dataclass
 class Stream:
     number: int
     waiting: list[Work] = field(default_factory=list)
-    recording: list[Work] | None = None
+    recording: Recording | None = None
+    before: set[int] = field(default_factory=set)  # what is recorded next
     invalid: bool = False  # what is recorded has been spoilt
 
 
@@ -70,6 +90,8 @@ class Stream:
 class Event:
     done: bool = True
     others: bool = False  # it also stands behind what other libraries do
+    recording: Recording | None = None
+    before: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -213,7 +235,12 @@ class FakeApi:
     def _submit(self, handle: Any, work: Work) -> None:
         assert self.contexts, "no context is current"
         stream = handle.value
-        (stream.waiting if stream.recording is None else stream.recording).append(work)
+        if stream.recording is None:
+            stream.waiting.append(work)
+            return
+        stream.recording.before.append(set(stream.before))
+        stream.before.add(len(stream.recording.work))
+        stream.recording.work.append(work)
 
     def _drain(self) -> Any:
         for stream in self.streams:
@@ -275,8 +302,10 @@ class FakeApi:
         return Event()
 
     def cuEventRecord(self, event: Event, stream: Any) -> None:
-        event.done = False
-        if isinstance(stream, Handle):
+        event.done, event.recording = False, None
+        if isinstance(stream, Handle) and stream.value.recording is not None:
+            event.recording, event.before = stream.value.recording, set(stream.value.before)
+        elif isinstance(stream, Handle):
             self._submit(stream, lambda: setattr(event, "done", True))
 
     def cuCtxRecordEvent(self, context: str, event: Event) -> None:
@@ -299,7 +328,11 @@ class FakeApi:
 
     def cuEventDestroy(self, event: Event) -> None: ...
 
-    def cuStreamWaitEvent(self, stream: Any, event: Event, flags: int) -> None: ...
+    def cuStreamWaitEvent(self, stream: Any, event: Event, flags: int) -> None:
+        if event.recording is not None:
+            assert stream.value.recording in (None, event.recording)
+            stream.value.recording = event.recording
+            stream.value.before |= event.before
 
     def cuModuleLoadData(self, image: bytes) -> int:
         return self._load(image)
@@ -342,18 +375,25 @@ class FakeApi:
 
     def cuStreamBeginCapture(self, stream: Any, mode: str) -> None:
         assert mode == "CU_STREAM_CAPTURE_MODE_RELAXED"
-        stream.value.recording = []
+        stream.value.recording, stream.value.before = Recording(stream.value), set()
 
     def cuStreamIsCapturing(self, stream: Any) -> str:
         state = "INVALIDATED" if stream.value.invalid else "ACTIVE"
         return f"CU_STREAM_CAPTURE_STATUS_{'NONE' if stream.value.recording is None else state}"
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
-        recorded, stream.value.recording = stream.value.recording, None
+        recorded, before = stream.value.recording, stream.value.before
+        assert recorded.origin is stream.value
+        others = [s for s in self.streams if s.recording is recorded]
+        joined = all(s.before <= before for s in others)
+        for s in others:
+            s.recording, s.before = None, set()
         if stream.value.invalid:
             stream.value.invalid = False
             return Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None
-        return recorded
+        if not joined:
+            return Status.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, None
+        return recorded.in_late_order()
 
     def cuStreamDestroy(self, stream: Any) -> None: ...
 

@@ -55,6 +55,9 @@ CUresult capture_put(struct stream *stream, struct op *op) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
     op->next = NULL;
+    op->number = c->count++;
+    before_join(&op->before, &stream->before);
+    before_add(&stream->before, op->number);
     *c->last = op;
     c->last = &op->next;
     return 0;
@@ -65,6 +68,8 @@ CUresult capture_record(struct stream *stream, struct event *event) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     event->capture = stream->capture;
     event->stream = stream;
+    before_free(&event->before);
+    before_join(&event->before, &stream->before);
     return 0;
 }
 
@@ -78,13 +83,11 @@ CUresult capture_wait(struct stream *stream, struct event *event) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream->capture == NULL) {
         stream->capture = event->capture;
-        event->capture->joined++;
     } else if (stream->capture != event->capture) {
         stream->capture->invalid = event->capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-    } else if (stream == stream->capture->origin && event->stream != stream) {
-        stream->capture->joined -= stream->capture->joined > 0;
     }
+    before_join(&stream->before, &event->before);
     return 0;
 }
 
@@ -141,11 +144,21 @@ API(cuStreamBeginCapture, cuStreamBeginCapture_v2, CONTEXT, (void *stream, int m
     return 0;
 }
 
+/* Has all that was captured come back to the origin? */
+static bool is_joined(const struct capture *capture) {
+    for (struct stream *s = streams; s; s = s->next)
+        if (s->capture == capture && !before_covers(&capture->origin->before, &s->before))
+            return false;
+    return true;
+}
+
 /* Captures are few and small: they are kept, as events may still name them. */
 static void leave(struct capture *capture) {
     for (struct stream *s = streams; s; s = s->next)
-        if (s->capture == capture)
+        if (s->capture == capture) {
             s->capture = NULL;
+            before_free(&s->before);
+        }
     for (struct capture **at = &captures; *at; at = &(*at)->next)
         if (*at == capture) {
             *at = capture->next;
@@ -168,13 +181,14 @@ API(cuStreamEndCapture, cuStreamEndCapture, CONTEXT, (void *stream, void **graph
     }
     if (c->mode != RELAXED && c->thread != this_thread())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    bool joined = is_joined(c);
     leave(c);
-    if (c->invalid || c->joined) {
+    if (c->invalid || !joined) {
         free_all(c->first);
         return c->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                           : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
-    struct graph *g = graph_of(c->first, GRAPH);
+    struct graph *g = graph_of(in_late_order(c->first, c->count), GRAPH);
     detail("%zu operations", g->count);
     *graph = g;
     return 0;

@@ -32,6 +32,7 @@ static void *twin(const void *data, size_t bytes) {
 struct op *op_copy(const struct op *op) {
     struct op *made = twin(op, sizeof *op);
     made->next = NULL;
+    made->before = (struct before){0};
     made->staged = op->staged ? twin(op->staged, op->bytes) : NULL;
     made->values = twin(op->values, op->values_bytes);
     made->offsets = twin(op->offsets, op->launch.count * sizeof *op->offsets);
@@ -42,6 +43,7 @@ void op_free(struct op *op) {
     free(op->staged);
     free(op->values);
     free(op->offsets);
+    before_free(&op->before);
     free(op);
 }
 

@@ -111,6 +111,11 @@ struct launch {
     void **params; /* the address of each parameter's value */
 };
 
+struct before { /* operations of a capture, by number */
+    uint64_t *words;
+    size_t count;
+};
+
 enum what { COPY, FILL, LAUNCH, RECORD, WAIT, RELEASE };
 
 struct op {
@@ -130,6 +135,8 @@ struct op {
     uint64_t wait_seq;
     struct event *event;
     uint64_t ticket;
+    size_t number; /* in its capture */
+    struct before before;
 };
 
 struct stream {
@@ -137,6 +144,7 @@ struct stream {
     bool blocking;
     struct op *first, **last;
     struct capture *capture;
+    struct before before; /* what is captured next */
     unsigned asked;
     struct stream *next;
 };
@@ -164,6 +172,7 @@ struct event {
     double at;
     unsigned asked;
     struct capture *capture;
+    struct before before; /* and up to the event itself */
 };
 
 /* Captures. */
@@ -175,7 +184,7 @@ struct capture {
     int mode;
     uint64_t thread;
     bool invalid;
-    unsigned joined; /* other streams of which the work has not come back */
+    size_t count;
     struct op *first, **last;
     struct capture *next;
 };
@@ -187,6 +196,11 @@ CUresult capture_record(struct stream *stream, struct event *event);
 CUresult capture_wait(struct stream *stream, struct event *event);
 CUresult capture_refuse(struct stream *stream); /* ends the use of a capture: 900 */
 uint64_t this_thread(void);
+void before_add(struct before *set, size_t number);
+void before_join(struct before *set, const struct before *other);
+bool before_covers(const struct before *set, const struct before *other);
+void before_free(struct before *set);
+struct op *in_late_order(struct op *first, size_t count);
 
 /* The device. */
 

@@ -70,6 +70,7 @@ class Device:
             self.heap.total = int(driver.call("cuMemGetInfo")[1])
             self.stream = driver.call("cuStreamCreate", 0)
             self.recorder = driver.call("cuStreamCreate", NON_BLOCKING)
+        self._branches: list[Any] = []
 
     def _attribute(self, handle: Any, name: str) -> int:
         kind = self.driver.constant("CUdevice_attribute", f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -276,6 +277,17 @@ class Device:
         made = self.driver.call("cuStreamCreate", NON_BLOCKING)
         self.dispose("cuStreamDestroy", self.recorder)
         self.recorder = made
+
+    def recorders(self, count: int) -> list[Any]:
+        """Return so many streams to record on; the first one is ``recorder``."""
+        while len(self._branches) < count - 1:
+            self._branches.append(self.driver.call("cuStreamCreate", NON_BLOCKING))
+        return [self.recorder, *self._branches[: count - 1]]
+
+    def drop_branches(self) -> None:
+        """Give up the streams beside ``recorder``, which a failed recording may have spoilt."""
+        while self._branches:
+            self.dispose("cuStreamDestroy", self._branches.pop())
 
     def _order(self, first: Any, then: Any) -> None:
         event = self.event(timing=False)

@@ -2,9 +2,9 @@
 
 The operations of a segment depend on the addresses of the arguments and results. The first time
 that a segment meets a set of addresses its operations are made and submitted; the second time they
-are recorded as a graph, which is launched as a whole from then on. Where recording fails, as it
-does when another library meanwhile makes a call that recording forbids, the operations are
-submitted one by one.
+are recorded as a graph, which is launched as a whole from then on; in it, operations that need
+nothing of each other are side by side. Where recording fails, as it does when another library
+meanwhile makes a call that recording forbids, the operations are submitted one by one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from ....ir.errors import NestwrightWarning, OutOfMemoryError, UnsupportedError
 from ...plan.nodes import BufferSlice, CopyThunk, KernelThunk
+from .branches import ANYTHING, START, Accesses, branches, needs, streams_asked
 from .device import SYNC, Device
 from .driver import DriverError
 from .kernels import DeviceFunction
@@ -58,13 +59,14 @@ class Places:
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchOp:
     """A kernel with its arguments: ``words`` are their addresses, ``pointers`` those of
-    the words and of the tensor ``maps``.
+    the words and of the tensor ``maps``. ``accesses`` is the memory that it may access.
     """
 
     kernel: DeviceFunction
     words: np.ndarray[Any, np.dtype[np.uint64]]
     pointers: np.ndarray[Any, np.dtype[np.uint64]]
     name: str
+    accesses: Accesses = ANYTHING
     maps: np.ndarray[Any, np.dtype[np.uint8]] | None = None
 
     def submit(self, device: Device, stream: Any) -> None:
@@ -96,6 +98,12 @@ class CopyOp:
     bytes: int
     name: str
 
+    @property
+    def accesses(self) -> Accesses:
+        """The memory that it accesses."""
+        read, written = (self.source, self.target)
+        return Accesses(((read, read + self.bytes),), ((written, written + self.bytes),))
+
     def submit(self, device: Device, stream: Any) -> None:
         """Submit the copy to a stream."""
         device.driver.call(self.function, self.target, self.source, self.bytes, stream)
@@ -107,30 +115,43 @@ class CopyOp:
 Op: TypeAlias = LaunchOp | CopyOp
 
 
-def launch_op(kernel: DeviceFunction, addresses: Sequence[int], name: str) -> LaunchOp:
+def launch_op(
+    kernel: DeviceFunction,
+    addresses: Sequence[int],
+    name: str,
+    accesses: Accesses = ANYTHING,
+) -> LaunchOp:
     """Return a launch on arguments at these addresses; each is one pointer to the kernel."""
     words = np.array(addresses or [0], np.uint64)
     first = int(words.ctypes.data)
     pointers = np.arange(first, first + words.nbytes, words.itemsize, dtype=np.uint64)
     if not kernel.launch.maps:
-        return LaunchOp(kernel, words, pointers, name)
+        return LaunchOp(kernel, words, pointers, name, accesses)
     maps = encoded(kernel.module.device.driver, kernel.launch.maps, addresses)
     start = int(maps.ctypes.data)
     values = np.arange(start, start + maps.nbytes, MAP_BYTES, dtype=np.uint64)
-    return LaunchOp(kernel, words, np.concatenate([pointers, values]), name, maps)
+    return LaunchOp(kernel, words, np.concatenate([pointers, values]), name, accesses, maps)
 
 
 def operations(
     run: Segment, kernels: Mapping[str, tuple[DeviceFunction, ...]], places: Places, decision: int
 ) -> list[Op]:
-    """Return a segment's operations; its decision goes to host address ``decision``."""
+    """Return a segment's operations; its decision goes to host address ``decision``.
+
+    Launches of one kernel keep their order, as it may have memory of its own.
+    """
     found: list[Op] = []
+    numbers = {symbol: n for n, symbol in enumerate(kernels)}
     address = places.address
     for thunk in run.thunks:
         match thunk:
             case KernelThunk(symbol=symbol, args=args, name=name):
                 words = [address(s) for s in args]
-                found += [launch_op(kernel, words, name) for kernel in kernels[symbol]]
+                spans = [(at, at + s.bytes) for at, s in zip(words, args, strict=True)]
+                cut = len(args) - thunk.outputs
+                own = -1 - numbers[symbol], -numbers[symbol]  # counters, which no address tells of
+                used = Accesses(tuple(spans[:cut]), (own, *spans[cut:]))
+                found += [launch_op(kernel, words, name, used) for kernel in kernels[symbol]]
             case CopyThunk(source=source, target=target, name=name) if source.bytes:
                 to, start = address(target), address(source)
                 if to != start:  # an argument that is updated in place is there already
@@ -190,7 +211,7 @@ class Recorder:
             return
         if found.graph is None and found.failed < ATTEMPTS:
             try:
-                found.graph = record(self.device, found.ops, self.where)
+                found.graph = record(self.device, [found.ops], self.where)
             except (UnsupportedError, OutOfMemoryError) as error:
                 found.failed += 1
                 warn(f"{error}; it runs one by one", NestwrightWarning, stacklevel=2)
@@ -200,13 +221,9 @@ class Recorder:
             found.graph.launch(self.where)
 
     def together(self, runs: Sequence[tuple[Segment, Places]]) -> DeviceGraph:
-        """Return one graph that runs all of these in order."""
-        ops = [
-            op
-            for run, places in runs
-            for op in operations(run, self.kernels, places, self.decision)
-        ]
-        return record(self.device, ops, self.where)
+        """Return one graph that runs all of these, one after the other."""
+        made = (operations(run, self.kernels, at, self.decision) for run, at in runs)
+        return record(self.device, list(made), self.where)
 
     def _one_by_one(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -223,35 +240,74 @@ def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
         raise device.failed(error, f"{op} cannot be launched", where) from error
 
 
-def record(device: Device, ops: Sequence[Op], where: str = "") -> DeviceGraph:
-    """Record the operations as a graph, on a stream that nothing else uses.
+def record(device: Device, runs: Sequence[Sequence[Op]], where: str = "") -> DeviceGraph:
+    """Record runs of operations, one after the other, as a graph, on streams that nothing else
+    uses.
 
     ``UnsupportedError`` names the operation that could not be recorded; the device is as before.
     """
-    driver, doing = device.driver, "recording began"
+    driver, tape = device.driver, _Tape(device)
     mode = driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_RELAXED")
-    active = driver.constant("CUstreamCaptureStatus", "CU_STREAM_CAPTURE_STATUS_ACTIVE")
     ended = False
     try:
         driver.call("cuStreamBeginCapture", device.recorder, mode)
-        for op in ops:
-            doing = f"{op} was recorded"
-            op.submit(device, device.recorder)
-            if driver.call("cuStreamIsCapturing", device.recorder) != active:
-                raise DriverError("cuStreamIsCapturing", "the recording is not valid any more")
-        doing = "recording ended"
+        for ops in runs:
+            tape.add(ops)
+        tape.doing = "recording ended"
         graph = driver.call("cuStreamEndCapture", device.recorder)
-        ended, doing = True, "a graph was made of it"
+        ended, tape.doing = True, "a graph was made of it"
         try:
             return DeviceGraph(device, device.call_with_retry("cuGraphInstantiate", graph, 0))
         finally:
             device.dispose("cuGraphDestroy", graph)
     except DriverError as error:
-        what = f"nothing can be recorded: the driver refused when {doing}"
+        what = f"nothing can be recorded: the driver refused when {tape.doing}"
         raise device.failed(error, what, where) from error
     finally:
+        tape.close()
         if not ended:
             _end_recording(device)
+
+
+@dataclass(slots=True)
+class _Tape:
+    """A recording under way; ``doing`` is what was done last."""
+
+    device: Device
+    doing: str = "recording began"
+    events: list[Any] = field(default_factory=list)
+
+    def add(self, ops: Sequence[Op]) -> None:
+        """Record operations, side by side where they may be, after all that was recorded before."""
+        driver, count = self.device.driver, streams_asked()
+        active = driver.constant("CUstreamCaptureStatus", "CU_STREAM_CAPTURE_STATUS_ACTIVE")
+        made = branches(needs([op.accesses for op in ops]), count)
+        streams = self.device.recorders(max((p.stream for p in made.places), default=0) + 1)
+        marked = {START: self.mark(streams[0])} if START in made.marks else {}
+        for n, (op, place) in enumerate(zip(ops, made.places, strict=True)):
+            self.doing = f"{op} was recorded"
+            stream = streams[place.stream]
+            for before in place.waits:
+                driver.call("cuStreamWaitEvent", stream, marked[before], 0)
+            op.submit(self.device, stream)
+            if driver.call("cuStreamIsCapturing", self.device.recorder) != active:
+                raise DriverError("cuStreamIsCapturing", "the recording is not valid any more")
+            if n in made.marks:
+                marked[n] = self.mark(stream)
+        for end in made.ends:
+            driver.call("cuStreamWaitEvent", streams[0], marked[end], 0)
+
+    def mark(self, stream: Any) -> Any:
+        """Return an event of the work recorded on a stream so far."""
+        event = self.device.event(timing=False)
+        self.events.append(event)
+        self.device.driver.call("cuEventRecord", event, stream)
+        return event
+
+    def close(self) -> None:
+        """Destroy the events, which a graph does not need."""
+        for event in self.events:
+            self.device.dispose("cuEventDestroy", event)
 
 
 def _end_recording(device: Device) -> None:
@@ -262,12 +318,14 @@ def _end_recording(device: Device) -> None:
     none = driver.constant("CUstreamCaptureStatus", "CU_STREAM_CAPTURE_STATUS_NONE")
     with suppress(DriverError):
         if driver.call("cuStreamIsCapturing", device.recorder) == none:
+            device.drop_branches()
             return
     with suppress(DriverError):
         device.dispose("cuGraphDestroy", driver.call("cuStreamEndCapture", device.recorder))
     with suppress(DriverError):
         if driver.call("cuStreamIsCapturing", device.recorder) != none:
             device.renew_recorder()
+    device.drop_branches()
 
 
 class DeviceGraph:

@@ -195,6 +195,26 @@ def test_events_carry_a_capture_to_other_streams_and_back(stub: Stub) -> None:
     ended()
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_graph_does_first_what_was_captured_last_if_it_may(stub: Stub, ordered: bool) -> None:
+    stream, other, work = started(NON_BLOCKING, NON_BLOCKING, NON_BLOCKING)
+    a, b = Cell(), Cell()
+    fork, made, join = (good(cu.cuEventCreate(2)) for _ in range(3))
+    good(cu.cuStreamBeginCapture(stream, RELAXED))
+    good(cu.cuEventRecord(fork, stream))
+    good(a.set(1, stream))
+    good(cu.cuEventRecord(made, stream))
+    good(cu.cuStreamWaitEvent(other, made if ordered else fork, 0))
+    good(b.copy(a, other))
+    good(cu.cuEventRecord(join, other))
+    good(cu.cuStreamWaitEvent(stream, join, 0))
+    graph = good(cu.cuGraphInstantiate(good(cu.cuStreamEndCapture(stream)), 0))
+    good(cu.cuGraphLaunch(graph, work))
+    good(cu.cuStreamSynchronize(work))
+    assert (a.value, b.value) == (1, 1 if ordered else 255)
+    ended()
+
+
 def test_replaying_a_graph_on_freed_memory_is_a_fault(stub: Stub) -> None:
     (stream,) = started(NON_BLOCKING)
     cell = Cell()
