@@ -11,16 +11,9 @@ import click
 
 from ..ir.errors import ArgumentError
 from ..ir.target import KINDS
-from .arrays import read_constants
-from .options import (
-    ModelCommand,
-    accuracy_option,
-    excess_precision_option,
-    read_shapes,
-    shape_option,
-    weights_option,
-)
+from .options import ModelCommand
 from .profile import print_profile, profile_options, write_traces
+from .recipe import RecipeOptions, recipe_options
 
 Numbers: TypeAlias = tuple[int, ...] | None
 
@@ -73,15 +66,11 @@ def counts(most: int) -> Callable[[click.Context, click.Parameter, str | None], 
     metavar="N,N",
     help="First size of the inputs that leave it open.",
 )
-@shape_option()
+@recipe_options()
 @click.option("--peers", help="What else runs the models in the same turns, or `all`.")
 @click.option(
     "--callers", callback=counts(256), metavar="N,N", help="Threads that call at once: throughput."
 )
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option()
-@accuracy_option()
 @click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
 @click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
 @click.option(
@@ -101,13 +90,9 @@ def bench(
     logs: tuple[str, ...],
     threads: Numbers,
     batch: Numbers,
-    shapes: tuple[str, ...],
+    recipe: RecipeOptions,
     peers: str | None,
     callers: Numbers,
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool,
-    accuracy: float | None,
     json_path: str | None,
     html_path: str | None,
     attribute: float,
@@ -135,17 +120,14 @@ def bench(
     wanted = tuple(PEERS) if peers == "all" else tuple(peers.split(",")) if peers else ()
     report = bench_models(
         models,
-        target=[with_accuracy(t, accuracy).spec for t in BETWEEN_TARGETS.split(target)],
+        target=[with_accuracy(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
         log=logs or None,
-        shapes=read_shapes(shapes),
-        constants=read_constants(constants),
         threads=threads,
         batch=batch,
         peers=wanted,
         callers=callers or (),
         seed=seed,
-        excess_precision=excess_precision,
-        weights=weights,
+        **recipe.arguments(),
         attribute=attribute,
         profile=profile or trace is not None,
         progress=lambda text: click.echo(f"bench: {text}", err=True),

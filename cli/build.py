@@ -10,16 +10,9 @@ from pathlib import Path
 import click
 
 from ..ir.errors import ArgumentError
-from .arrays import read_constants
 from .library import library_lines, library_options, read_library
-from .options import (
-    ModelCommand,
-    accuracy_option,
-    excess_precision_option,
-    read_shapes,
-    shape_option,
-    weights_option,
-)
+from .options import ModelCommand
+from .recipe import RecipeOptions, recipe_options
 from .variants import variant_lines
 from .weights import weight_lines
 
@@ -31,11 +24,7 @@ from .weights import weight_lines
 @click.option(
     "--log", type=click.Path(), help="Tuning log whose best schedules are used, or `auto`."
 )
-@shape_option()
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option()
-@accuracy_option()
+@recipe_options()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @library_options()
 @click.option("--sign", type=click.Path(), help="Sign it with this private key (Ed25519, PEM).")
@@ -47,11 +36,7 @@ def build(
     target: str,
     stage: str | None,
     log: str | None,
-    shapes: tuple[str, ...],
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool,
-    accuracy: float | None,
+    recipe: RecipeOptions,
     output: str | None,
     form: str,
     weights_as: str | None,
@@ -79,10 +64,8 @@ def build(
         given = {
             "--sign": sign,
             "--log": log,
-            "--shape": shapes or None,
-            "--constants": constants,
-            "--weights": weights,
-            "--accuracy": accuracy,
+            **recipe.given,
+            "--excess-precision": None,  # it is a part of a stage's text
             "--timings": timings or None,
             "--format": library,
         }
@@ -97,18 +80,17 @@ def build(
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
+    arguments = recipe.arguments()
     exe = built(
         model,
         (),
-        read_shapes(shapes),
+        arguments.pop("shapes"),
         log,
         stages,
         not no_cache,
         target=target,
-        constants=read_constants(constants),
-        excess_precision=excess_precision,
-        weights=weights,
-        accuracy=accuracy,
+        accuracy=recipe.accuracy,
+        **arguments,
     )
     made = exe.export_c(output, **library.options) if output and library else None
     if output is not None and made is None:
@@ -117,7 +99,7 @@ def build(
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
         memory = exe.memory_analysis()
-        narrow = {"narrow_weights": exe.weights_analysis()} if weights is not None else {}
+        narrow = {"narrow_weights": exe.weights_analysis()} if recipe.weights is not None else {}
         c = {"library": asdict(made)} if made else {}
         click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory, **c}))
         return

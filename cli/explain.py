@@ -6,14 +6,8 @@ import json
 
 import click
 
-from .options import (
-    ModelCommand,
-    accuracy_option,
-    excess_precision_option,
-    read_shapes,
-    shape_option,
-    weights_option,
-)
+from .options import ModelCommand
+from .recipe import RecipeOptions, recipe_options
 
 
 @click.command(cls=ModelCommand)
@@ -21,40 +15,22 @@ from .options import (
 @click.option("--group", help="Only this group, by its name or the start of its key, in full.")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log that a build would use, or `auto`.")
-@shape_option()
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option()
-@accuracy_option()
+@recipe_options()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def explain(
     model: str,
     group: str | None,
     target: str,
     log: str | None,
-    shapes: tuple[str, ...],
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool,
-    accuracy: float | None,
+    recipe: RecipeOptions,
     as_json: bool,
 ) -> None:
     """Tell why MODEL is fused and scheduled as it is, what tuning promises, and why the cache has
     it or not. Options are those of `build`; nothing is compiled or measured."""
     from ..autotune.explain.model import explain_model
     from ..autotune.explain.text import show_group, show_model
-    from ..autotune.lowered import lower
-    from .arrays import read_constants
 
-    lowered = lower(
-        model,
-        target=target,
-        shapes=read_shapes(shapes),
-        constants=read_constants(constants),
-        excess_precision=excess_precision,
-        weights=weights,
-        accuracy=accuracy,
-    )
+    lowered = recipe.lowered(model, target)
     found = explain_model(lowered, log)
     chosen = None if group is None else found.group(group)
     if as_json:

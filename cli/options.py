@@ -137,25 +137,6 @@ def refuse_trusted(model: str, trusted: str | None) -> None:
         raise ArgumentError(f"--trusted cannot be used with {model}", why)
 
 
-def weights_option() -> Callable[[Any], Any]:
-    """``--weights bf16|int8``."""
-    return click.option(
-        "--weights",
-        help="Store constant f32 weights of dots and convolutions as bf16, or as int8 with a scale "
-        "per output channel.",
-    )
-
-
-def accuracy_option() -> Callable[[Any], Any]:
-    """``--accuracy``: the error that schedules may add to rounding."""
-    return click.option(
-        "--accuracy",
-        type=float,
-        metavar="BOUND",
-        help="Error that schedules may add to rounding, relative to a result's rms, as 1e-5.",
-    )
-
-
 def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]:
     """``--excess-precision / --no-excess-precision``; without a default what is read decides."""
     return click.option(

@@ -16,20 +16,17 @@ from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, sizes, write_npz
 from .options import (
     ModelCommand,
-    accuracy_option,
-    excess_precision_option,
     has_ranges,
     read_open_shapes,
     read_rule,
     read_shapes,
     refuse_trusted,
     rule_option,
-    shape_option,
     trusted_option,
-    weights_option,
 )
 from .profile import print_profile, profile_options
 from .ranks import Ranks, own_parts, ranks
+from .recipe import RecipeOptions, recipe_options
 from .variants import variant_lines
 from .weights import weight_lines
 
@@ -53,12 +50,8 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
 @click.option("--target", help="Target to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
-@shape_option(ranges=True)
+@recipe_options(ranges=True, excess_precision=None)
 @rule_option()
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option(default=None)
-@accuracy_option()
 @trusted_option()
 @profile_options()
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -70,12 +63,8 @@ def run(
     check: bool,
     target: str | None,
     log: str | None,
-    shapes: tuple[str, ...],
+    recipe: RecipeOptions,
     rule: str | None,
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool | None,
-    accuracy: float | None,
     trusted: str | None,
     profile: bool,
     trace: str | None,
@@ -90,12 +79,8 @@ def run(
     given = {
         "--target": target,
         "--log": log,
-        "--shape": shapes or None,
         "--rule": rule,
-        "--constants": constants,
-        "--weights": weights,
-        "--excess-precision": excess_precision,
-        "--accuracy": accuracy,
+        **recipe.given,
     }
     here = ranks()
     with here.together():
@@ -115,7 +100,7 @@ def run(
             write_npz(outputs, results)
         if found is not None and trace is not None:
             found.write_trace(trace)
-        rows = _check(module(), args, results, exe, weights, here) if check else None
+        rows = _check(module(), args, results, exe, recipe.weights, here) if check else None
     about = [*weight_lines(exe), *variant_lines(exe)]
     answer = RunAnswer(model, seconds, results, rows, about, here.rank, here.size, found)
     if here.rank == 0 or not answer.ok:

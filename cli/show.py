@@ -14,14 +14,10 @@ from ..ir.archive import is_zip
 from ..ir.errors import ArgumentError
 from .options import (
     ModelCommand,
-    accuracy_option,
-    excess_precision_option,
-    read_shapes,
     refuse_trusted,
-    shape_option,
     trusted_option,
-    weights_option,
 )
+from .recipe import RecipeOptions, recipe_options
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..autotune.lowered import Lowered
@@ -71,11 +67,7 @@ class StageOption(click.Option):
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown, or `auto`.")
-@shape_option()
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option()
-@accuracy_option()
+@recipe_options()
 @trusted_option()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
@@ -89,11 +81,7 @@ def show(
     group: str | None,
     target: str,
     log: str | None,
-    shapes: tuple[str, ...],
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool,
-    accuracy: float | None,
+    recipe: RecipeOptions,
     trusted: str | None,
     as_json: bool,
 ) -> None:
@@ -116,18 +104,7 @@ def show(
     if stages is not None and html is None:
         raise ArgumentError("--stages needs --html", hint="--stage prints one stage")
 
-    from ..autotune.lowered import lower
-    from .arrays import read_constants
-
-    lowered = lower(
-        model,
-        target=target,
-        shapes=read_shapes(shapes),
-        constants=read_constants(constants),
-        excess_precision=excess_precision,
-        weights=weights,
-        accuracy=accuracy,
-    )
+    lowered = recipe.lowered(model, target)
     if passes:
         facts, text = _passes(lowered, log)
     elif dump is not None:

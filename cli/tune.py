@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import ArgumentError
-from .arrays import read_constants
-from .options import (
-    ModelCommand,
-    accuracy_option,
-    excess_precision_option,
-    read_shapes,
-    shape_option,
-    weights_option,
-)
+from .options import ModelCommand
+from .recipe import RecipeOptions, recipe_options
 
 if TYPE_CHECKING:
     from ..autotune.fleet.crew import Crew
@@ -47,11 +40,7 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
     help="Search strategy: native, prior, random, or optuna: with the name of a sampler.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
-@shape_option()
-@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@weights_option()
-@excess_precision_option()
-@accuracy_option()
+@recipe_options()
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
@@ -80,11 +69,7 @@ def tune(
     log: str | None,
     strategy: str,
     seed: int,
-    shapes: tuple[str, ...],
-    constants: str | None,
-    weights: str | None,
-    excess_precision: bool,
-    accuracy: float | None,
+    recipe: RecipeOptions,
     scheduler: str | None,
     resource: str | None,
     tls_ca_file: str | None,
@@ -94,19 +79,10 @@ def tune(
     as_json: bool,
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command resumes where it stopped."""
-    from ..autotune.lowered import lower
     from ..autotune.tuner.progress import TuningInterrupted
     from .live import Display
 
-    lowered = lower(
-        model,
-        target=target,
-        shapes=read_shapes(shapes),
-        constants=read_constants(constants),
-        excess_precision=excess_precision,
-        weights=weights,
-        accuracy=accuracy,
-    )
+    lowered = recipe.lowered(model, target)
     if seconds is not None:  # what it took to get here counts, too
         seconds = max(LEAST, seconds - (time.monotonic() - began)) if seconds > 0 else seconds
     certificates = (tls_ca_file, tls_cert, tls_key)
@@ -132,11 +108,11 @@ def tune(
         from ..ir.target import HERE
 
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
-        asked += "".join(f" --shape {shlex.quote(s)}" for s in shapes)
-        asked += "" if weights is None else f" --weights {shlex.quote(weights)}"
-        asked += "" if accuracy is None else f" --accuracy {accuracy:g}"
+        asked += recipe.asked
         click.echo(_told(result, simulate_cost))
-        click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
+        click.echo(
+            f"next: nestwright build {model}{asked} --log {result.log} -o model.nw"
+        )
     return 0
 
 
