@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..dtypes import to_numpy
-from .intrinsics import WARP, Matrix, ldmatrix_source, multiply
+from ..dtypes import f32, to_numpy
+from .intrinsics import WARP, Matrix, ldmatrix_source, multiply, tf32
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _LANES = np.arange(WARP)[:, None]
@@ -31,5 +31,7 @@ def multiply_fragments(x: Matrix, c: Array, a: Array, b: Array) -> Array:
     for whole, words, place in ((whole_a, a, x.a), (whole_b, b, x.b), (whole_c, c, x.c)):
         held = np.ascontiguousarray(words).view(whole.dtype)
         whole[place(_LANES, np.arange(held.shape[1])[None])] = held
+    if x.operands == f32:
+        whole_a, whole_b = tf32(whole_a), tf32(whole_b)
     total = multiply(whole_c, whole_a, whole_b, 0, 1)
     return np.asarray(total[x.c(_LANES, np.arange(c.shape[1])[None])])

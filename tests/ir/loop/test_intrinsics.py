@@ -13,7 +13,15 @@ from nestwright.ir.dtypes import bf16, f32, to_numpy
 from nestwright.ir.gpus import GPUS
 from nestwright.ir.loop.build import as_int
 from nestwright.ir.loop.interp import UndefinedError, run
-from nestwright.ir.loop.intrinsics import TABLE, WARP, Matrix, ldmatrix_source, misfit, tf32
+from nestwright.ir.loop.intrinsics import (
+    TABLE,
+    TF32_SCALE,
+    WARP,
+    Matrix,
+    ldmatrix_source,
+    misfit,
+    tf32,
+)
 from nestwright.ir.loop.nodes import Buffer, Const, Intrinsic, Scope
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
@@ -59,11 +67,21 @@ def test_what_needs_which_architecture() -> None:
 
 
 def test_rounding_to_tf32() -> None:
-    values = np.array([1.0, 1 + 2**-11, 1 + 2**-11 - 2**-20, -3.0e-5, np.inf, np.nan], np.float32)
-    rounded = tf32(values)
-    assert list(rounded[:3]) == [1.0, 1 + 2**-10, 1.0]
-    assert abs(rounded[3] / values[3] - 1) <= 2**-11
+    values = np.array([1.0, 1 + 2**-10, 1 + 2**-10 - 2**-20, -3.0e-5, np.inf, np.nan], np.float32)
+    assert list(tf32(values)[:3]) == [1.0, 1 + 2**-10, 1.0], "cut"
+    rounded = tf32(values * np.float32(TF32_SCALE))
+    assert list(rounded[:3]) == [1.0, 1 + 2**-10, 1 + 2**-10]
+    assert abs(rounded[3] / values[3] - 1) <= 2**-10 * 2 / 3
     assert np.isinf(rounded[4]) and np.isnan(rounded[5])
+
+
+def test_rounding_to_tf32_is_fair_and_keeps_numbers_of_ten_bits() -> None:
+    short = np.arange(1024, 2048, dtype=np.float32)
+    np.testing.assert_array_equal(tf32(short * np.float32(TF32_SCALE)), short)
+    every = np.linspace(1, 2, 100_001, dtype=np.float32)[:-1]
+    error = (tf32(every * np.float32(TF32_SCALE)).astype(np.float64) - every) * 2**10
+    assert np.abs(error).max() < 2 / 3 + 1e-3
+    assert abs(error.mean()) < 1e-3
 
 
 @pytest.mark.parametrize("n", [64, 72, 256])
