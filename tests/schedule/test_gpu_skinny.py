@@ -60,6 +60,7 @@ BODIES = {
     "bf16 turned": dot(2, 192, 1000, "bf16", turned=True),
     "f16": dot(5, 1000, 100, "f16"),
     "one column": dot(70, 1, 36, "f32"),
+    "single rows": dot(64, 10, 1024, "f32"),
     "heads": HEADS,
 }
 

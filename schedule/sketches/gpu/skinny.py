@@ -255,16 +255,15 @@ def _sums(s: Skinny, sch: Schedule, product: str, at: LoopRef, c: Choices) -> Lo
     axes = [a.var for a in sch.block(product).axes]
     _, m, n, *parts, k = (own.get(v) for v in axes)
     wide, few = (m, n) if s.wide == "m" else (n, m)
-    assert wide is not None
     assert k is not None
-    across, near = sch.split(wide, [int(c["across"]), None])
+    tile = [] if wide is None else sch.split(wide, [int(c["across"]), None])  # none of a single one
     steps, again, lane, deep = sch.split(
         k, [None, int(c["unroll"]), int(c["lanes"]), int(c["deep"])]
     )
     split = [x for x in parts if x is not None]
-    inner = [x for x in (deep, near, few) if x is not None]
-    sch.reorder(*split, across, lane, steps, again, *inner)
-    for x, index in ((across, Y), (lane, X), *((x, Z) for x in split)):
+    inner = [x for x in (deep, *tile[1:], few) if x is not None]
+    sch.reorder(*split, *tile[:1], lane, steps, again, *inner)
+    for x, index in (*((x, Y) for x in tile[:1]), (lane, X), *((x, Z) for x in split)):
         sch.bind(x, index)
     for x in (again, *inner):
         sch.unroll(x)
