@@ -25,6 +25,7 @@ from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
+from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
 from .gpu.warpgroups import lower_warpgroups
@@ -221,6 +222,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "place_barriers",
         _whatever(place_barriers),
         "No thread touches what another one may still write or read.",
+    ),
+    LoweringPass(
+        "split_roles",
+        split_roles,
+        "Where a loop says so, some warps copy and the others compute, and wait at mbarriers.",
     ),
     LoweringPass(
         "lower_matrices",

@@ -215,6 +215,15 @@ PIPELINE = Note(
     ("schedule", "codegen"),
     "places for the shared buffers of an iteration; copies into them run ahead",
 )
+PRODUCERS = Note(
+    "producers",
+    For,
+    _between(1, 8),
+    "schedule",
+    ("schedule", "codegen"),
+    "warps of a block beside the others that make the copies of this pipelined loop",
+    fixed=True,
+)
 MIN_BLOCKS = Note(
     "min_blocks",
     For,
@@ -254,6 +263,7 @@ NOTES = (
     EXCESS_ERROR,
     ASYNC,
     PIPELINE,
+    PRODUCERS,
     MIN_BLOCKS,
     FETCH,
     FETCH_AHEAD,

@@ -157,6 +157,12 @@ class Methods:
         """Leave out the products of a sum that have a zero of padding as a factor."""
         self.perform("skip_zeros", block)
 
+    def specialize(self, loop: LoopRef | str, warps: int) -> None:
+        """Give the copies of a pipelined loop to warps of their own, and its work to the
+        others.
+        """
+        self.perform("specialize", loop, warps)
+
     def split(self, loop: LoopRef | str, factors: Sequence[int | None]) -> list[LoopRef]:
         """Split a loop into loops of the given extents, outer to inner."""
         given: list[LoopRef] = self.perform("split", loop, factors)

@@ -44,6 +44,7 @@ from ..passes.rebuild import with_body
 from .accumulators import is_store_of_group, own_pairs
 from .bind import thread_loops, written
 from .footprints import BlockThreads, Conflict, ElementAccess
+from .splits import copies_of, is_split
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
@@ -99,7 +100,9 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
     own = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
     own = frozenset(b for b in own if b.scope is not Scope.SHARED)
     ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in chain}
-    placer = _Placer(name, threads, written(body) - own, ranges)
+    parts = [written(copies_of(x)) for x in walk(body) if is_split(x)]
+    staged = frozenset[Buffer]().union(*parts)
+    placer = _Placer(name, threads, written(body) - own, ranges, staged)
     result = placer.stmt(body, _Context()).stmt
     for x in reversed(chain):
         result = x if result is x.body else replace(x, body=result)
@@ -122,7 +125,8 @@ class _Context:
 
 
 class _Placer:
-    """Walks a launch. ``tracked`` are the buffers through which its threads may meet."""
+    """Walks a launch. ``tracked`` are the buffers through which its threads may meet; ``staged``
+    those that warps with roles pass on, which wait for each other by other means."""
 
     def __init__(
         self,
@@ -130,9 +134,11 @@ class _Placer:
         threads: BlockThreads,
         tracked: frozenset[Buffer],
         ranges: dict[Var, tuple[int, int]],
+        staged: frozenset[Buffer],
     ) -> None:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
+        self.staged = staged
         self.met: dict[tuple[ElementAccess, ElementAccess, int], Conflict] = {}
         self.same: frozenset[Buffer] = frozenset()  # what all threads have the same values in
 
@@ -332,7 +338,7 @@ class _Placer:
 
     def meet(self, x: Touch, y: Touch, depth: int) -> Conflict:
         a, b = x.access, y.access
-        if not (a.write or b.write):
+        if not (a.write or b.write) or (a.buffer is b.buffer and a.buffer in self.staged):
             return Conflict.NONE
         if a.buffer is not b.buffer:
             if x.place is None or y.place is None:

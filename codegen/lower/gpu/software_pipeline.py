@@ -18,7 +18,7 @@ from math import prod
 from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
-from ....ir.loop.build import add, as_int, floormod, lt
+from ....ir.loop.build import add, as_int, floormod, lt, mul
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     Alloc,
@@ -29,6 +29,7 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Intrinsic,
+    Kind,
     Let,
     Load,
     Scope,
@@ -37,7 +38,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.notes import PIPELINE
+from ....ir.loop.notes import PIPELINE, PRODUCERS
 from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
@@ -59,20 +60,24 @@ def pipeline_loops(func: Func, target: Target) -> Func:
     """The function with its noted loops pipelined."""
     copies = Copies(noted(func, target))
 
-    def stmt(s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
+    def stmt(s: Stmt, ranges: Mapping[Var, Interval], number: Expr) -> Stmt:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
-        s = map_stmt(s, lambda c: stmt(c, ranges), lambda e: e)
+            if s.kind is not Kind.THREAD:
+                number = add(mul(number, s.extent), s.var)
+        s = map_stmt(s, lambda c: stmt(c, ranges, number), lambda e: e)
         if isinstance(s, For) and PIPELINE.of(s):
-            return _Pipeline.of(s, func.name, copies, ranges).result()
+            return _Pipeline.of(s, func.name, copies, ranges, number).result()
         return s
 
-    return with_body(func, stmt(func.body, {}))
+    return with_body(func, stmt(func.body, {}, Const(0)))
 
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """One loop taken apart. ``ahead`` are the copies, ``rest`` what is done with them."""
+    """One loop taken apart. ``ahead`` are the copies, ``rest`` what is done with them, ``number``
+    is how many iterations were before, those of the loops around included.
+    """
 
     loop: For
     count: int
@@ -81,6 +86,7 @@ class _Pipeline:
     ahead: tuple[Stmt, ...]
     rest: tuple[Stmt, ...]
     kept: tuple[Buffer, ...]  # buffers of an iteration that stay as they are
+    number: Expr
 
     @property
     def grouped(self) -> bool:
@@ -93,7 +99,9 @@ class _Pipeline:
         return int(self.grouped and self.stages > 2)
 
     @staticmethod
-    def of(loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval]) -> _Pipeline:
+    def of(
+        loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval], number: Expr
+    ) -> _Pipeline:
         allocs, stmts = _straight(loop.body)
         stages, count = PIPELINE.of(loop) or 1, as_int(loop.extent)
         ahead = _ahead(allocs, stmts)
@@ -111,15 +119,28 @@ class _Pipeline:
         staged = {b: _staged(b, stages) for b in allocs if b in mine}
         rest = tuple(s for s in stmts if all(s is not x for x in ahead))
         kept = tuple(b for b in allocs if b not in mine)
-        return _Pipeline(loop, count, stages, staged, tuple(made), rest, kept)
+        return _Pipeline(loop, count, stages, staged, tuple(made), rest, kept, number)
 
     def result(self) -> Stmt:
         if self.stages < 2:
-            return PIPELINE.drop(self.loop)
-        body = self.by_async() if any(map(is_async, self.ahead)) else self.by_registers()
+            return PRODUCERS.drop(PIPELINE.drop(self.loop))
+        if PRODUCERS.of(self.loop):
+            body: Stmt = self.by_roles()
+        elif any(map(is_async, self.ahead)):
+            body = self.by_async()
+        else:
+            body = self.by_registers()
         for b in reversed([*self.staged.values()]):
             body = Alloc(b, body)
         return body
+
+    def by_roles(self) -> Stmt:
+        """The copies of an iteration, marked as such, and its work: see ``roles``."""
+        once = For(Var("copies"), Const(1), self.copy(self.loop.var, self.place()))
+        work = self.products() if self.grouped else (self.use(),)
+        for b in reversed(self.kept):
+            work = (Alloc(b, seq(*work)),)
+        return replace(PIPELINE.drop(self.loop), body=seq(once, *work))
 
     def by_async(self) -> Stmt:
         var, ahead = self.loop.var, self.stages - 1 - self.behind
@@ -174,9 +195,14 @@ class _Pipeline:
             body = Alloc(b, body)
         return replace(PIPELINE.drop(self.loop), body=body)
 
+    def place(self) -> Expr:
+        """The place of an iteration, counted over all runs of the loop where these have roles."""
+        if not PRODUCERS.of(self.loop):
+            return floormod(self.loop.var, self.stages)
+        return floormod(self.number, self.stages)
+
     def use(self) -> Stmt:
-        place = floormod(self.loop.var, self.stages)
-        return at_place(seq(*self.rest), self.staged, place)
+        return at_place(seq(*self.rest), self.staged, self.place())
 
     def copy(self, k: Expr, place: Expr) -> Stmt:
         return seq(*(self.at(s, k, place) for s in self.ahead))

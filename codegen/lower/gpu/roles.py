@@ -1,0 +1,338 @@
+"""Warps with roles: some copy the operands of a pipelined loop, the others compute with them.
+
+``for k: copies into S[k % n]; use(S[k % n])`` with a note ``producers=w``, in e rows of threads
+(of one ``tz`` each), becomes with w more warps
+
+    if tz < e:  for k: wait for full[k % n]; use; arrive at empty[k % n]
+    else:       for k: wait for empty[k % n]; copies; arrive at full[k % n] when they have landed
+
+Barriers of the block become barriers of those who compute. The two only meet at mbarriers, one for
+each place and way, whose phases count how often the place was filled or emptied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ....ir.dtypes import s32, u64
+from ....ir.errors import UnsupportedError
+from ....ir.loop.build import add, as_int, both, compare, floordiv, floormod, lt, mul
+from ....ir.loop.intrinsics import TABLE, WARP
+from ....ir.loop.nodes import (
+    Alloc,
+    AllReduce,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Kind,
+    Let,
+    Load,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.notes import PRODUCERS
+from ....ir.loop.printer import show
+from ....ir.loop.visit import children, free_vars, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.target import Target
+from ..passes.copies import renamed
+from ..passes.rebuild import with_body
+from .barriers import BARRIER, WARP_BARRIER
+from .splits import copies_of, is_split
+from .warpgroups import has_group_products, wait
+
+_INIT, _SEEN = Intrinsic("fence_mbarrier_init"), Intrinsic("fence_proxy_async")
+_CONSUMERS = 1  # the number of their barrier
+_ALIGNED = 128  # mbarriers that keep tiles of warp groups behind them at multiples of 1024 bytes
+
+
+def split_roles(func: Func, target: Target) -> Func:
+    """The function with the warps of its launches divided where loops are noted so."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _in_launch(s, func.name, target)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _in_launch(s: For, name: str, target: Target) -> Stmt:
+    loops = [x for x in walk(s) if isinstance(x, For) and is_split(x)]
+    if not loops:
+        return s
+    roles = _Roles.of(s, loops, name, target)
+    chain, body = _chain(s)
+    body = roles.start(roles.stmt(body, ()))
+    for x in reversed(chain):
+        extent = Const(roles.consumers + roles.extra) if x is roles.index else x.extent
+        body = replace(x, extent=extent, body=body)
+    return body
+
+
+def _chain(s: Stmt) -> tuple[list[For], Stmt]:
+    chain: list[For] = []
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        chain.append(s)
+        s = s.body
+    return chain, s
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """A launch: ``index`` is the loop over threads that becomes longer, of ``consumers`` iterations
+    and ``extra`` ones; ``each`` threads are in one. ``phases`` are the mbarriers: of ``places``
+    that are filled, then of those that are emptied. ``plain`` copies are stores; ``blocks`` are
+    variables that are the same for all threads of a block.
+    """
+
+    name: str
+    index: For
+    consumers: int
+    extra: int
+    each: int
+    thread: Expr
+    places: int
+    phases: Buffer
+    plain: bool
+    blocks: frozenset[Var]
+    target: Target
+
+    @staticmethod
+    def of(s: For, loops: list[For], name: str, target: Target) -> _Roles:
+        _check(s, name, target)
+        warps = max(PRODUCERS.of(x) or 1 for x in loops)
+        chain = _chain(s)[0]
+        threads = sorted(
+            (x for x in chain if x.thread.startswith("threadIdx")), key=lambda x: x.thread
+        )
+        index = next((x for x in reversed(threads) if as_int(x.extent) != 1), threads[0])
+        each = prod(as_int(x.extent) or 1 for x in threads if x.thread < index.thread)
+        if warps * WARP % each or each * (as_int(index.extent) or 1) % WARP:
+            raise UnsupportedError(
+                f"{warps} warps that copy beside blocks of {each} x {as_int(index.extent)} threads",
+                f"they have to be a multiple of {each} threads, and the others whole warps",
+                f"function {name}",
+                "specialize with another number of warps",
+            )
+        thread: Expr = Const(0)
+        for x in reversed(threads):
+            thread = add(mul(thread, x.extent), x.var)
+        places = max(map(_places, loops))
+        count = max(2 * places, _ALIGNED if any(map(has_group_products, loops)) else 0)
+        return _Roles(
+            name,
+            index,
+            as_int(index.extent) or 1,
+            warps * WARP // each,
+            each,
+            thread,
+            places,
+            Buffer("phases", (count,), u64, Scope.SHARED),
+            any(_has_plain_copies(copies_of(x)) for x in loops),
+            _of_blocks(s),
+            target,
+        )
+
+    @property
+    def consumes(self) -> Expr:
+        """The condition under which a thread computes."""
+        return lt(self.index.var, self.consumers)
+
+    def start(self, body: Stmt) -> Stmt:
+        """A launch's body behind the initialization of its mbarriers."""
+        arrivals = self.extra * self.each * (2 if self.plain else 1)
+        warps = self.consumers * self.each // WARP
+        made: list[Stmt] = []
+        for first, count in ((0, arrivals), (self.places, warps)):
+            i = Var("place")
+            at = (self.bar(add(i, first)),)
+            made.append(For(i, Const(self.places), Intrinsic("mbarrier_init", at, (), (count,))))
+        if TABLE[_INIT.name].on(self.target.gpu):
+            made.append(_INIT)
+        begin = If(compare("eq", self.thread, Const(0)), seq(*made))
+        return Alloc(self.phases, seq(begin, BARRIER, body))
+
+    def bar(self, at: Expr) -> Region:
+        return Region(self.phases, (Range(at, Const(1)),))
+
+    def stmt(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
+        """A statement of all threads, which those that copy skip, but for the loop."""
+        match s:
+            case For() if is_split(s):
+                return self.loop(s, around)
+            case _ if not _splits(s):
+                return If(self.consumes, _among(s, self.consumers * self.each))
+            case Seq(stmts=stmts):
+                return seq(*self.sequence(stmts, around))
+            case For(body=body):
+                return replace(s, body=self.stmt(body, (*around, s)))
+            case Alloc(body=body) | Let(body=body):
+                return replace(s, body=self.stmt(body, around))
+            case If(cond=cond, then=then, orelse=orelse) if _is_of(cond, self.blocks):
+                other = None if orelse is None else self.stmt(orelse, around)
+                return replace(s, then=self.stmt(then, around), orelse=other)
+            case _:
+                raise UnsupportedError(
+                    "a loop for warps with roles stands under a condition",
+                    "those that copy cannot know how often it runs",
+                    f"function {self.name}:\n{show(s)}",
+                )
+
+    def sequence(self, stmts: tuple[Stmt, ...], around: tuple[For, ...]) -> list[Stmt]:
+        """Statements in order: those between barriers of all threads are one branch."""
+        done: list[Stmt] = []
+        mine: list[Stmt] = []
+        for n, x in enumerate(stmts):
+            before = n + 1 < len(stmts) and _splits(stmts[n + 1])
+            carried = n + 1 == len(stmts) and bool(around)
+            whole = x == BARRIER and (before or carried)
+            if not _splits(x) and not whole:
+                mine.append(x)
+                continue
+            if mine:
+                done.append(self.stmt(seq(*mine), around))
+                mine = []
+            done.append(x if whole else self.stmt(x, around))
+        return [*done, self.stmt(seq(*mine), around)] if mine else done
+
+    def loop(self, s: For, around: tuple[For, ...]) -> Stmt:
+        """The loop of those who compute, and that of those who copy."""
+        number: Expr = Const(0)
+        for x in (*around, s):
+            number = add(mul(number, x.extent), x.var)
+        assert isinstance(s.body, Seq)
+        turn = _Turn(self, number, _places(s), _behind(s))
+        work = seq(
+            turn.wait(0, 0),
+            *([_SEEN] if has_group_products(s) else []),
+            *(_among(x, self.consumers * self.each) for x in s.body.stmts[1:]),
+            turn.emptied(),
+        )
+        fill = seq(turn.wait(self.places, 1), self.shared_out(copies_of(s)), *turn.filled())
+        plain = PRODUCERS.drop(s)
+        first, second = (renamed(replace(plain, body=x)) for x in (work, fill))
+        if turn.behind:
+            after = replace(turn, number=add(number, turn.behind))
+            last = {s.var: Const((as_int(s.extent) or 1) - 1)}
+            first = seq(first, wait(0), substitute(after.emptied(), last))
+        return If(self.consumes, first, second)
+
+    def shared_out(self, copies: Stmt) -> Stmt:
+        """The copies of all consumers, made in turns by those who copy."""
+        turn = Var("turn")
+        mine = add(mul(turn, self.extra), add(self.index.var, -self.consumers))
+        body = substitute(copies, {self.index.var: mine})
+        if self.consumers % self.extra:
+            body = If(lt(mine, self.consumers), body)
+        return For(turn, Const(-(-self.consumers // self.extra)), body)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """An iteration of a loop, of which ``number`` were before; it takes one of ``places`` in turn.
+
+    What it reads is only known to be read ``behind`` iterations later.
+    """
+
+    roles: _Roles
+    number: Expr
+    places: int
+    behind: int
+
+    def wait(self, first: int, flipped: int) -> Stmt:
+        """The wait for the iteration's place: filled, or emptied of what was there before."""
+        held = Buffer("parity", (1,), s32, Scope.REGISTER)
+        parity = floormod(add(floordiv(self.number, self.places), flipped), 2)
+        box = Region(held, (Range(Const(0), Const(1)),))
+        bar = self.roles.bar(add(floormod(self.number, self.places), first))
+        call = Intrinsic("mbarrier_wait", (), (bar, box))
+        return Alloc(held, seq(Store(held, (Const(0),), Cast(parity, s32)), call))
+
+    def emptied(self) -> Stmt:
+        """The arrival of each warp where it has read a place."""
+        at = add(self.number, -self.behind)
+        place = self.roles.bar(add(floormod(at, self.places), self.roles.places))
+        first = compare("eq", floormod(self.roles.thread, WARP), Const(0))
+        if self.behind:
+            first = both(compare("ge", at, Const(0)), first) or first
+        return seq(WARP_BARRIER, If(first, Intrinsic("mbarrier_arrive", (place,))))
+
+    def filled(self) -> list[Stmt]:
+        """The arrivals of each thread that copies."""
+        place = (self.roles.bar(floormod(self.number, self.places)),)
+        own = [Intrinsic("mbarrier_arrive", place)] if self.roles.plain else []
+        return [Intrinsic("mbarrier_arrive_copies", place), *own]
+
+
+def _check(s: For, name: str, target: Target) -> None:
+    """``UnsupportedError`` for launches that cannot be divided."""
+    least = TABLE["mbarrier_wait"].sm
+    if target.gpu.sm < least:
+        why = f"{target.cpu} has no mbarriers: it needs sm_{least}"
+    elif _most(s) > 1:
+        why = "it has several such loops one after the other"
+    elif any(isinstance(x, AllReduce) for x in walk(s)):
+        why = "threads combine results in it, which all of a block do together"
+    else:
+        return
+    raise UnsupportedError("a launch cannot have warps with roles", why, f"function {name}")
+
+
+def _splits(s: Stmt) -> bool:
+    return any(map(is_split, walk(s)))
+
+
+def _of_blocks(s: Stmt) -> frozenset[Var]:
+    """The variables that are the same for all threads of a block, outside of serial loops."""
+    found: set[Var] = set()
+    for x in walk(s):
+        if isinstance(x, For) and x.thread.startswith("blockIdx"):
+            found.add(x.var)
+        if isinstance(x, Let) and _is_of(x.value, frozenset(found)):
+            found.add(x.var)
+    return frozenset(found)
+
+
+def _is_of(e: Expr, known: frozenset[Var]) -> bool:
+    return free_vars(e) <= known and not any(isinstance(x, Load) for x in walk_expr(e))
+
+
+def _most(s: Stmt) -> int:
+    """How many such loops one thread may come by."""
+    found = [_most(x) for x in children(s)]
+    return int(is_split(s)) + (max(found) if isinstance(s, If) else sum(found))
+
+
+def _places(s: For) -> int:
+    """How many places a loop's buffers have."""
+    found = (x for x in walk(copies_of(s)) if isinstance(x, Intrinsic | Store))
+    buffers = [x.buffer if isinstance(x, Store) else x.writes[0].buffer for x in found]
+    return next(as_int(b.shape[0]) or 1 for b in buffers if b.scope is Scope.SHARED)
+
+
+def _behind(s: For) -> int:
+    """Groups of products that may be under way when an iteration ends."""
+    calls = (x for x in walk(s) if isinstance(x, Intrinsic))
+    return next((x.args[0] for x in calls if x.name == "wgmma_wait"), 0)
+
+
+def _has_plain_copies(s: Stmt) -> bool:
+    return any(isinstance(x, Store) and x.buffer.scope is Scope.SHARED for x in walk(s))
+
+
+def _among(s: Stmt, threads: int) -> Stmt:
+    """A statement in which the consumers wait for each other only."""
+    if s == BARRIER:
+        return Intrinsic("named_barrier", args=(_CONSUMERS, threads))
+    return map_stmt(s, lambda c: _among(c, threads), lambda e: e)
