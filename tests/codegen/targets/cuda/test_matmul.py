@@ -182,6 +182,7 @@ LARGE = {
     "tf32": (dot(4096, 4096, 4096, "f32"), " -tf32=1", "gpu_mma@1"),
     "f32": (dot(4096, 4096, 4096, "f32"), "", "gpu_simt@1"),
     "conv": (CONV.format("f16", 56, 64, 128), "", "gpu_mma@1"),
+    "deep": (dot(128, 128, 8192, "bf16"), "", "gpu_mma@1"),
 }
 
 
@@ -197,5 +198,6 @@ def test_large_products_fit_the_registers(name: str, arch: str) -> None:
         assert "ldmatrix.sync.aligned.m8n8.x4" in text
     if ptxas.find() is None:
         pytest.skip("no ptxas on this machine")
+    assert (".inc.u32" in text) == (name == "deep")  # its last blocks add up
     for usage in ptxas.assemble(text, arch).kernels.values():
         assert usage.spill_loads == usage.spill_stores == usage.stack == 0
