@@ -23,6 +23,7 @@ from .transpose import find_transpose, transpose_sketch
 ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
 ASYNC_SM = 80
 MOST_UNROLLED = 16  # largest number of accesses of one thread that are unrolled
+MOST_LOADS = 64  # loads of one thread that are straight-line code, under way at once
 FLAT = 256  # threads of a block that works element by element
 BATCH, PART = "blockIdx.z", "blockIdx.y"
 
@@ -228,7 +229,7 @@ def _join_split_depth(
     for part, index in ((z, Z), (y, Y), (x, X)):
         sch.bind(part, index)
     _sum_parts(k, sch, parts.total, x, lane)
-    if sch.extent(step) <= MOST_UNROLLED:
+    if sch.extent(step) * int(c["split"]) <= MOST_LOADS:
         sch.unroll(step)
     return at
 
@@ -254,6 +255,7 @@ def _sum_parts(k: Matmul, sch: Schedule, total: str, thread: LoopRef, lane: Loop
     if wide:
         sch.reorder(part, *wide)
     init = sch.decompose_reduction(total, part)
+    sch.unroll(part)
     if k.result.vector > 1:
         for x in (lane, *wide, *below(sch, init, thread)):
             sch.vectorize(x)
