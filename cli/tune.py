@@ -110,9 +110,7 @@ def tune(
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
         asked += recipe.asked
         click.echo(_told(result, simulate_cost))
-        click.echo(
-            f"next: nestwright build {model}{asked} --log {result.log} -o model.nw"
-        )
+        click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0
 
 

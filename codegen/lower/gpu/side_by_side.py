@@ -14,7 +14,7 @@ from math import prod
 
 from ....ir.errors import UnsupportedError
 from ....ir.gpus import Gpu
-from ....ir.loop.build import as_int, floordiv, floormod, lt, maximum, minimum, sub
+from ....ir.loop.build import as_int, both, floordiv, floormod, lt, maximum, minimum, sub
 from ....ir.loop.nodes import (
     SHARED_ALIGN,
     THREADS,
@@ -205,8 +205,9 @@ def _joined(launches: Sequence[Stmt]) -> Stmt:
 
 def _by(part: Stmt, needs: LaunchNeeds, block: Mapping[str, int], index: Mapping[str, Var]) -> Stmt:
     """Return a part that the first threads of a larger block do."""
-    x = "threadIdx.x"
-    return If(lt(index[x], needs.block[0]), part) if needs.block[0] < block.get(x, 1) else part
+    mine = {f"threadIdx.{d}": n for d, n in zip("xyz", needs.block, strict=True)}
+    cond = both(*(lt(index[t], mine[t]) for t, n in block.items() if mine[t] < n))
+    return part if cond is None else If(cond, part)
 
 
 def _notes(s: Stmt) -> Notes:

@@ -107,3 +107,35 @@ def test_a_wrong_note_is_a_race_that_the_simulation_finds() -> None:
     assert len(launches(wrong)) == 2
     with pytest.raises(SimulationError, match="race on B"):
         Kernel(compile_flat(wrong, SIM))(np.arange(64, dtype=np.float32))
+
+
+def test_threads_of_another_shape_leave_a_line_of_threads_alone() -> None:
+    """Of a joint block of 32 x 4 threads, the first line does what had 32 x 1."""
+    text = """\
+@func(outputs=2)
+def lines(A: f32[64], B: f32[64], C: f32[128]):
+    for i in thread("blockIdx.x", 2):
+        for x in thread("threadIdx.x", 32):
+            with block("B"):
+                vi = spatial(64, i * 32 + x)
+                reads(A[vi])
+                writes(B[vi])
+                B[vi] = A[vi] + A[vi]
+    for j in thread("blockIdx.x", 1):
+        for w in thread("threadIdx.y", 4):
+            for y in thread("threadIdx.x", 32):
+                with block("C"):
+                    vj = spatial(128, w * 32 + y)
+                    reads(A[vj % 64])
+                    writes(C[vj])
+                    C[vj] = A[vj % 64]
+"""
+    func = parse(text)
+    verify(func)
+    flat = lower(func, SIM)
+    (launch,) = launches(flat)
+    assert (launch.grid, launch.block) == ((3, 1, 1), (32, 4, 1))
+    a = np.arange(64, dtype=np.float32)
+    b, c = Kernel(compile_flat(flat, SIM))(a)
+    np.testing.assert_array_equal(b, a + a)
+    np.testing.assert_array_equal(c, np.tile(a, 2))
