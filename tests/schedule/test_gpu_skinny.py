@@ -101,6 +101,28 @@ def test_simulated_threads_compute_the_same(name: str) -> None:
     assert equal(again.func, sch.func)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_tensor_cores_take_from_half_of_their_rows(turned: bool) -> None:
+    func = group(dot(9, 100, 130, "bf16", turned))
+    names = [s.name for s in generate(func, SIMULATED)]
+    assert {"gpu_mma@1", NAME} <= {*names[:2]}
+    assert "gpu_simt@1" not in names
+    assert "gpu_mma@1" not in [s.name for s in generate(group(dot(4, 99, 96, "bf16")), SIMULATED)]
+    sketch = next(s for s in generate(func, SIMULATED) if s.name == "gpu_mma@1")
+    args = inputs(func)
+    got = compile_func(scheduled(func, sketch, dict(sketch.default)).func, SIMULATED)(*args)
+    np.testing.assert_array_equal(np.asarray(got), run(func, args)[0])
+
+
+def test_a_convolution_with_few_channels_is_none() -> None:
+    image = """
+        x = f32[1,16,16,8] parameter(0)
+        w = f32[3,3,8,3] parameter(1)
+        ROOT c = f32[1,14,14,3] convolution(x, w), window={size=3x3},
+            dim_labels=b01f_01io->b01f"""
+    assert find_skinny(Schedule(group(image))) is None
+
+
 def test_it_is_the_default_schedule_of_long_and_short_sides() -> None:
     assert generate(group(BODIES["one row"]), SIMULATED)[0].name == NAME
     for body in (dot(64, 64, 64, "f32"), dot(4, 16, 64, "f32"), dot(4, 64, 16, "f32")):

@@ -27,8 +27,10 @@ from .group_space import product_sketches
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
-from .skinny import find_skinny, skinny_sketch
+from .skinny import Skinny, find_skinny, skinny_sketch
 
+HALF = 8  # rows of a matrix instruction
+ORDINARY = "gpu_simt@1"
 _log = logging.getLogger("nestwright.schedule")
 import_sketches(__package__, [str(Path(__file__).parent)])
 
@@ -47,10 +49,9 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
         found += [_whole(s, inlined, rest, target) for s in product_sketches(product, target)]
     skinny = find_skinny(first)
-    thin = skinny_sketch(skinny, target) if skinny is not None else None
-    if skinny is not None and thin is not None:
+    if skinny is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in skinny.k.covered))
-        found.append(_whole(thin, inlined, rest, target))
+        found += [_whole(s, inlined, rest, target) for s in skinny_sketches(skinny, target)]
     clusters = find_clusters(blocks)
     main = max(clusters, key=_weight, default=None)
     others = [c for c in clusters if c is not main]
@@ -74,6 +75,18 @@ def default_schedule(func: Func, target: Target) -> Schedule:
     for info in blocks_of(func):
         schedule = schedule_fallback(schedule, info, target)
     return schedule
+
+
+def skinny_sketches(s: Skinny, target: Target) -> tuple[Sketch, ...]:
+    """Return the sketches of a product with few rows, the one with the least cost first.
+
+    Tensor cores are among them where at least half of their rows are used.
+    """
+    thin = skinny_sketch(s, target)
+    found = [] if thin is None else [thin]
+    if s.k.extents[s.few] >= HALF:
+        found += [x for x in product_sketches(s.k, target) if x.name != ORDINARY]
+    return tuple(sorted(found, key=lambda x: x.cost(x.default)))
 
 
 def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:

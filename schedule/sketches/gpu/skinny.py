@@ -32,10 +32,11 @@ from .machine import (
     overlapped,
     resident,
 )
-from .matmul import LEAST, Matmul, MatmulOperand, find_product
+from .matmul import Matmul, MatmulOperand, find_product
 from .threads import BLOCKS, X, Y, Z, fused, power_up, powers
 from .tiles import BlockDim, make_product, result_by_role
 
+FEW = 16  # rows or columns below which an operand fits into registers
 LEAST_WIDE = 32  # rows or columns of the wide side, and terms of a sum, that threads can share
 IN_FLIGHT = 4  # loads of a thread that the assembler keeps under way at once
 NEAR = 2  # times a run of bytes that neighbouring blocks, which read what is next, make it
@@ -80,7 +81,10 @@ class Skinny:
 
 
 def find_skinny(sch: Schedule) -> Skinny | None:
-    """Return the heaviest product of a function that has one long and one short side."""
+    """Return the heaviest product of a function that has one long and one short side.
+
+    None where the wide operand is not what is in memory, each element once, as in a convolution.
+    """
     k = find_product(sch, _fits)
     if k is None:
         return None
@@ -93,14 +97,17 @@ def find_skinny(sch: Schedule) -> Skinny | None:
     wide = "m" if k.extents["m"] > k.extents["n"] else "n"
     last = found.roles[wide][-1].var
     step = max((abs(a.step(last) or 0) for a in info.inputs if a.step(last)), default=0)
-    return Skinny(k, wide, step == 1)
+    s = Skinny(k, wide, step == 1)
+    terms = k.extents["b"] * k.extents[wide] * k.extents["k"]
+    once = s.operand.plain and s.operand.bytes == terms * s.operand.dtype.bytes
+    return s if once else None
 
 
 def _fits(found: Product | None, info: BlockInfo) -> bool:
     if found is None:
         return False
     b, m, n, k = (found.points(r) for r in "bmnk")
-    skinny = min(m, n) < LEAST and max(m, n) >= LEAST_WIDE
+    skinny = min(m, n) < FEW and max(m, n) >= LEAST_WIDE
     return skinny and k >= LEAST_WIDE and b < 1 << 16
 
 
