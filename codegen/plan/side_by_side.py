@@ -1,8 +1,8 @@
 """Kernels that need nothing of each other become one, where launches cost time.
 
-A kernel moves up to an earlier one if nothing from there on makes what it reads, or accesses what
-it writes; a copy that it starts from, as of a cache that it updates, moves with it. Values have no
-places yet, so the arena keeps apart what is then live at the same time.
+A kernel moves up to an earlier one if nothing from there on, branches included, makes what it
+reads, or accesses what it writes; a copy that it starts from, as of a cache that it updates, moves
+with it. Values have no places yet, so the arena keeps apart what is then live at the same time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .nodes import (
     Thunk,
     WhileThunk,
     accesses,
+    walk,
 )
 
 FAR = 32
@@ -97,29 +98,30 @@ class _Abreast:
     copies: list[CopyThunk] = field(default_factory=list)
     passed: list[Thunk] = field(default_factory=list)
 
-    def take(self, thunk: KernelThunk | CopyThunk, joints: Joints) -> None:
+    def take(self, thunk: Thunk, joints: Joints) -> None:
         """Make a thunk a part, or pass it."""
         free = not any(_meet(thunk, x) for x in (*self.parts, *self.passed))
         before = [c for c in self.copies if _meet(thunk, c)]
         if isinstance(thunk, CopyThunk):
             (self.copies if free and not before else self.passed).append(thunk)
-        elif free and _may_join(thunk, joints) and self.fits(thunk, joints):
+        elif isinstance(thunk, KernelThunk) and free and self.joins(thunk, joints):
             self.parts.append(thunk)
             self.ahead += before
             self.copies = [c for c in self.copies if not any(c is x for x in before)]
         else:
             self.passed.append(thunk)
 
-    def fits(self, thunk: KernelThunk, joints: Joints) -> bool:
+    def joins(self, thunk: KernelThunk, joints: Joints) -> bool:
         """True if a kernel fits beside the parts."""
-        return joints.fits(tuple(t.task for t in (*self.parts, thunk)))
+        fits = joints.fits
+        return _may_join(thunk, joints) and fits(tuple(t.task for t in (*self.parts, thunk)))
 
 
 def _abreast(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Abreast:
     """Return a kernel with those of later ones that may run beside it."""
     row = _Abreast([first])
     for thunk in after[:FAR]:
-        if not isinstance(thunk, KernelThunk | CopyThunk):
+        if not isinstance(thunk, KernelThunk | CopyThunk | ConditionalThunk):
             break
         row.take(thunk, joints)
     return row
@@ -127,9 +129,19 @@ def _abreast(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Abr
 
 def _meet(later: Thunk, earlier: Thunk) -> bool:
     """True if one of two thunks writes what the other one accesses."""
-    reads, writes = accesses(later)
-    read, written = accesses(earlier)
+    reads, writes = _accesses(later)
+    read, written = _accesses(earlier)
     return overlaps(writes, (*read, *written)) or overlaps(reads, written)
+
+
+def _accesses(thunk: Thunk) -> tuple[list[BufferSlice], list[BufferSlice]]:
+    """Return the slices that a thunk, or one inside it, reads and writes."""
+    read: list[BufferSlice] = []
+    written: list[BufferSlice] = []
+    for own in map(accesses, walk((thunk,))):
+        read += own[0]
+        written += own[1]
+    return read, written
 
 
 def overlaps(some: Sequence[BufferSlice], others: Sequence[BufferSlice]) -> bool:

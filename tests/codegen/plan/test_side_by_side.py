@@ -123,6 +123,16 @@ def test_bodies_and_branches_are_joined_in_themselves() -> None:
     assert joined(ConditionalThunk(value(1, 1), (parts, ())))[1] == "a+b(0 0)->(5 6)"
 
 
+def test_a_kernel_moves_over_branches_that_leave_its_values_alone() -> None:
+    """As the tests of several convolutions' weights, each followed by a choice of two kernels."""
+    inner = ConditionalThunk(value(5, 1), ((call("x", "1", 6),), ()))
+    branch = ConditionalThunk(value(5, 1), ((inner, CopyThunk(value(2), value(7))), ()))
+    first = call("a", "0", 5)
+    assert joined(first, branch, call("b", "3", 8))[0] == "a+b(0 3)->(5 8)"
+    for last in (call("b", "6", 8), call("b", "7", 8), call("b", "3", 1), call("b", "3", 2)):
+        assert joined(first, branch, last)[0] == "a(0)->(5)"
+
+
 def test_a_large_result_stays_over_its_argument() -> None:
     large = KernelThunk("a", (value(0, 1 << 21), value(5, 1 << 21)), 1, "a", "a", (0,), 0)
     assert len(joined(large, call("b", "1", 6))) == 2
