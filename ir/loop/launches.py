@@ -17,11 +17,13 @@ from .build import as_int
 from .intrinsics import BLOCK
 from .memory import Memory
 from .nodes import THREADS, Block, Buffer, For, Kind, Scope, Stmt, Var
+from .phases import Pause, Phases, Products, deadlock
 from .races import UndefinedError
 from .scalar import Env
 from .shadow import Shadow
 from .threads import Meeting, Run, Thread, ThreadCompiler
 from .visit import walk
+from .warpgroups import WARPGROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +102,18 @@ class _Program:
         """The threads of a block, about to begin."""
         x, y, z = self.launch.extents("threadIdx")
         shared: dict[Buffer, list[object]] = {}
-        return [
-            self.thread(n, block, (n % x, n // x % y, n // (x * y)), shared)
-            for n in range(math.prod((x, y, z)))
-        ]
+        phases = Phases(self.compiler.shadow)
+        products: dict[int, Products] = {}
+        made = []
+        for n in range(math.prod((x, y, z))):
+            own = products.setdefault(n // WARPGROUP, Products())
+            place = n % x, n // x % y, n // (x * y)
+            made.append(self.thread(Thread(n, [], iter(()), shared, phases, own), block, place))
+        return made
 
-    def thread(
-        self,
-        number: int,
-        block: tuple[int, ...],
-        place: tuple[int, ...],
-        shared: dict[Buffer, list[object]],
-    ) -> Thread:
-        env = list(self.start)
-        thread = Thread(number, env, self.run(env), shared)
+    def thread(self, thread: Thread, block: tuple[int, ...], place: tuple[int, ...]) -> Thread:
+        env = thread.env = list(self.start)
+        thread.steps = self.run(env)
         env[self.compiler.me] = thread
         for name, values in (("blockIdx", block), ("threadIdx", place)):
             for d, value in zip("xyz", values, strict=True):
@@ -126,15 +126,19 @@ class _Program:
 
 def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | None) -> None:
     waiting: dict[Thread, Meeting] = {}
+    paused: dict[Thread, Pause] = {}
     ready = list(threads)
+    phases = threads[0].phases
     while ready:
         order.shuffle(ready)
         for t in ready:
             if shadow is not None:
                 shadow.thread = t.number
-            meeting = next(t.steps, None)
-            if meeting is not None:
-                waiting[t] = meeting
+            match next(t.steps, None):
+                case Meeting() as meeting:
+                    waiting[t] = meeting
+                case Pause() as pause:
+                    paused[t] = pause
         ready = []
         for meeting in dict.fromkeys(waiting.values()):
             for group in _groups(meeting, threads):
@@ -143,8 +147,25 @@ def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | Non
                     ready += group
         for t in ready:
             del waiting[t]
-    if waiting:
-        raise _stuck(waiting, threads)
+        ready += _awake(paused)
+        while not ready and phases.flights:
+            phases.flights.pop(order.randrange(len(phases.flights)))()
+            ready += _awake(paused)
+    if waiting and (error := _stuck(waiting, paused, threads)) is not None:
+        raise error
+    if paused:
+        raise deadlock({t.number: pause for t, pause in paused.items()})
+    if phases.flights or any(t.products.boxes for t in threads):
+        what = "a block ends while a copy or a product is under way"
+        raise UndefinedError(what, "nothing waits for it")
+
+
+def _awake(paused: dict[Thread, Pause]) -> list[Thread]:
+    """Threads whose phase has ended, which are not paused any more."""
+    found = [t for t, pause in paused.items() if pause.over()]
+    for t in found:
+        t.phases.told(t.number, paused.pop(t).bar)
+    return found
 
 
 def _groups(m: Meeting, threads: list[Thread]) -> list[list[Thread]]:
@@ -152,10 +173,15 @@ def _groups(m: Meeting, threads: list[Thread]) -> list[list[Thread]]:
     return [threads[n : n + size] for n in range(0, len(threads), size)]
 
 
-def _stuck(waiting: Mapping[Thread, Meeting], threads: list[Thread]) -> UndefinedError:
+def _stuck(
+    waiting: Mapping[Thread, Meeting], paused: Mapping[Thread, Pause], threads: list[Thread]
+) -> UndefinedError | None:
+    """Return the error of a meeting that a thread misses; None if it waits for a phase."""
     thread, meeting = min(waiting.items(), key=lambda item: item[0].number)
     group = next(g for g in _groups(meeting, threads) if thread in g)
     other = next(t for t in group if waiting.get(t) is not meeting)
+    if other in paused:
+        return None
     there = waiting.get(other)
     where = "has ended" if there is None else f"waits in `{there.text}` elsewhere"
     what = f"not all of {len(group)} threads reach `{meeting.text}`"

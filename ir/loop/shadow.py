@@ -9,13 +9,16 @@ whatever happens in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from .nodes import Alloc, Buffer, Scope, Stmt
 from .races import UndefinedError
 from .visit import children, walk
 
+Clock: TypeAlias = dict[int, int]
+"""For each thread, or mbarrier at which boxes land, since when its accesses are not known."""
 Place: TypeAlias = tuple[Buffer | None, int]  # None: a granule of shared memory
 
 SHARED_UNIT = 128  # each array of shared memory begins at a multiple of this many bytes
@@ -31,6 +34,7 @@ class ThreadAccess:
     barriers: int
     warp_barriers: int
     statement: str
+    time: int = 0
 
     def before(self, other: ThreadAccess) -> bool:
         """True if a barrier is between this and a later access, or one thread did both."""
@@ -48,6 +52,7 @@ class _Seen:
     writer: ThreadAccess | None = None
     readers: list[ThreadAccess] = field(default_factory=list)
     copier: ThreadAccess | None = None
+    busy: ThreadAccess | None = None  # who reads it asynchronously
 
 
 def shared_offsets(s: Stmt) -> dict[Buffer, int]:
@@ -77,13 +82,18 @@ class Shadow:
         made = [x.buffer for x in walk(body) if isinstance(x, Alloc)]
         self.own = frozenset(b for b in made if b.scope is not Scope.SHARED)
         self.granule = min((b.dtype.bytes for b in self.offsets), default=1)
-        self.seen: dict[Place, _Seen] = {}
+        self.cells: dict[Place, _Seen] = {}
         self.block: tuple[int, ...] = ()
         self.thread = 0
         self.barriers = 0
         self.warp_barriers: dict[int, int] = {}
         self.arrived: dict[tuple[int, ...], tuple[Place, int]] = {}  # where, after which barriers
         self.joined: Place | None = None  # the counter at which this block was the last
+        self.time = 0
+        self.known: dict[int, Clock] = {}
+        self.seen: dict[int, Clock] = {}
+        """What each thread knows of the others by barriers for some of them, and what the
+        asynchronous proxy sees of that."""
         self.unwritten: UndefinedError | None = None
         """The first read of what nothing wrote: a race, if another thread writes it yet."""
 
@@ -91,9 +101,11 @@ class Shadow:
         """Another block begins; its shared memory is its own."""
         self.block, self.barriers, self.joined = block, 0, None
         self.warp_barriers.clear()
-        gone = [p for p in self.seen if p[0] is None or p[0].scope is Scope.SHARED]
+        self.known.clear()
+        self.seen.clear()
+        gone = [p for p in self.cells if p[0] is None or p[0].scope is Scope.SHARED]
         for p in gone:
-            del self.seen[p]
+            del self.cells[p]
 
     def barrier(self) -> None:
         """All threads of the block have met."""
@@ -117,19 +129,85 @@ class Shadow:
         warp = thread // 32
         self.warp_barriers[warp] = self.warp_barriers.get(warp, 0) + 1
 
+    def met(self, threads: Sequence[int]) -> None:
+        """Threads have met at a barrier: each knows what one of them knew, and all they did."""
+        if not self.known:
+            return
+        self.time += 1
+        for table, fresh in ((self.known, dict.fromkeys(threads, self.time)), (self.seen, {})):
+            joined = Clock(fresh)
+            for t in threads:
+                _join(joined, table.get(t, {}))
+            table.update({t: Clock(joined) for t in threads})
+
+    def release(self, thread: int, known: Clock) -> None:
+        """Add to a barrier what a thread knows, and what its fences let be seen."""
+        self.time += 1
+        mine = self.known.setdefault(thread, Clock())
+        mine[thread] = self.time
+        _join(known, mine)
+        _join(known, {_shown(t): n for t, n in self.seen.get(thread, {}).items()})
+
+    def acquire(self, thread: int, known: Clock) -> None:
+        """A thread knows what went to a barrier."""
+        shown = {_shown(t): n for t, n in known.items() if _LANDED < t <= _shown(0)}
+        _join(self.known.setdefault(thread, Clock()), known)
+        _join(self.seen.setdefault(thread, Clock()), shown)
+
+    def fence(self, thread: int) -> None:
+        """Let asynchronous readers after it see all that a thread knows."""
+        self.release(thread, Clock())
+        _join(self.seen.setdefault(thread, Clock()), self.known[thread])
+
+    def landed(
+        self, known: Clock, number: int, boxes: Sequence[tuple[Buffer, list[int], str]]
+    ) -> None:
+        """Boxes are there for whoever waits for a phase of an mbarrier, which has ended."""
+        column = _LANDED - number
+        for buffer, places, statement in boxes:
+            now = replace(self.now(statement), thread=column, warp=column)
+            for place in (p for i in places for p in self.places(buffer, i)):
+                cell = self.cells[place]
+                cell.copier, cell.writer, cell.readers = None, now, []
+        self.time += 1
+        known[column] = self.time
+
+    def read_async(self, buffer: Buffer, position: int, statement: str) -> None:
+        """The running thread has an element read asynchronously, from now on."""
+        self.read(buffer, position, statement)
+        now = self.now(statement)
+        for place in self.places(buffer, position):
+            writer = self.cells[place].writer
+            self.cells[place].busy = now
+            if writer is None or writer.thread <= _LANDED or writer.block != now.block:
+                continue
+            if self.seen.get(now.thread, {}).get(writer.thread, 0) <= writer.time:
+                what = f"element {position} of {buffer.name} may not be seen asynchronously"
+                why = f"{self.name(writer, now)} stored it in `{writer.statement}`"
+                raise UndefinedError(what, why, hint="fence_proxy_async after the store")
+
+    def end_async(self, buffer: Buffer, position: int) -> None:
+        """An asynchronous read is over."""
+        for place in self.places(buffer, position):
+            self.cells[place].busy = None
+
     def read(self, buffer: Buffer, position: int, statement: str) -> None:
         """The running thread reads an element."""
         now = self.now(statement)
         for place in self.places(buffer, position):
-            seen = self.seen.setdefault(place, _Seen())
+            seen = self.cells.setdefault(place, _Seen())
             self.check(buffer, position, now, (seen.copier, seen.writer), "reads")
-            seen.readers = _kept(seen.readers, now)
+            seen.readers = self.kept(seen.readers, now)
 
     def write(self, buffer: Buffer, position: int, statement: str) -> None:
         """The running thread writes an element."""
         now = self.now(statement)
         for place in self.places(buffer, position):
-            seen = self.seen.setdefault(place, _Seen())
+            seen = self.cells.setdefault(place, _Seen())
+            if seen.busy is not None:
+                what = f"element {position} of {buffer.name} is written while it is read"
+                why = f"asynchronously, from `{seen.busy.statement}` on"
+                raise UndefinedError(what, why, hint="nothing waits for the reads")
             self.check(buffer, position, now, (seen.copier, seen.writer, *seen.readers), "writes")
             seen.writer, seen.readers = now, []
 
@@ -137,19 +215,32 @@ class Shadow:
         """The running thread begins to copy into an element."""
         self.write(buffer, position, statement)
         for place in self.places(buffer, position):
-            self.seen[place].copier = self.now(statement)
+            self.cells[place].copier = self.now(statement)
 
     def end_copy(self, buffer: Buffer, position: int, statement: str) -> None:
         """The running thread knows that its copy into an element is done."""
         for place in self.places(buffer, position):
-            self.seen[place].copier = None
+            self.cells[place].copier = None
         self.write(buffer, position, statement)
 
     def now(self, statement: str) -> ThreadAccess:
         """Return an access of the running thread by a statement."""
         warp = self.thread // 32
         at = self.warp_barriers.get(warp, 0)
-        return ThreadAccess(self.block, self.thread, warp, self.barriers, at, statement)
+        return ThreadAccess(self.block, self.thread, warp, self.barriers, at, statement, self.time)
+
+    def before(self, a: ThreadAccess, now: ThreadAccess) -> bool:
+        """True if a barrier is between an access and the running thread's, or it did both."""
+        if a.thread > _LANDED and a.before(now):
+            return True
+        known = self.known.get(now.thread, {}).get(a.thread, 0)
+        return a.block == now.block and known > a.time
+
+    def kept(self, readers: list[ThreadAccess], now: ThreadAccess) -> list[ThreadAccess]:
+        """Readers that a writer may still meet: up to two, of two blocks or two threads, or all
+        where some threads wait for some others."""
+        rest = [r for r in readers if r.block != now.block or not self.before(r, now)]
+        return [*(rest if self.known else rest[:1]), now]
 
     def places(self, buffer: Buffer, position: int) -> list[Place]:
         """Return the places that keep an element; none for a thread's own memory."""
@@ -171,7 +262,7 @@ class Shadow:
     ) -> None:
         """``others``: a copy under way, the last writer, readers."""
         for n, other in enumerate(others):
-            if other is None or (n and (other.before(now) or self.waited_for(other))):
+            if other is None or (n and (self.before(other, now) or self.waited_for(other))):
                 continue
             who, whom = self.name(now, other), self.name(other, now)
             did = ("copies to", "writes")[n] if n < 2 else "reads"
@@ -182,6 +273,8 @@ class Shadow:
 
     def name(self, a: ThreadAccess, beside: ThreadAccess) -> str:
         """``thread 3`` or ``thread (3, 1, 0)``, with its block where two blocks meet."""
+        if a.thread <= _LANDED:
+            return "a bulk copy"
         place, rest = [], a.thread
         for n in self.extents:
             place.append(rest % n)
@@ -191,10 +284,17 @@ class Shadow:
         return text if a.block == beside.block else f"{text} of block {list(a.block)}"
 
 
-def _kept(readers: list[ThreadAccess], now: ThreadAccess) -> list[ThreadAccess]:
-    """Up to two readers, of two blocks or two threads, that a writer may still meet."""
-    rest = [r for r in readers if r.block != now.block or not r.before(now)]
-    return [*rest[:1], now]
+_LANDED = -(1 << 20)  # from here downwards, mbarriers instead of threads, for what lands there
+
+
+def _shown(thread: int) -> int:
+    """Return the place in a barrier's clock of what is seen of a thread; it is its own inverse."""
+    return -2 - thread
+
+
+def _join(clock: Clock, other: Clock) -> None:
+    for t, time in other.items():
+        clock[t] = max(time, clock.get(t, 0))
 
 
 def _remedy(now: ThreadAccess, other: ThreadAccess, in_progress: bool) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..dtypes import to_numpy
 from .actions import Action, Compiler, extents_of, unwritten
-from .intrinsics import BLOCK, TABLE, Form
+from .asynchronous import PAUSES, group_action, own_action, pause_of
+from .intrinsics import BLOCK, NAMED, TABLE, Form
 from .memory import Memory
 from .nodes import (
     Alloc,
@@ -34,6 +35,7 @@ from .nodes import (
     Store,
     Var,
 )
+from .phases import Pause, Phases, Products
 from .printer import show
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
@@ -41,7 +43,7 @@ from .shadow import Shadow
 from .visit import walk
 from .warps import load_matrices, multiply_fragments
 
-Steps: TypeAlias = Iterator["Meeting"]
+Steps: TypeAlias = Iterator["Meeting | Pause"]
 Run: TypeAlias = Callable[[Env], Steps]
 Write: TypeAlias = Callable[["Thread", Iterable[Any]], None]
 
@@ -54,6 +56,8 @@ class Thread:
     env: Env
     steps: Steps
     shared: dict[Buffer, list[Any]]
+    phases: Phases
+    products: Products
     begun: list[Action] = field(default_factory=list)
     groups: list[list[Action]] = field(default_factory=list)
 
@@ -98,6 +102,8 @@ class ThreadCompiler(Compiler):
                 return _given(slot, make, self.steps(body))
             case AllReduce():
                 return _met(Meeting(_text(s), BLOCK, self.all_reduce(s)))
+            case Intrinsic(name=name) if name in PAUSES:
+                return _paused(pause_of(self, s, _text(s)))
             case Intrinsic() if (form := _form_of_meeting(s)) is not None:
                 return _met(Meeting(_text(s), form.threads, self.together(s)))
         raise UndefinedError("not a statement of flat code", _text(s))
@@ -224,6 +230,8 @@ class ThreadCompiler(Compiler):
                             land(env)
 
                 return wait
+        if (action := own_action(self, s, _text(s))) is not None:
+            return action
         raise UndefinedError(f"intrinsic {s.name} has no meaning for one thread", _text(s))
 
     def copy_async(self, s: Intrinsic) -> Action:
@@ -276,12 +284,16 @@ class ThreadCompiler(Compiler):
             return self.whole_warps(s, self.multiply(s))
         if s.name == "arrive":
             return self.arrive(s)
+        if s.name.startswith("wgmma"):
+            return group_action(self, s, _text(s))
 
         def meet(threads: list[Thread]) -> None:
             if shadow is not None and s.name == "barrier":
                 shadow.barrier()
             elif shadow is not None:
                 shadow.warp_barrier(threads[0].number)
+            if shadow is not None:
+                shadow.met([t.number for t in threads])
 
         return meet
 
@@ -388,7 +400,7 @@ def _form_of_meeting(s: Stmt) -> Form | None:
             form = None if row is None else row.form(s)
             if row is None or form is None or form is row.tile:
                 raise UndefinedError(f"intrinsic {name} is not allowed in a launch", _text(s))
-            return form if form.threads != 1 else None
+            return form if form.threads not in (1, NAMED) or name in PAUSES else None
         case _:
             return None
 
@@ -413,6 +425,13 @@ def _without(action: Action) -> Run:
     def run(env: Env) -> Steps:
         action(env)
         yield from ()
+
+    return run
+
+
+def _paused(pause: Callable[[Env], Pause]) -> Run:
+    def run(env: Env) -> Steps:
+        yield pause(env)
 
     return run
 

@@ -15,6 +15,7 @@ from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.errors import SimulationError, UnsupportedError
+from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import For, Func
 from nestwright.ir.loop.notes import PIPELINE
 from nestwright.ir.loop.parser import parse
@@ -132,6 +133,9 @@ def test_threads_that_copy_take_turns_for_all(rounds: int) -> None:
     shape = (8 * rounds, 8, 10)
     expected = np.maximum(np.matmul(*operands(shape, np.float32)), 0)
     np.testing.assert_array_equal(runs(flat, target, shape, np.float32), expected.ravel())
+    inputs = [x.ravel() for x in operands(shape, np.float32)]
+    (got,) = run(flat, inputs, seed=0, check_races=True)
+    np.testing.assert_array_equal(got, expected.ravel())
     again = Trace.from_json(sch.trace.to_json()).replay(product(shape, "f32"))
     assert show(again.func) == show(sch.func)
 

@@ -13,6 +13,7 @@ from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import SimulationError
+from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
@@ -147,10 +148,52 @@ def operands() -> tuple[Array, Array]:
 def test_boxes_and_products_in_a_pipeline(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands()
     expected = a.astype(np.float32) @ b[:, :120].astype(np.float32).T
-    run = kernel(PIPELINE, spec)
+    simulated = kernel(PIPELINE, spec)
     for seed in "012":
         monkeypatch.setenv(SEED, seed)
-        np.testing.assert_array_equal(run(a.ravel(), b.ravel()), expected.ravel())
+        np.testing.assert_array_equal(simulated(a.ravel(), b.ravel()), expected.ravel())
+
+
+def test_the_interpreter_does_the_same() -> None:
+    a, b = operands()
+    expected = a.astype(np.float32) @ b[:, :120].astype(np.float32).T
+    (got,) = run(parse(PIPELINE), [a.ravel(), b.ravel()], seed=0, check_races=True)
+    np.testing.assert_array_equal(got, expected.ravel())
+    a, b = a[:, :16].copy(), b[:, :16].copy()
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    (got,) = run(parse(stored("bf16")), [a.ravel(), b.ravel()], seed=0, check_races=True)
+    np.testing.assert_array_equal(got, expected.ravel())
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "found"),
+    [
+        (PIPELINE, "args(8192)", "args(8191)", "-1 bytes are missing"),
+        (PIPELINE, "args(8192)", "args(4096)", "ends too early"),
+        (
+            PIPELINE,
+            '                intrinsic("mbarrier_wait", reads(full[k % 2], p[0]))\n',
+            "",
+            "race",
+        ),
+        (PIPELINE, "reads(R[0 : 32]), args(0))", "reads(R[0 : 32]), args(1))", "while it is read"),
+        (PIPELINE, "t < 128", "t < 96", "not all of 128 threads reach"),
+        (stored("bf16"), '        intrinsic("fence_proxy_async")\n', "", "not be seen asynch"),
+        (stored("bf16"), '        intrinsic("barrier")\n', "", "race on"),
+        (
+            stored("bf16"),
+            "reads(R[0 : 32]), args(0))\n",
+            "reads(R[0 : 32]), args(1))\n",
+            "nothing wrote R",
+        ),
+    ],
+)
+def test_the_interpreter_finds_faults(text: str, old: str, new: str, found: str) -> None:
+    a, b = operands() if text == PIPELINE else (small((64, 16), ml_dtypes.bfloat16),) * 2
+    assert old in text
+    with pytest.raises(UndefinedError, match=found):
+        faulty = parse(text.replace(old, new, 1))
+        run(faulty, [a.ravel(), b.ravel()], seed=0, check_races=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,6 +11,7 @@ import pytest
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.ir.errors import SimulationError
+from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
@@ -97,10 +98,12 @@ def fault(text: str, x: Array) -> SimulationError:
 @pytest.mark.parametrize("spec", [CHECKED, f"{CHECKED} -check=0"])
 def test_a_ring_of_two_places(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(512, dtype=np.float32)
-    run = kernel(RING, spec)
+    ring, expected = kernel(RING, spec), x.reshape(8, 64)[:, ::-1].ravel()
     for seed in "0123":
         monkeypatch.setenv(SEED, seed)
-        np.testing.assert_array_equal(run(x), x.reshape(8, 64)[:, ::-1].ravel())
+        np.testing.assert_array_equal(ring(x), expected)
+    (got,) = run(parse(RING), [x], seed=1, check_races=True)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +125,23 @@ def test_a_ring_of_two_places(spec: str, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_faults_of_a_ring(old: str, new: str, found: str) -> None:
-    assert re.search(found, str(fault(swapped(RING, old, new), np.ones(512, np.float32))))
+    """The interpreter finds them, too."""
+    text, x = swapped(RING, old, new), np.ones(512, np.float32)
+    assert re.search(found, str(fault(text, x)))
+    with pytest.raises(UndefinedError):
+        run(parse(text), [x], seed=0, check_races=True)
 
 
 @pytest.mark.parametrize("text", [NAMED, PASSED])
 def test_named_barriers(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(128 if text is NAMED else 32, dtype=np.float32)
-    run = kernel(text, "cuda-sim -arch=sm_75")
+    simulated = kernel(text, "cuda-sim -arch=sm_75")
     expected = x.reshape(-1, 64)[:, ::-1].ravel() if text is NAMED else x[::-1]
     for seed in "012":
         monkeypatch.setenv(SEED, seed)
-        np.testing.assert_array_equal(run(x), expected)
+        np.testing.assert_array_equal(simulated(x), expected)
+    (got,) = run(parse(text), [x], seed=1, check_races=True)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
