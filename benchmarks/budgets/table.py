@@ -32,6 +32,6 @@ BUDGETS = (
     Budget("matmul bf16", "HMMA.16816", 2, "LDGSTS.E.BYPASS.128"),
     Budget("matmul f32", "FFMA", 1.2, "LDGSTS.E"),
     Budget("conv bf16", "HMMA.16816", 3.6, "LDGSTS.E.BYPASS.128"),
-    Budget("gemv f32", "16 bytes loaded", 40, "LDG.E.128"),
+    Budget("gemv f32", "16 bytes loaded", 17, "LDG.E.128"),
     Budget("argmax f32", "16 bytes loaded", 60, "LDG.E"),
 )

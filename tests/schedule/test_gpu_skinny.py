@@ -125,7 +125,8 @@ def test_a_convolution_with_few_channels_is_none() -> None:
 
 def test_it_is_the_default_schedule_of_long_and_short_sides() -> None:
     assert generate(group(BODIES["one row"]), SIMULATED)[0].name == NAME
-    for body in (dot(64, 64, 64, "f32"), dot(4, 16, 64, "f32"), dot(4, 64, 16, "f32")):
+    others = [(64, 64, 64), (4, 16, 64), (4, 64, 16), (0, 64, 64), (64, 0, 64)]
+    for body in (dot(*sizes, "f32") for sizes in others):
         assert find_skinny(Schedule(group(body))) is None
 
 

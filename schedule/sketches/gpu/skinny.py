@@ -107,8 +107,8 @@ def _fits(found: Product | None, info: BlockInfo) -> bool:
     if found is None:
         return False
     b, m, n, k = (found.points(r) for r in "bmnk")
-    skinny = min(m, n) < FEW and max(m, n) >= LEAST_WIDE
-    return skinny and k >= LEAST_WIDE and b < 1 << 16
+    skinny = 0 < min(m, n) < FEW and max(m, n) >= LEAST_WIDE
+    return skinny and k >= LEAST_WIDE and 0 < b < 1 << 16
 
 
 def skinny_sketch(s: Skinny, target: Target) -> Sketch | None:
