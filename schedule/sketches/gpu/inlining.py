@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from ....ir.loop.nodes import Block, Buffer, Load
 from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, blocks_of, describe
-from .clusters import worth_one_launch
+from .clusters import common_rows, worth_one_launch
 from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more is slow to compile and fills the instruction cache
@@ -52,7 +54,10 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     extra = max(times - info.points, 0)
     moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
     again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
-    if worth_one_launch((info, *readers)) and any(b.reduce for b in readers):
+    part = (info, *readers)
+    rows = math.prod(a.extent for a in info.spatial[: common_rows(part)])
+    held = info.points * buffer.dtype.bytes <= rows * target.gpu.shared_per_block
+    if held and worth_one_launch(part) and any(b.reduce for b in readers):
         return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     apart = memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     return again <= LAUNCH + LATENCY + apart
