@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....ir.loop.affine import Linear, linear, to_expr
-from ....ir.loop.build import add, as_int, mul
+from ....ir.loop.affine import Interval, Linear, bounds, linear, to_expr
+from ....ir.loop.build import add, as_int, mul, sub
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ....ir.loop.simplify import simplify
@@ -101,16 +101,17 @@ class BlockThreads:
         """
         if any(n != 1 for n in (*a.sizes, *b.sizes)) or len(a.sizes) < 2:
             return None
-        parts = [self.without_outer(x, self.number(x), depth) for x in (a, b)]
-        if parts[0] is None or parts[1] is None or parts[0][1] != parts[1][1]:
-            return None
-        return parts[0][0], 1, parts[1][0], 1
+        for boxes in (tuple((0, n) for n in a.buffer.shape), _reached(a, b)):
+            parts = [self.without_outer(x, self.number(x, boxes), depth) for x in (a, b)]
+            if parts[0] is not None and parts[1] is not None and parts[0][1] == parts[1][1]:
+                return parts[0][0], 1, parts[1][0], 1
+        return None
 
-    def number(self, a: ElementAccess) -> Expr:
-        """The number of an element in a buffer without padding."""
+    def number(self, a: ElementAccess, boxes: Sequence[Interval]) -> Expr:
+        """The number of an element in a box: by axis, where that begins, and its extent."""
         total: Expr = Const(0)
-        for e, n in zip(a.starts, a.buffer.shape, strict=True):
-            total = add(mul(total, n), e)
+        for e, (low, n) in zip(a.starts, boxes, strict=True):
+            total = add(mul(total, n), sub(e, low))
         inside = (*self.vars, *a.loops)
         return simplify(total, {v: (0, n - 1) for v, n in inside if v is not None})
 
@@ -191,6 +192,17 @@ class BlockThreads:
                 every = threads is None or v in threads or n == 1
                 found[v] = np.arange(n) if every else np.array([0, n - 1])
         return found | {v: np.arange(n) for v, n in loops if v in used}
+
+
+def _reached(a: ElementAccess, b: ElementAccess) -> tuple[Interval, ...]:
+    """The box that two accesses of single elements stay in: a piece of a concatenation, say."""
+    inside = {v: (0, n - 1) for v, n in (*a.loops, *b.loops)}
+    found = []
+    for x, y, n in zip(a.starts, b.starts, a.buffer.shape, strict=True):
+        ends = bounds(x, inside), bounds(y, inside)
+        low, high = max(min(e[0] for e in ends), 0), min(max(e[1] for e in ends), n - 1)
+        found.append((low, max(high - low + 1, 1)))
+    return tuple(found)
 
 
 def _where_true(

@@ -237,3 +237,25 @@ for k in range(4):
 def test_a_barrier_that_some_threads_would_not_reach_is_refused(body: str, target: Target) -> None:
     with pytest.raises(UnsupportedError, match="there is a barrier inside"):
         placed(body, target)
+
+
+PIECE = """
+@func(outputs=1)
+def piece(X: f32[40, 12], Y: f32[40, 20]):
+    for b in thread("blockIdx.x", 4):
+        for t in thread("threadIdx.x", 32):
+            for k in unroll(4):
+                with block("Y"):
+                    v = spatial(480, b * 128 + k * 32 + t)
+                    where(b * 128 + k * 32 + t < 480)
+                    reads(X[v // 12, v % 12])
+                    writes(Y[v // {n}, v % {n} + {first}])
+                    Y[v // {n}, v % {n} + {first}] = X[v // 12, v % 12]
+"""
+
+
+def test_a_piece_of_rows_is_written_without_waiting(target: Target) -> None:
+    """As a concatenation does. A shorter piece is not injective: rows would be written twice."""
+    assert waits(lower(parse(PIECE.format(n=12, first=8)), target)) == []
+    both = PIECE.format(n=12, first=8).replace("v % 12 + 8]", "v % 12 % 8 + 8]")
+    assert waits(lower(parse(both), target)) != []
