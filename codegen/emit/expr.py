@@ -79,9 +79,18 @@ class Emitter(Indices):
         """Return a variable; the vector loop's own as one number per lane."""
         lanes = self.lanes
         if lanes is not None and var is lanes.var:
-            base = self.broadcast(lanes.base, lanes.count)
-            return self.binary("add", self.iota(index, lanes.count), base)
+            return self.stepped(lanes.base, lanes.count, 1)
         return self.env[var]
+
+    def stepped(self, first: IRValue, count: int, step: int) -> IRValue:
+        """Return an index and its successors at a distance, one per lane."""
+        known = self.narrow(first) if self.device is not None else None
+        if known is not None:
+            ends = known.low + min(0, step * (count - 1)), known.high + max(0, step * (count - 1))
+            if fits_s32(*ends):
+                steps = self.iota(s32, count, step)
+                return self.widened(self.binary("add", steps, known.value), *ends)
+        return self.binary("add", self.iota(index, count, step), self.broadcast(first, count))
 
     def alignment(self, buffer: Buffer, at: Expr) -> int:
         """Return one element's size on a CPU, where more has no effect but for streaming stores; up
@@ -179,8 +188,7 @@ class Emitter(Indices):
         total = self.total(form)
         if not form.lane or self.lanes is None:
             return total
-        steps = self.iota(index, self.lanes.count, form.lane)
-        return self.binary("add", steps, self.broadcast(total, self.lanes.count))
+        return self.stepped(total, self.lanes.count, form.lane)
 
     def narrow_quotient(self, e: Op, name: str, x: IRValue, y: IRValue) -> IRValue:
         """Emit a quotient or remainder on a GPU, unsigned where that is known to be the same."""
@@ -196,7 +204,7 @@ class Emitter(Indices):
     def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> IRValue:
         """Emit a quotient or remainder, unsigned where the dividend is known to be non-negative."""
         x, y = self.value(a), self.value(b)
-        if self.device is not None and not (x.lanes or y.lanes):
+        if self.device is not None:
             return self.narrow_quotient(e, name, x, y)
         if bounds(a, self.ranges)[0] < 0:
             return apply(self, name, (x, y))

@@ -148,11 +148,11 @@ class Indices(IRBuilder):
         return True
 
     def narrow(self, x: IRValue) -> NarrowIndex | None:
-        """Return a scalar index in 32 bits, on a GPU and where they are enough; else None."""
-        if self.device is None or x.lanes:
+        """Return an index in 32 bits, on a GPU and where they are enough; else None."""
+        if self.device is None:
             return None
         if isinstance(x.literal, int) and fits_s32(x.literal, x.literal):
-            return NarrowIndex(self.const(x.literal, s32), x.literal, x.literal)
+            return NarrowIndex(self.const(x.literal, s32, x.lanes), x.literal, x.literal)
         return self.small.get(x.text)
 
     def widened(self, x: IRValue, low: int, high: int) -> IRValue:

@@ -243,6 +243,20 @@ def test_an_older_architecture_lacks_them() -> None:
         ptx(text, "sm_75")
 
 
+def test_indices_of_lanes_have_32_bits() -> None:
+    code = ptx("""
+@func(outputs=1)
+def padded(X: f32[4800], Y: f32[4864]):
+    for b in thread("blockIdx.x", 38):
+        for t in thread("threadIdx.x", 32):
+            for v in vectorize(4):
+                Y[b * 128 + t * 4 + v] = select((b * 32 + t) % 19 * 4 + v < 75, \
+X[(b * 32 + t) // 19 * 75 + min((b * 32 + t) % 19 * 4 + v, 74)], f32(0.0))
+""")
+    assert count(r"setp\.\w+\.[su]32", code) and not count(r"setp\.\w+\.[su]64", code)
+    assert not count(r"(?:min|max|div|rem)\.[su]64", code)
+
+
 def test_small_indices_have_32_bits() -> None:
     code = ptx("""
 @func(outputs=1)
