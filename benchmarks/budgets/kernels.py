@@ -67,6 +67,26 @@ def argmax(rows: int, columns: int) -> str:
     )
 
 
+def joined(rows: int, left: int, right: int) -> str:
+    """Two matrices side by side."""
+    return (
+        f"HloModule joined\nENTRY main {{\n  x = f32[{rows},{left}] parameter(0)\n"
+        f"  z = f32[{rows},{right}] parameter(1)\n"
+        f"  ROOT y = f32[{rows},{left + right}] concatenate(x, z), dimensions={{1}}\n}}\n"
+    )
+
+
+def max_pool(batch: int, size: int, channels: int) -> str:
+    """The largest of 3 by 3 pixels, every second pixel, padded by one; channels last."""
+    return (
+        f"HloModule max_pool\n{_MAX}ENTRY main {{\n"
+        f"  x = f32[{batch},{size},{size},{channels}] parameter(0)\n"
+        "  low = f32[] constant(-inf)\n"
+        f"  ROOT y = f32[{batch},{size // 2},{size // 2},{channels}] reduce-window(x, low), "
+        "window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x1_1x1_1x0_0}, to_apply=max\n}\n"
+    )
+
+
 TEXTS = {
     "softmax f32": workloads.softmax(1 << 16, 1 << 10).hlo,
     "softmax bf16": softmax_narrow(1 << 16, 1 << 10),
@@ -79,6 +99,8 @@ TEXTS = {
     "matmul f32": product("f32", 2048, 2048, 2048),
     "conv bf16": workloads.convolution(32, 56, 64, 64, 3, 1, 1, "bf16").hlo,
     "gemv f32": product("f32", 1, 768, 3072),
+    "concatenate f32": joined(4096, 300, 200),
+    "max pool f32": max_pool(32, 112, 64),
     "argmax f32": argmax(1, 50257),
 }
 """By name; each model is one kernel, in one launch or more."""

@@ -33,5 +33,7 @@ BUDGETS = (
     Budget("matmul f32", "FFMA", 1.2, "LDGSTS.E"),
     Budget("conv bf16", "HMMA.16816", 3.6, "LDGSTS.E.BYPASS.128"),
     Budget("gemv f32", "16 bytes loaded", 17, "LDG.E.128"),
+    Budget("concatenate f32", "16 bytes stored", 20, "LDG.E.128"),
+    Budget("max pool f32", "16 bytes stored", 220, "LDG.E.128"),
     Budget("argmax f32", "16 bytes loaded", 60, "LDG.E"),
 )
