@@ -18,6 +18,7 @@ from ...ir.target import Target
 from .gpu.async_copies import copy_at_once, mark_async_copies, strip_annotations
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
+from .gpu.bulk_copies import mark_boxes
 from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
 from .gpu.independent import mark_independent
@@ -202,6 +203,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "A buffer that one thread alone touches is not in shared memory.",
     ),
     _SIMPLIFY_COMPACT,
+    LoweringPass(
+        "mark_boxes",
+        mark_boxes,
+        "Copies of pipelined loops that bulk copies can make are boxes, before edges are split.",
+    ),
     *_edges(GPU_COPIES),
     LoweringPass(
         "pipeline_loops",

@@ -399,6 +399,8 @@ _ASYNCHRONOUS = (
     IntrinsicDef(
         "tma_load", 90, lane=Form(_calls(writes=(_BOX,), reads=(_TENSOR, _PLACE, _BAR), free=6), 1)
     ),
+    # A box of a matrix on its way to be some ``tma_load``: the pipeline says to which barrier.
+    IntrinsicDef("copy_box", 90, lane=Form(_calls(writes=(_BOX,), reads=(_TENSOR,)), 1)),
     # One thread: the way back, with the same args; elements outside are not written. It reads the
     # box at any time until ``tma_wait_read``, and has written at ``tma_wait``. Stores of the box by
     # threads come before their ``fence_proxy_async`` and a barrier.

@@ -207,6 +207,14 @@ ASYNC = Note(
     ("schedule", "codegen"),
     "this copy from global to shared memory may be asynchronous",
 )
+BULK = Note(
+    "bulk",
+    For,
+    _FLAG,
+    "schedule",
+    ("codegen",),
+    "copies of this pipelined loop are bulk copies, where they are boxes of matrices",
+)
 PIPELINE = Note(
     "pipeline",
     For,
@@ -262,6 +270,7 @@ NOTES = (
     COPY,
     EXCESS_ERROR,
     ASYNC,
+    BULK,
     PIPELINE,
     PRODUCERS,
     MIN_BLOCKS,

@@ -184,7 +184,9 @@ class _Placer:
             case Intrinsic(writes=(to,)) if is_store_of_group(s):
                 for r in own_pairs(to, self.thread()):
                     found += self.touch(r.buffer, r.ranges, True, c)
-            case Intrinsic(writes=writes, reads=reads):
+            case Intrinsic(name=name, writes=writes, reads=reads):
+                if name.startswith(("mbarrier_", "tma_")):  # the pipeline has put them in order
+                    return SyncSpan(s)
                 for regions, write in ((reads, False), (writes, True)):
                     for r in regions:
                         found += self.touch(r.buffer, r.ranges, write, c)

@@ -48,6 +48,7 @@ from ....ir.target import Target
 from ..passes.copies import renamed
 from ..passes.rebuild import with_body
 from .barriers import BARRIER, WARP_BARRIER
+from .bulk_copies import Arrivals, boxes_of
 from .splits import copies_of, is_split
 from .warpgroups import has_group_products, wait
 
@@ -92,8 +93,9 @@ def _chain(s: Stmt) -> tuple[list[For], Stmt]:
 class _Roles:
     """A launch: ``index`` is the loop over threads that becomes longer, of ``consumers`` iterations
     and ``extra`` ones; ``each`` threads are in one. ``phases`` are the mbarriers: of ``places``
-    that are filled, then of those that are emptied. ``plain`` copies are stores; ``blocks`` are
-    variables that are the same for all threads of a block.
+    that are filled, then of those that are emptied. ``plain`` copies are stores; with ``boxes`` one
+    thread starts bulk copies; ``blocks`` are variables that are the same for all threads of a
+    block.
     """
 
     name: str
@@ -105,6 +107,7 @@ class _Roles:
     places: int
     phases: Buffer
     plain: bool
+    boxes: bool
     blocks: frozenset[Var]
     target: Target
 
@@ -140,6 +143,7 @@ class _Roles:
             places,
             Buffer("phases", (count,), u64, Scope.SHARED),
             any(_has_plain_copies(copies_of(x)) for x in loops),
+            all(boxes_of(copies_of(x)) for x in loops),
             _of_blocks(s),
             target,
         )
@@ -151,7 +155,7 @@ class _Roles:
 
     def start(self, body: Stmt) -> Stmt:
         """A launch's body behind the initialization of its mbarriers."""
-        arrivals = self.extra * self.each * (2 if self.plain else 1)
+        arrivals = 1 if self.boxes else self.extra * self.each * (2 if self.plain else 1)
         warps = self.consumers * self.each // WARP
         made: list[Stmt] = []
         for first, count in ((0, arrivals), (self.places, warps)):
@@ -215,11 +219,11 @@ class _Roles:
         turn = _Turn(self, number, _places(s), _behind(s))
         work = seq(
             turn.wait(0, 0),
-            *([_SEEN] if has_group_products(s) else []),
+            *([_SEEN] if has_group_products(s) and not self.boxes else []),
             *(_among(x, self.consumers * self.each) for x in s.body.stmts[1:]),
             turn.emptied(),
         )
-        fill = seq(turn.wait(self.places, 1), self.shared_out(copies_of(s)), *turn.filled())
+        fill = seq(turn.wait(self.places, 1), *self.filled(copies_of(s), turn))
         plain = PRODUCERS.drop(s)
         first, second = (renamed(replace(plain, body=x)) for x in (work, fill))
         if turn.behind:
@@ -227,6 +231,14 @@ class _Roles:
             last = {s.var: Const((as_int(s.extent) or 1) - 1)}
             first = seq(first, wait(0), substitute(after.emptied(), last))
         return If(self.consumes, first, second)
+
+    def filled(self, copies: Stmt, turn: _Turn) -> list[Stmt]:
+        """The copies of a turn, by those who copy or by one of them, and their arrivals."""
+        if not self.boxes:
+            return [self.shared_out(copies), *turn.filled()]
+        first = compare("eq", self.thread, Const(self.consumers * self.each))
+        place = floormod(turn.number, self.places)
+        return [Arrivals(self.phases, first).start(boxes_of(copies), place)]
 
     def shared_out(self, copies: Stmt) -> Stmt:
         """The copies of all consumers, made in turns by those who copy."""

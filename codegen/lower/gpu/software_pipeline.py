@@ -47,6 +47,7 @@ from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
 from .barriers import BARRIER
 from .bind import written
+from .bulk_copies import Arrivals, is_box
 from .places import at_place
 from .warpgroups import COMMIT as GROUP_COMMIT
 from .warpgroups import FENCE as GROUP_FENCE
@@ -60,17 +61,20 @@ def pipeline_loops(func: Func, target: Target) -> Func:
     """The function with its noted loops pipelined."""
     copies = Copies(noted(func, target))
 
-    def stmt(s: Stmt, ranges: Mapping[Var, Interval], number: Expr) -> Stmt:
+    def stmt(
+        s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...], number: Expr
+    ) -> Stmt:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
+            threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
             if s.kind is not Kind.THREAD:
                 number = add(mul(number, s.extent), s.var)
-        s = map_stmt(s, lambda c: stmt(c, ranges, number), lambda e: e)
+        s = map_stmt(s, lambda c: stmt(c, ranges, threads, number), lambda e: e)
         if isinstance(s, For) and PIPELINE.of(s):
-            return _Pipeline.of(s, func.name, copies, ranges, number).result()
+            return _Pipeline.of(s, func.name, copies, ranges, number).result(threads)
         return s
 
-    return with_body(func, stmt(func.body, {}, Const(0)))
+    return with_body(func, stmt(func.body, {}, (), Const(0)))
 
 
 @dataclass(frozen=True)
@@ -114,18 +118,22 @@ class _Pipeline:
                 "does not write",
             )
         made = [copies.stmt(s, ranges) for s in ahead]
-        stages = min(stages, count) if any(map(is_async, made)) else min(2, count)
+        late = any(is_async(s) or is_box(s) for s in made)
+        stages = min(stages, count) if late else min(2, count)
         mine = frozenset[Buffer]().union(*map(written, ahead)) & set(allocs)
         staged = {b: _staged(b, stages) for b in allocs if b in mine}
         rest = tuple(s for s in stmts if all(s is not x for x in ahead))
         kept = tuple(b for b in allocs if b not in mine)
         return _Pipeline(loop, count, stages, staged, tuple(made), rest, kept, number)
 
-    def result(self) -> Stmt:
+    def result(self, threads: Sequence[Var]) -> Stmt:
+        """The loop and what comes before it, in a launch of these indices of threads."""
         if self.stages < 2:
             return PRODUCERS.drop(PIPELINE.drop(self.loop))
         if PRODUCERS.of(self.loop):
             body: Stmt = self.by_roles()
+        elif all(map(is_box, self.ahead)):
+            body = self.by_bulk(Arrivals.of(threads))
         elif any(map(is_async, self.ahead)):
             body = self.by_async()
         else:
@@ -154,6 +162,22 @@ class _Pipeline:
         work = self.products(*early, COMMIT)
         body = self.main(wait, BARRIER, *work, *late, held=held)
         return seq(begin, body, products_landed(0))
+
+    def by_bulk(self, arrivals: Arrivals) -> Stmt:
+        """As by asynchronous copies, started by one thread and counted by barriers."""
+        var, n = self.loop.var, self.stages
+        ahead = n - 1 - self.behind
+
+        def start(k: Expr, place: Expr) -> Stmt:
+            copies = [self.at(s, k, place) for s in self.ahead]
+            return arrivals.start([s for s in copies if isinstance(s, Intrinsic)], place)
+
+        first, later = Var(f"{var.name}_first"), add(var, ahead)
+        begin = For(first, Const(ahead), start(first, first))
+        there = If(lt(later, self.count), start(later, floormod(later, n)))
+        body = self.main(arrivals.wait(var, n), BARRIER, *self.products(there))
+        made = seq(arrivals.init(n), BARRIER, begin, body, products_landed(0))
+        return Alloc(arrivals.bars, made)
 
     def products(self, *meanwhile: Stmt) -> tuple[Stmt, ...]:
         """The work as a group of products, with what is done while they run."""

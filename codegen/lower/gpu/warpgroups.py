@@ -80,7 +80,19 @@ def _in_launch(s: For, name: str) -> Stmt:
     operands = {r.buffer: None for x in walk(s) if is_group_product(x) for r in _operands(x)}
     thread = next(x.var for x in walk(s) if isinstance(x, For) and x.thread == "threadIdx.x")
     panels = {b: _panels(b, name) for b in operands}
-    return _GroupLanes(name, thread, sums, panels).stmt(_grouped(s), {})
+    stored = any(_fills(x, panels) for x in walk(s))
+    return _GroupLanes(name, thread, sums, panels, stored=stored).stmt(_grouped(s), {})
+
+
+def _fills(s: Stmt, operands: Mapping[Buffer, Buffer]) -> bool:
+    """True if threads write operands by a statement, unlike bulk copies."""
+    match s:
+        case Store(buffer=b):
+            return b in operands
+        case Intrinsic(name=name, writes=writes):
+            return name != "tma_load" and any(r.buffer in operands for r in writes)
+        case _:
+            return False
 
 
 def _sums(s: Stmt) -> Iterator[Buffer]:
@@ -137,13 +149,14 @@ def _only_products(s: Stmt) -> bool:
 @dataclass(frozen=True)
 class _GroupLanes:
     """Rewrites a launch. ``thread`` is the thread's place in its group, ``here`` are the sums that
-    are made around a statement."""
+    are made around a statement. Threads themselves fill operands where they are ``stored``."""
 
     name: str
     thread: Var
     sums: Mapping[Buffer, Buffer]
     panels: Mapping[Buffer, Buffer]
     here: tuple[Buffer, ...] = ()
+    stored: bool = True
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
         match s:
@@ -188,7 +201,7 @@ class _GroupLanes:
                 return self.store(s.writes[0], self.registers(s.reads[0], ranges))
             case "wgmma_wait" if s.args == (0,):
                 return seq(*map(_landed, self.here))
-            case "barrier":
+            case "barrier" if self.stored:
                 return seq(_SEEN, BARRIER)
             case _ if is_group_product(s):
                 return self.product(s, ranges)
@@ -198,12 +211,13 @@ class _GroupLanes:
         return replace(s, writes=writes, reads=reads)
 
     def copied(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
-        """A stretch of one row that a copy fills."""
+        """A stretch of a row that a copy fills, or rows of a panel."""
         if r.buffer not in self.panels:
             return r
         start = self.at(r.buffer, tuple(x.start for x in r.ranges), ranges)
-        one = (Range(e, Const(1)) for e in start[:-1])
-        return Region(self.panels[r.buffer], (*one, Range(start[-1], r.ranges[-1].extent)))
+        *lead, last = (x.extent for x in r.ranges)
+        sizes = (*lead[:-1], Const(1), lead[-1], last)
+        return Region(self.panels[r.buffer], tuple(map(Range, start, sizes)))
 
     def registers(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
         """A thread's own sums of a box, half as many as the box has columns."""

@@ -239,13 +239,17 @@ class MatmulSpace:
         steps = math.ceil(self._depth(c) / int(c["tile_k"]))
         rounds = math.ceil(most / at_once)
         waiting = rounds * steps * LATENCY / max(int(c["stages"]) - 1, 0.5)
-        barriers = rounds * steps * BARRIER / at_once
+        barriers = rounds * steps * self._meeting_seconds(c) / at_once
         second = self._l2_bytes(c) / (gpu.multiprocessors * L2_BYTES * gpu.clock)
         memory = self._memory_bytes(c) / (gpu.bandwidth * REACHED)
         parts = (work, shared, waiting, second, memory)
         total = math.pow(sum(math.pow(x, OVERLAP) for x in parts), 1 / OVERLAP)
         begin = LAUNCH + rounds * LATENCY + self._packing_seconds(c)
         return begin + barriers + total + self._split_depth_seconds(c)
+
+    def _meeting_seconds(self, c: Choices) -> float:
+        """Return the seconds in which the threads of a block meet in each step."""
+        return BARRIER
 
     def _depth(self, c: Choices) -> int:
         step = int(c["tile_k"]) * int(c["split"])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.intrinsics import TABLE, WARP
+from ....ir.loop.nodes import CHUNK
 from ....ir.loop.warpgroups import WARPGROUP
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.space import Choices, Sketch
 from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
-from .matmul import Matmul
+from .machine import LaunchShape, issue_seconds
+from .matmul import Matmul, MatmulOperand
 from .threads import power_up
-from .tiles import BlockDim
+from .tiles import ASYNC_BYTES, BlockDim, copy_width
 from .wgmma import COLUMNS, PANEL, ROWS, apply_wgmma, find_group_core, product_name, swizzle_of
 
 OTHERS = 40  # registers beside the sums: addresses of copies and descriptors
+BARRIERS = 1024  # bytes of shared memory for the barriers of bulk copies
+GROUP_WARPS = WARPGROUP // WARP  # that copy: a group of their own
+PHASES = 10e-9  # seconds of a step in which groups wait for places, but not for each other
 WIDTHS = (64, 128, 192, 256)
 
 
@@ -56,6 +61,8 @@ class GroupSpace(MatmulSpace):
             "groups_n": (1, 2),
             "stages": (2, 3, 4, 5, 6),
             **{name: common[name] for name in ("split", "join", "group", "pack")},
+            "producers": (0, GROUP_WARPS),
+            "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
         }
 
     def threads(self, c: Choices) -> BlockDim:
@@ -76,6 +83,34 @@ class GroupSpace(MatmulSpace):
                 return False
         return True
 
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, and copies have a step to run ahead."""
+        if (c["bulk"] or c["producers"]) and int(c["stages"]) <= 2:
+            return False
+        if c["producers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
+            return False
+        return MatmulSpace.valid(self, c)
+
+    def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the launch, with the warps that only copy."""
+        found = MatmulSpace.launch(self, c)
+        return replace(found, threads=found.threads + int(c["producers"]) * WARP)
+
+    def _meeting_seconds(self, c: Choices) -> float:
+        return PHASES if c["producers"] else MatmulSpace._meeting_seconds(self, c)
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds of all launches, with those in which threads issue copies."""
+        if c["bulk"]:
+            return MatmulSpace.cost(self, c)
+        m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
+        each = (m * self.k.left.dtype.bytes + n * self.k.right.dtype.bytes) * depth / CHUNK
+        return MatmulSpace.cost(self, c) + issue_seconds(self.target, self.blocks(c) * each)
+
+    def shared(self, c: Choices) -> int:
+        """Return the bytes of shared memory of a block, those of barriers of copies included."""
+        return MatmulSpace.shared(self, c) + (BARRIERS if c["bulk"] or c["producers"] else 0)
+
     def registers(self, c: Choices) -> int:
         """Estimate the registers of a thread: sums and addresses."""
         m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
@@ -95,3 +130,9 @@ class GroupSpace(MatmulSpace):
         read = (m * int(c["groups_n"]) * a + n * m / ROWS * b) * depth
         ends = 2.0 * m * n * self.k.sums.bytes
         return written + (read + ends) / SHARED_BYTES
+
+
+def _is_async(x: MatmulOperand, straight: bool) -> bool:
+    """True if the copy of an operand's tile is asynchronous."""
+    width = copy_width(x, straight)
+    return x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ....ir.dtypes import DType
 from ....ir.loop.affine import linear
-from ....ir.loop.nodes import BlockAxis, Buffer, Const, Expr, Load, Op, Store, Var
+from ....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Store, Var
 from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
@@ -30,7 +30,8 @@ class MatmulOperand:
     Vectors have ``across`` elements along the rows (of the left operand; along the columns of the
     right one), or ``along`` elements along the depth. A ``plain`` operand is only loaded, and at
     most padded with zeros. ``bytes`` is its size in memory. A ``frozen`` one is a constant that
-    only the product reads, so it can be packed ahead of time.
+    only the product reads, so it can be packed ahead of time. A ``matrix`` is one in memory, read
+    at its own indices, of which boxes can be copied.
     """
 
     dtype: DType
@@ -39,6 +40,7 @@ class MatmulOperand:
     plain: bool
     bytes: float
     frozen: bool = False
+    matrix: bool = False
 
     @property
     def transposed(self) -> bool:
@@ -171,7 +173,16 @@ def _operand(
         plain=_plain(e),
         bytes=float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers)),
         frozen=buffers.keys() <= constants and _plain(e),
+        matrix=_is_matrix(e, rows, depth),
     )
+
+
+def _is_matrix(e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis]) -> bool:
+    """True if an operand is a matrix of two dimensions whose rows begin at multiples of a chunk."""
+    if not isinstance(e, Load) or len(rows) != 1 or len(depth) != 1:
+        return False
+    pitch = e.buffer.shape[-1] * e.dtype.bytes if len(e.index) == 2 else 1
+    return set(e.index) == {rows[0].var, depth[0].var} and pitch % CHUNK == 0
 
 
 def _plain(e: Expr) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ....ir.dtypes import DType, f32
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import PIPELINE
+from ....ir.loop.notes import BULK, PIPELINE
 from ....ir.loop.warpgroups import WARPGROUP
 from ....ir.target import Target
 from ...cursor import LoopRef
@@ -77,6 +77,10 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
     sch.tensorize(below(sch, parts.product, step)[2], product_name(core, c))
     if int(c["stages"]) > 1:
         sch.annotate(step, PIPELINE.key, int(c["stages"]))
+    if c["bulk"]:
+        sch.annotate(step, BULK.key, 1)
+    if c["producers"]:
+        sch.specialize(step, int(c["producers"]))
     if parts.total is None:
         run_epilogue(k, sch, parts.last, at, threads)
 

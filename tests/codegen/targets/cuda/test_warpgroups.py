@@ -67,7 +67,7 @@ def calls(func: Func) -> list[str]:
 @pytest.mark.parametrize("form", ["NN", "NT", "TN", "TT"])
 def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
     """Between the product of a step and the wait for the one before are the copies."""
-    flat = lowered(product(form, (512, 512, 512), "bf16"))
+    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=0, producers=0)
     names = [n for n in calls(flat) if not n.startswith("copy_async")]
     assert [re.sub(r"n\d+", "", n) for n in names] == [
         "commit_async",
@@ -82,6 +82,32 @@ def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
         "wgmma_wait",
         *["fence_proxy_async", "barrier"] * 2,
     ]
+
+
+@pytest.mark.parametrize("form", ["NN", "TT"])
+def test_main_loop_with_bulk_copies(form: str) -> None:
+    """One thread starts the copies of a later step; nothing is fenced that only they write."""
+    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=1, stages=3, producers=0)
+    assert [re.sub(r"n\d+", "", n) for n in calls(flat)] == [
+        *["mbarrier_init"] * 3,
+        "fence_mbarrier_init",
+        "barrier",
+        *["tma_load", "tma_load", "mbarrier_expect"],
+        "mbarrier_wait",
+        "barrier",
+        "wgmma_fence",
+        "wgmma.m64k16.bf16.f32",
+        "wgmma_commit",
+        *["tma_load", "tma_load", "mbarrier_expect"],
+        "wgmma_wait",
+        "wgmma_wait",
+        *["barrier"] * 2,
+    ]
+
+
+def test_bulk_copies_need_matrices_with_aligned_rows() -> None:
+    for shape, bulk in (((512, 512, 520), (0, 1)), ((512, 512, 516), (0,))):
+        assert group_sketch(product("NT", shape, "bf16")).decisions["bulk"] == bulk
 
 
 def test_default_is_the_warp_groups_on_a_large_product() -> None:
@@ -103,11 +129,19 @@ def test_single_precision_keeps_its_rounding() -> None:
 
 
 LARGE = (4096, 4096, 4096)
+PLAIN = {"bulk": 0, "producers": 0, "tile_m": 128, "tile_n": 256}
 CASES: dict[str, tuple[Func, dict[str, int]]] = {
-    "128x256": (product("NT", LARGE, "bf16"), {}),
-    "256x128": (product("NN", LARGE, "f16"), {"tile_m": 256, "tile_n": 128}),
-    "256x192": (product("TN", LARGE, "bf16"), {"tile_m": 256, "tile_n": 192}),
-    "turned": (product("TT", LARGE, "bf16"), {"groups_m": 1, "groups_n": 2}),
+    "128x256": (product("NT", LARGE, "bf16"), {**PLAIN}),
+    "128x256 bulk": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1}),
+    "128x256 roles": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "producers": 4}),
+    "copies by roles": (product("NN", LARGE, "bf16"), {**PLAIN, "producers": 4}),
+    "256x128": (product("NN", LARGE, "f16"), {**PLAIN, "tile_m": 256, "tile_n": 128}),
+    "256x192": (product("TN", LARGE, "bf16"), {**PLAIN, "tile_m": 256, "tile_n": 192}),
+    "256x192 bulk": (
+        product("TN", LARGE, "bf16"),
+        {**PLAIN, "tile_m": 256, "tile_n": 192, "bulk": 1},
+    ),
+    "turned": (product("TT", LARGE, "bf16"), {**PLAIN, "groups_m": 1, "groups_n": 2}),
     "bytes": (product("NT", LARGE, "s8", "s32"), {}),
     "odd": (product("NN", (333, 517, 131), "bf16"), {}),
     "split": (product("NT", (128, 256, 16384), "f16"), {"split": 8}),
@@ -129,26 +163,35 @@ def test_machine_code_is_asynchronous(name: str) -> None:
         assert usage.spill_loads == usage.spill_stores == usage.stack == 0
 
 
-def test_hottest_loop_is_mostly_products_and_copies() -> None:
-    """A step of 128 x 256 x 64 is four instructions of a group, and 12 copies of a thread."""
+@pytest.mark.parametrize(
+    ("name", "copies", "most"),
+    [("128x256", ("LDGSTS", 12), 100), ("128x256 bulk", ("UTMALDG", 2), 80)],
+)
+def test_hottest_loop_is_mostly_products_and_copies(
+    name: str, copies: tuple[str, int], most: int
+) -> None:
+    """A step of 128 x 256 x 64 is four instructions of a group, and 12 copies of a thread or 2 of
+    one."""
     if not sass.find() or ptxas.find() is None:
         pytest.skip("no nvdisasm or ptxas on this machine")
-    func, choices = CASES["128x256"]
+    func, choices = CASES[name]
     ptx = nvptx.compile(emit(lowered(func, **choices), HOPPER), HOPPER)
     text = sass.disassemble(ptx, HOPPER.cpu)
     code = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ )?([A-Z][\w.]*)", text, re.M)
     assert sum(x.startswith("HGMMA.64x256x16") for x in code) == 4
     assert not any(x.startswith(("HMMA", "LDSM", "STL", "LDL")) for x in code)
-    main = code[code.index("DEPBAR.LE") : code.index("WARPGROUP.DEPBAR.LE")]
-    assert sum(x.startswith("LDGSTS") for x in main) == 12
-    assert len(main) < 100
+    end = code.index("WARPGROUP.DEPBAR.LE")
+    begin = max(n for n in range(end) if code[n].startswith("BAR.SYNC"))
+    assert sum(x.startswith(copies[0]) for x in code[begin:end]) == copies[1]
+    assert end - begin < most
 
 
 SIMULATED = Target.parse("cuda-sim -arch=sm_90a")
+ROLES = {"bulk": 1, "producers": 4, "stages": 3}
 RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
-    "64": ("NT", (64, 64, 64), "bf16", {}),
-    "192": ("TN", (192, 192, 192), "bf16", {"tile_n": 192, "stages": 2}),
-    "1000": ("NN", (128, 72, 1000), "f16", {"tile_m": 128, "groups_m": 2, "stages": 4}),
+    "64": ("NT", (64, 64, 64), "bf16", {"bulk": 0}),
+    "192": ("TN", (192, 192, 192), "bf16", {"tile_n": 192, "stages": 2, "bulk": 0}),
+    "1000": ("NN", (128, 72, 1000), "f16", {"bulk": 0, "tile_m": 128, "groups_m": 2, "stages": 4}),
     "odd": ("NT", (131, 77, 93), "f16", {}),
     "odd turned": ("TT", (67, 130, 71), "bf16", {"tile_n": 128, "groups_n": 2, "stages": 3}),
     "panels": (
@@ -157,10 +200,20 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
         "f16",
         {"tile_m": 128, "tile_n": 256, "groups_m": 2, "stages": 3},
     ),
-    "half rows": ("NT", (72, 136, 168), "f16", {"tile_k": 32, "stages": 5}),
-    "split": ("NN", (64, 128, 520), "bf16", {"split": 4}),
-    "bytes": ("NT", (80, 64, 256), "s8", {}),
-    "f8": ("NT", (64, 80, 256), "f8e4m3fn", {}),
+    "half rows": ("NT", (72, 136, 168), "f16", {"bulk": 0, "tile_k": 32, "stages": 5}),
+    "split": ("NN", (64, 128, 520), "bf16", {"bulk": 0, "split": 4}),
+    "bytes": ("NT", (80, 64, 256), "s8", {"bulk": 0}),
+    "f8": ("NT", (64, 80, 256), "f8e4m3fn", {"bulk": 0}),
+    "boxes": ("NN", (136, 72, 328), "f16", {"bulk": 1, "stages": 3}),
+    "boxes turned": ("TT", (136, 264, 200), "bf16", {"bulk": 1, "tile_m": 128, "tile_n": 128}),
+    "boxes by roles": (
+        "NN",
+        (136, 264, 456),
+        "bf16",
+        {**ROLES, "tile_m": 128, "tile_n": 256, "groups_m": 2},
+    ),
+    "boxes by one group's roles": ("NT", (72, 80, 520), "f16", {**ROLES, "stages": 5}),
+    "boxes split": ("NT", (64, 72, 520), "bf16", {"bulk": 1, "split": 4}),
 }
 
 
@@ -168,8 +221,9 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
 def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form, shape, dtype, choices = RUNS[name]
     func = product(form, shape, dtype, "s32" if dtype == "s8" else "f32")
-    flat = lowered(func, SIMULATED, **choices)
+    flat = lowered(func, SIMULATED, **{"producers": 0, **choices})
     assert any(x.startswith("wgmma.") for x in calls(flat))
+    assert ("tma_load" in calls(flat)) == name.startswith("boxes")
     rng = np.random.default_rng(3)
     a, b = (rng.integers(-4, 5, x.shape).astype(to_numpy(x.dtype)) for x in func.params[:2])
     left, right = (x.T if f == "T" else x for x, f in zip((a, b), form, strict=True))
@@ -189,12 +243,15 @@ def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("wgmma_wait", (1,)),
         ("wait_async", (1,)),
         ("barrier", ()),
+        ("mbarrier_wait", ()),
+        ("mbarrier_init", (1,)),
+        ("mbarrier_expect", (16384,)),
     ],
 )
 def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -> None:
     """Each order in the main loop is there for a reason that the simulation finds."""
     func = product("NT", (64, 64, 640), "f16", "f32")
-    flat = lowered(func, SIMULATED, stages=4)
+    flat = lowered(func, SIMULATED, stages=4, bulk=int(name.startswith("mbarrier")), producers=0)
 
     def without(s: Stmt) -> Stmt:
         gone = isinstance(s, Intrinsic) and (s.name, s.args) == (name, args)

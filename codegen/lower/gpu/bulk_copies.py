@@ -1,0 +1,244 @@
+"""Copies of boxes of matrices that one thread starts: by tensor maps, counted by barriers.
+
+A nest ``S[i, j] = A[i + row, j + column]`` of all threads of a block (or 0 where that lies outside
+of A) that fills a swizzled buffer is such a copy. Each of the buffer's places has a barrier, whose
+phases say that what was started for it has landed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ....ir.dtypes import s32, u64
+from ....ir.loop.affine import Interval, bounds, linear, to_expr
+from ....ir.loop.build import add, as_int, both, cast, compare, floordiv, floormod
+from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.nodes import (
+    CHUNK,
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Load,
+    Op,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.notes import BULK, PIPELINE
+from ....ir.loop.simplify import simplify
+from ....ir.loop.visit import free_vars, map_stmt, seq, walk
+from ....ir.target import Target
+from ..passes.rebuild import with_body
+from .warpgroups import has_group_products
+
+LEAST_STAGES = 3  # one that is used, one behind, and one on its way
+MOST_ROWS = 256  # of one copy
+PITCH = 16  # bytes that the rows of a matrix are multiples of
+_FACTORS = (1, 2, 4, 8, 16)  # by which a condition may be divided: elements of a chunk
+_PATTERN = 128  # words in 1024 bytes: what lies behind barriers begins at a pattern's multiple
+
+
+def mark_boxes(func: Func, target: Target) -> Func:
+    """The function in which copies of pipelined loops that may be bulk copies are boxes.
+
+    All copies of such a loop are, or none.
+    """
+    params = func.params if TABLE["tma_load"].on(target.gpu) else ()
+
+    def stmt(s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...]) -> Stmt:
+        if isinstance(s, For):
+            ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
+            threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
+        if isinstance(s, For) and BULK.of(s):
+            return _marked(BULK.drop(s), params, ranges, threads)
+        return map_stmt(s, lambda c: stmt(c, ranges, threads), lambda e: e)
+
+    return with_body(func, stmt(func.body, {}, ()))
+
+
+def _marked(
+    loop: For, params: Sequence[Buffer], ranges: Mapping[Var, Interval], threads: tuple[Var, ...]
+) -> For:
+    count = as_int(loop.extent) or 0
+    if min(count, PIPELINE.of(loop) or 1) < LEAST_STAGES or not has_group_products(loop):
+        return loop
+    many, failed = prod(ranges[v][1] + 1 for v in threads), []
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Alloc | Seq):
+            return map_stmt(s, stmt, lambda e: e)
+        if has_group_products(s) or not any(isinstance(x, Store) for x in walk(s)):
+            return s
+        made = box_copy(s, many, params, ranges)
+        failed.extend([s] if made is None else [])
+        return made or s
+
+    body = stmt(loop.body)
+    return loop if failed else replace(loop, body=body)
+
+
+def box_copy(
+    s: Stmt, threads: int, params: Sequence[Buffer], ranges: Mapping[Var, Interval]
+) -> Intrinsic | None:
+    """Return the copy that a nest makes, of all ``threads`` together; None if it is none."""
+    stores = [x for x in walk(s) if isinstance(x, Store)]
+    if len(stores) != 1 or any(isinstance(x, If | Intrinsic) for x in walk(s)):
+        return None
+    (store,) = stores
+    loops = [x for x in walk(s) if isinstance(x, For)]
+    points = prod((as_int(x.extent) or 0 for x in loops), start=threads)
+    inside = {**ranges, **{x.var: (0, (as_int(x.extent) or 1) - 1) for x in loops}}
+    source, cond = _source(store.value)
+    to = store.buffer
+    if source is None or points != prod(to.shape) or not _fits(to, source.buffer, params):
+        return None
+    first = [_minus(p, i, inside) for p, i in zip(source.index, store.index[-2:], strict=True)]
+    edges = [*zip(source.index, source.buffer.shape, strict=True)]
+    if not all(any(_is_edge(c, edge, inside) for edge in edges) for c in _limits(cond)):
+        return None
+    own = {x.var for x in loops} | {v for e in store.index for v in free_vars(e)}
+    if any(free_vars(e) & own for e in first):
+        return None
+    whole = tuple(Range(Const(0), Const(n)) for n in to.shape)
+    box = tuple(Range(e, Const(n)) for e, n in zip(first, to.shape[-2:], strict=True))
+    return Intrinsic("copy_box", (Region(to, whole),), (Region(source.buffer, box),))
+
+
+def boxes_of(s: Stmt) -> tuple[Intrinsic, ...]:
+    """Return the copies that a sequence of nothing else consists of; none for other statements."""
+    parts = s.stmts if isinstance(s, Seq) else (s,)
+    found = tuple(x for x in parts if isinstance(x, Intrinsic) and is_box(x))
+    return found if len(found) == len(parts) else ()
+
+
+def is_box(s: Stmt) -> bool:
+    """True for such a copy."""
+    return isinstance(s, Intrinsic) and s.name == "copy_box"
+
+
+def _source(e: Expr) -> tuple[Load | None, Expr | None]:
+    match e:
+        case Load():
+            return e, None
+        case Op(name="select", args=(cond, Load() as source, Const(value=0))):
+            return source, cond
+        case _:
+            return None, None
+
+
+def _limits(cond: Expr | None) -> Iterator[tuple[Expr, int] | None]:
+    """The parts ``e < n`` of a condition; None for one that is none."""
+    match cond:
+        case None:
+            return
+        case Op(name="and", args=(a, b)):
+            yield from _limits(a)
+            yield from _limits(b)
+        case Op(name="lt", args=(e, Const(value=int(n)))):
+            yield e, n
+        case _:
+            yield None
+
+
+def _is_edge(
+    limit: tuple[Expr, int] | None, edge: tuple[Expr, int], ranges: Mapping[Var, Interval]
+) -> bool:
+    """True if two conditions ``e < n`` mean the same: the second's difference is a multiple of the
+    first's, with a remainder below the factor."""
+    if limit is None:
+        return False
+    one, two = (linear(_minus(e, n, ranges)) for e, n in (limit, edge))
+    for factor in _FACTORS:
+        low, high = bounds(to_expr(two - one * factor), ranges)
+        if low >= 0 and high < factor:
+            return True
+    return False
+
+
+def _fits(to: Buffer, source: Buffer, params: Sequence[Buffer]) -> bool:
+    if source not in params or len(source.shape) != 2 or source.dtype != to.dtype:
+        return False
+    wide = to.shape[-1] * to.dtype.bytes
+    rows = to.shape[-2] <= MOST_ROWS and to.shape[-2] % 8 == 0
+    whole = bool(to.swizzle) and wide % (to.swizzle * CHUNK) == 0 and prod(to.shape[:-2]) == 1
+    return rows and whole and source.shape[1] * source.dtype.bytes % PITCH == 0
+
+
+def _minus(a: Expr, b: Expr | int, ranges: Mapping[Var, Interval]) -> Expr:
+    left = linear(simplify(a, ranges))
+    right = linear(simplify(b if not isinstance(b, int) else Const(b), ranges))
+    return to_expr(left - right)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The barriers of the places of some buffers, and the thread that starts copies."""
+
+    bars: Buffer
+    one: Expr | None
+
+    @staticmethod
+    def of(threads: Sequence[Var]) -> Arrivals:
+        """Return new ones; the first of the ``threads`` starts copies."""
+        one = both(*(compare("eq", v, 0) for v in threads))
+        return Arrivals(Buffer("arrived", (_PATTERN,), u64, Scope.SHARED), one)
+
+    def by_one(self, s: Stmt) -> Stmt:
+        """``s`` by that thread."""
+        return s if self.one is None else If(self.one, s)
+
+    def init(self, places: int) -> Stmt:
+        """Make the barriers."""
+        made = (Intrinsic("mbarrier_init", (self.bar(Const(n)),), (), (1,)) for n in range(places))
+        return self.by_one(seq(*made, Intrinsic("fence_mbarrier_init")))
+
+    def bar(self, place: Expr) -> Region:
+        """The barrier of a place."""
+        return Region(self.bars, (Range(place, Const(1)),))
+
+    def wait(self, k: Expr, places: int) -> Stmt:
+        """Wait until what iteration ``k`` uses has landed."""
+        parity = Buffer("parity", (1,), s32, Scope.REGISTER)
+        value = cast(floormod(floordiv(k, places), 2), s32)
+        box = Region(parity, (Range(Const(0), Const(1)),))
+        wait = Intrinsic("mbarrier_wait", (), (self.bar(floormod(k, places)), box))
+        return Alloc(parity, seq(Store(parity, (Const(0),), value), wait))
+
+    def start(self, copies: Sequence[Intrinsic], place: Expr) -> Stmt:
+        """Start copies to a place of their buffers."""
+        sizes = (prod(as_int(x.extent) or 0 for x in c.writes[0].ranges) for c in copies)
+        many = sum(n * c.writes[0].buffer.dtype.bytes for n, c in zip(sizes, copies, strict=True))
+        expect = Intrinsic("mbarrier_expect", (self.bar(place),), (), (many,))
+        return self.by_one(seq(*(s for c in copies for s in self.loads(c, place)), expect))
+
+    def loads(self, copy: Intrinsic, place: Expr) -> Iterator[Stmt]:
+        """A copy for each panel of a buffer."""
+        (to,), (of,) = copy.writes, copy.reads
+        row, column = (x.start for x in of.ranges)
+        *lead, rows, columns = to.ranges
+        height, wide = of.buffer.shape
+        pattern = to.buffer.swizzle * CHUNK
+        each = pattern // to.buffer.dtype.bytes
+        args = (wide, height, wide, each, as_int(rows.extent) or 0, pattern)
+        whole = Region(of.buffer, tuple(Range(Const(0), Const(n)) for n in of.buffer.shape))
+        for first in range(0, as_int(columns.extent) or 0, each):
+            at = Buffer("place", (2,), s32, Scope.REGISTER)
+            box = Region(to.buffer, (*lead, rows, Range(Const(first), Const(each))))
+            where = Region(at, (Range(Const(0), Const(2)),))
+            stores = (
+                Store(at, (Const(n),), cast(e, s32))
+                for n, e in enumerate((add(column, first), row))
+            )
+            load = Intrinsic("tma_load", (box,), (whole, where, self.bar(place)), args)
+            yield Alloc(at, seq(*stores, load))
