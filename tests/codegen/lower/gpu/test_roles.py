@@ -29,7 +29,15 @@ from nestwright.schedule.sketches.gpu.matmul import find_matmul
 
 Array = np.ndarray[Any, Any]
 SMALL = {"tile_m": 64, "tile_n": 32, "tile_k": 32, "warps_m": 2, "warps_n": 2, "stages": 3}
-GROUPS = {"tile_m": 128, "tile_n": 64, "tile_k": 64, "groups_m": 2, "groups_n": 1}
+GROUPS = {
+    "tile_m": 128,
+    "tile_n": 64,
+    "tile_k": 64,
+    "groups_m": 2,
+    "groups_n": 1,
+    "producers": 0,
+    "bulk": 0,
+}
 
 
 def product(shape: tuple[int, int, int], dtype: str) -> Func:
