@@ -207,8 +207,8 @@ ASYNC = Note(
     ("schedule", "codegen"),
     "this copy from global to shared memory may be asynchronous",
 )
-BULK = Note(
-    "bulk",
+BULK_COPIES = Note(
+    "bulk_copies",
     For,
     _FLAG,
     "schedule",
@@ -270,7 +270,7 @@ NOTES = (
     COPY,
     EXCESS_ERROR,
     ASYNC,
-    BULK,
+    BULK_COPIES,
     PIPELINE,
     PRODUCERS,
     MIN_BLOCKS,

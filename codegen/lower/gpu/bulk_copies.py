@@ -35,7 +35,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.notes import BULK, PIPELINE
+from ....ir.loop.notes import BULK_COPIES, PIPELINE
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, walk
 from ....ir.target import Target
@@ -60,8 +60,8 @@ def mark_boxes(func: Func, target: Target) -> Func:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
             threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
-        if isinstance(s, For) and BULK.of(s):
-            return _marked(BULK.drop(s), params, ranges, threads)
+        if isinstance(s, For) and BULK_COPIES.of(s):
+            return _marked(BULK_COPIES.drop(s), params, ranges, threads)
         return map_stmt(s, lambda c: stmt(c, ranges, threads), lambda e: e)
 
     return with_body(func, stmt(func.body, {}, ()))

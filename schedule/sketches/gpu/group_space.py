@@ -61,7 +61,7 @@ class GroupSpace(MatmulSpace):
             "groups_n": (1, 2),
             "stages": (2, 3, 4, 5, 6),
             **{name: common[name] for name in ("split", "join", "group", "pack")},
-            "producers": (0, GROUP_WARPS),
+            "copiers": (0, GROUP_WARPS),
             "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
         }
 
@@ -85,19 +85,19 @@ class GroupSpace(MatmulSpace):
 
     def valid(self, c: Choices) -> bool:
         """True if a block fits on a multiprocessor, and copies have a step to run ahead."""
-        if (c["bulk"] or c["producers"]) and int(c["stages"]) <= 2:
+        if (c["bulk"] or c["copiers"]) and int(c["stages"]) <= 2:
             return False
-        if c["producers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
+        if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
             return False
         return MatmulSpace.valid(self, c)
 
     def launch(self, c: Choices) -> LaunchShape:
         """Return the shape of the launch, with the warps that only copy."""
         found = MatmulSpace.launch(self, c)
-        return replace(found, threads=found.threads + int(c["producers"]) * WARP)
+        return replace(found, threads=found.threads + int(c["copiers"]) * WARP)
 
     def _meeting_seconds(self, c: Choices) -> float:
-        return PHASES if c["producers"] else MatmulSpace._meeting_seconds(self, c)
+        return PHASES if c["copiers"] else MatmulSpace._meeting_seconds(self, c)
 
     def cost(self, c: Choices) -> float:
         """Estimate the seconds of all launches, with those in which threads issue copies."""
@@ -109,7 +109,7 @@ class GroupSpace(MatmulSpace):
 
     def shared(self, c: Choices) -> int:
         """Return the bytes of shared memory of a block, those of barriers of copies included."""
-        return MatmulSpace.shared(self, c) + (BARRIERS if c["bulk"] or c["producers"] else 0)
+        return MatmulSpace.shared(self, c) + (BARRIERS if c["bulk"] or c["copiers"] else 0)
 
     def registers(self, c: Choices) -> int:
         """Estimate the registers of a thread: sums and addresses."""

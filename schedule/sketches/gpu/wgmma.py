@@ -10,7 +10,7 @@ from __future__ import annotations
 from ....ir.dtypes import DType, f32
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import BULK, PIPELINE
+from ....ir.loop.notes import BULK_COPIES, PIPELINE
 from ....ir.loop.warpgroups import WARPGROUP
 from ....ir.target import Target
 from ...cursor import LoopRef
@@ -78,9 +78,9 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
     if int(c["stages"]) > 1:
         sch.annotate(step, PIPELINE.key, int(c["stages"]))
     if c["bulk"]:
-        sch.annotate(step, BULK.key, 1)
-    if c["producers"]:
-        sch.specialize(step, int(c["producers"]))
+        sch.annotate(step, BULK_COPIES.key, 1)
+    if c["copiers"]:
+        sch.specialize(step, int(c["copiers"]))
     if parts.total is None:
         run_epilogue(k, sch, parts.last, at, threads)
 

@@ -67,7 +67,7 @@ def calls(func: Func) -> list[str]:
 @pytest.mark.parametrize("form", ["NN", "NT", "TN", "TT"])
 def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
     """Between the product of a step and the wait for the one before are the copies."""
-    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=0, producers=0)
+    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=0, copiers=0)
     names = [n for n in calls(flat) if not n.startswith("copy_async")]
     assert [re.sub(r"n\d+", "", n) for n in names] == [
         "commit_async",
@@ -87,7 +87,7 @@ def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
 @pytest.mark.parametrize("form", ["NN", "TT"])
 def test_main_loop_with_bulk_copies(form: str) -> None:
     """One thread starts the copies of a later step; nothing is fenced that only they write."""
-    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=1, stages=3, producers=0)
+    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=1, stages=3, copiers=0)
     assert [re.sub(r"n\d+", "", n) for n in calls(flat)] == [
         *["mbarrier_init"] * 3,
         "fence_mbarrier_init",
@@ -129,12 +129,12 @@ def test_single_precision_keeps_its_rounding() -> None:
 
 
 LARGE = (4096, 4096, 4096)
-PLAIN = {"bulk": 0, "producers": 0, "tile_m": 128, "tile_n": 256}
+PLAIN = {"bulk": 0, "copiers": 0, "tile_m": 128, "tile_n": 256}
 CASES: dict[str, tuple[Func, dict[str, int]]] = {
     "128x256": (product("NT", LARGE, "bf16"), {**PLAIN}),
     "128x256 bulk": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1}),
-    "128x256 roles": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "producers": 4}),
-    "copies by roles": (product("NN", LARGE, "bf16"), {**PLAIN, "producers": 4}),
+    "128x256 roles": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "copiers": 4}),
+    "copies by roles": (product("NN", LARGE, "bf16"), {**PLAIN, "copiers": 4}),
     "256x128": (product("NN", LARGE, "f16"), {**PLAIN, "tile_m": 256, "tile_n": 128}),
     "256x192": (product("TN", LARGE, "bf16"), {**PLAIN, "tile_m": 256, "tile_n": 192}),
     "256x192 bulk": (
@@ -187,7 +187,7 @@ def test_hottest_loop_is_mostly_products_and_copies(
 
 
 SIMULATED = Target.parse("cuda-sim -arch=sm_90a")
-ROLES = {"bulk": 1, "producers": 4, "stages": 3}
+ROLES = {"bulk": 1, "copiers": 4, "stages": 3}
 RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
     "64": ("NT", (64, 64, 64), "bf16", {"bulk": 0}),
     "192": ("TN", (192, 192, 192), "bf16", {"tile_n": 192, "stages": 2, "bulk": 0}),
@@ -221,7 +221,7 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
 def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form, shape, dtype, choices = RUNS[name]
     func = product(form, shape, dtype, "s32" if dtype == "s8" else "f32")
-    flat = lowered(func, SIMULATED, **{"producers": 0, **choices})
+    flat = lowered(func, SIMULATED, **{"copiers": 0, **choices})
     assert any(x.startswith("wgmma.") for x in calls(flat))
     assert ("tma_load" in calls(flat)) == name.startswith("boxes")
     rng = np.random.default_rng(3)
@@ -251,7 +251,7 @@ def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -> None:
     """Each order in the main loop is there for a reason that the simulation finds."""
     func = product("NT", (64, 64, 640), "f16", "f32")
-    flat = lowered(func, SIMULATED, stages=4, bulk=int(name.startswith("mbarrier")), producers=0)
+    flat = lowered(func, SIMULATED, stages=4, bulk=int(name.startswith("mbarrier")), copiers=0)
 
     def without(s: Stmt) -> Stmt:
         gone = isinstance(s, Intrinsic) and (s.name, s.args) == (name, args)
