@@ -11,7 +11,8 @@ import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.targets.registry import lower
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
@@ -146,6 +147,26 @@ def test_many_rows_stay_in_registers_by_default(text: str) -> None:
     (launch,) = launches(lower(default_schedule(func, CUDA).func, CUDA))
     assert launch.shared_bytes == 0
     assert {b.scope for b in default_schedule(func, CUDA).func.allocs} == {Scope.REGISTER}
+
+
+@pytest.mark.skipif(ptxas.find() is None, reason="no ptxas here")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_registers_hold_rows_without_local_memory(arch: str) -> None:
+    """The most elements that a thread may hold, with a tail, and narrow ones by eights."""
+    target = Target.parse(f"cuda -arch={arch}")
+    for text, columns, dtype, threads, vector in (
+        (SOFTMAX, 1000, "f32", 16, 4),
+        (NORM, 2048, "bf16", 32, 8),
+    ):
+        func, _ = group(text, (4096,), columns, dtype)
+        sketch = next(s for s in generate(func, target) if s.name.startswith("gpu_rows"))
+        choices = {"threads": threads, "rows": 2, "vector": vector, "keep": 2}
+        assert sketch.valid(choices)
+        sch = Schedule(func)
+        sketch.apply(sch, choices)
+        code = nvptx.compile(emit(lower(sch.func, target), target), target)
+        (usage,) = ptxas.assemble(code, target.cpu).kernels.values()
+        assert usage.stack == usage.spill_stores == 0
 
 
 def test_shifted_columns_are_not_kept_in_registers() -> None:
