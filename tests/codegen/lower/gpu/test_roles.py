@@ -35,7 +35,7 @@ GROUPS = {
     "tile_k": 64,
     "groups_m": 2,
     "groups_n": 1,
-    "producers": 0,
+    "copiers": 0,
     "bulk": 0,
 }
 
