@@ -102,7 +102,7 @@ def transpose_sketch(t: Transpose, target: Target) -> Sketch:
         return transpose_cost(t, c, target)
 
     return Sketch(
-        name="gpu_transpose@1",
+        name="gpu_transpose@2",
         kind="transpose",
         decisions=decisions,
         default=cheapest(decisions, valid, cost, {}),
