@@ -133,6 +133,11 @@ def test_a_kernel_moves_over_branches_that_leave_its_values_alone() -> None:
         assert joined(first, branch, last)[0] == "a(0)->(5)"
 
 
+def test_large_kernels_have_launches_of_their_own() -> None:
+    large = KernelThunk("a", (value(0, 1 << 26), value(5)), 1, "a", "a", (), 0)
+    assert len(joined(large, call("b", "1", 6))) == 2
+
+
 def test_a_large_result_stays_over_its_argument() -> None:
     large = KernelThunk("a", (value(0, 1 << 21), value(5, 1 << 21)), 1, "a", "a", (0,), 0)
     assert len(joined(large, call("b", "1", 6))) == 2
