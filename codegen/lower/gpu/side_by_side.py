@@ -81,9 +81,11 @@ def _fits(launches: Sequence[LaunchNeeds], gpu: Gpu) -> bool:
     first, block = launches[0], _block(s.block for s in launches)
     if any(s.notes != first.notes or {key for key, _ in s.notes} - _KNOWN for s in launches):
         return False
-    if any(s.block != block and (s.exchanges or s.block[1:] != (1, 1)) for s in launches):
+    if any(s.block != block and s.exchanges for s in launches):
         return False
     alike = all((s.block, s.shared) == (block, first.shared) for s in launches)
+    if prod(block) > gpu.threads_per_block:
+        return False
     return alike or _at_once(launches, prod(block), gpu)
 
 

@@ -118,6 +118,20 @@ def test_threads_of_a_larger_block_have_nothing_to_do(target: Target) -> None:
             np.testing.assert_array_equal(np.asarray(b), a + a)
 
 
+def test_threads_beyond_a_part_are_off_in_every_dimension(target: Target) -> None:
+    """A row of 16 threads, and blocks of 4 by 2, beside blocks of 4 by 4."""
+    row, narrow = LINE.replace("%d", "16"), TWICE.replace('"threadIdx.x", 4', '"threadIdx.x", 2')
+    narrow = narrow.replace("* 16 + y * 4", "* 8 + y * 2").replace("* 16 + y2 * 4", "* 8 + y2 * 2")
+    narrow = narrow.replace('"blockIdx.x", 3', '"blockIdx.x", 6')
+    parts, made = together(target, row, narrow, TWICE)
+    assert shapes(made)[0].block == (16, 4, 1)
+    args = [np.arange(p.params[0].shape[0], dtype=np.float32) for p in parts]
+    expected = [run(p, [a])[0] for p, a in zip(parts, args, strict=True)]
+    for got in (run(made, args, check_races=True, seed=1), kernel(made, target, args)):
+        for a, b in zip(expected, got, strict=True):
+            np.testing.assert_array_equal(np.asarray(b), np.asarray(a))
+
+
 LINE = """\
 @func(outputs=1)
 def line(A: f32[%d], C: f32[%d]):
@@ -137,7 +151,8 @@ def test_what_does_not_fit(target: Target) -> None:
     assert may_join([turn, turn], gpu) and may_join([twice, twice], gpu)
     assert may_join([turn, twice], gpu)  # few enough blocks for what shared memory they get
     wide = shapes(flat(TWICE.replace('"threadIdx.x", 4', '"threadIdx.x", 2'), target))
-    assert not may_join([turn, wide], gpu)  # its threads have two indices
+    assert may_join([twice, wide], gpu) and may_join([turn, wide], gpu)
+    assert not may_join([tuple(replace(s, block=(8, 8, 1)) for s in wide), turn], gpu)  # it waits
     many = tuple(replace(s, blocks=1 << 20) for s in twice)
     assert may_join([many, twice], gpu) and not may_join([many, turn], gpu)
     noted = tuple(replace(s, notes=(("min_blocks", 2),)) for s in twice)
@@ -146,3 +161,5 @@ def test_what_does_not_fit(target: Target) -> None:
     assert may_join([[line], [replace(line, block=(32, 1, 1))]], gpu)
     assert not may_join([[line], [replace(line, block=(32, 1, 1), exchanges=True)]], gpu)
     assert not may_join([[line], [replace(line, block=(32, 1, 1), blocks=1 << 20)]], gpu)
+    across, down = (replace(line, block=b) for b in ((512, 1, 1), (1, 4, 1)))
+    assert not may_join([[across], [down]], gpu)  # 2048 threads
