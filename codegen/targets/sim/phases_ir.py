@@ -13,6 +13,7 @@ from ...emit.llvm.template import render
 from ...runtime.sim.structs import NAMES
 
 HOOKS = "@nw_phase_hooks"
+_SEEN = re.compile(r"^define (?!internal)", re.MULTILINE)  # by other kernels of a model
 _OURS = re.compile(r"@(?!nw_|llvm\.|realloc\b|free\b)(\w+)")
 
 
@@ -31,7 +32,8 @@ def phases_text(em: Emitter, checked: bool, products: bool) -> str:
     order = render(__package__, "order_ir.ll", [NAMES], names)
     files = (*_PARTS, "groups_ir.ll") if products else _PARTS
     parts = [order, *(render(__package__, file, [NAMES]) for file in files)]
-    return _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
+    text = _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
+    return _SEEN.sub("define internal ", text)
 
 
 _PARTS = ("phases_ir.ll", "flights_ir.ll", "boxes_ir.ll")

@@ -260,3 +260,11 @@ def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -
     kernel = Kernel(compile_flat(replace(flat, body=without(flat.body)), SIMULATED))
     with pytest.raises(SimulationError):
         kernel(*(np.ones(64 * 640, np.float16) for _ in range(2)))
+
+
+def test_kernels_of_one_model_have_runtimes_of_their_own() -> None:
+    """What a kernel brings along for its barriers is not seen by others it is linked with."""
+    flat = lowered(product("NT", (64, 64, 256), "f16"), SIMULATED, **ROLES)
+    text = emit(flat, SIMULATED)
+    assert "@nw_group_multiply" in text
+    assert not re.findall(r"^define (?!internal)[^@]*@nw_(?:phase|box|group)\w*", text, re.M)
