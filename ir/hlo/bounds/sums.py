@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...dtypes import DType, f32, f64
+from ...dtypes import DType, f32, f64, to_numpy
 from ...elementwise import identity
 from ..nodes import Instruction
-from .bounded import Array, Bounded, MachineRounding, ends, hull, rounded, unit
+from .bounded import Array, Bounded, MachineRounding, ends, hull, least, rounded, unit
 
 SPREAD = 4.0  # standard deviations, several times over: a step's is a quarter of what is taken
 CUT = 0.5  # share of the steps that count where errors do not average out
@@ -160,7 +160,8 @@ def product(
 ) -> Bounded:
     """``start`` and the elements of ``x`` that ``fold`` multiplies: relative errors add up.
 
-    The product is kept in ``acc`` and rounded to ``to`` at last.
+    The product is kept in ``acc`` and rounded to ``to`` at last. In some order a part of it may
+    be below the normal numbers, and what is lost there is multiplied by the rest.
     """
     with np.errstate(all="ignore"):
         value = fold(x.value) * start.value
@@ -170,8 +171,19 @@ def product(
         steps = growth(count, rounding)
         own = 0.0 if whole else steps * unit(acc)
         error = np.abs(value) * ((1 + share) * (1 + own) - 1)
+        error = error + steps * least(acc) * _underflow(x, start, fold, acc)
         error = np.where(np.isnan(error), np.where(np.isnan(value), 0.0, np.inf), error)
     return rounded(value, error, to)
+
+
+def _underflow(x: Bounded, start: Bounded, fold: Fold, acc: DType) -> Array:
+    """By what the error of a part of a product grows; 0 where no part can be subnormal."""
+    size, first = np.abs(x.value), np.abs(start.value)
+    smallest = fold(np.minimum(size, 1.0)) * np.minimum(first, 1.0)
+    factor = fold(np.maximum(size, 1.0)) * np.maximum(first, 1.0)
+    exact = fold(np.where(size == 0, 0.0, 1.0)) * np.where(first == 0, 0.0, 1.0) == 0
+    normal = float(np.finfo(to_numpy(acc)).tiny)
+    return np.where((smallest < normal) & ~(exact & np.isfinite(factor)), factor, 0.0)
 
 
 def _share(x: Bounded) -> Array:

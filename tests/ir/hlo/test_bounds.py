@@ -222,3 +222,32 @@ def test_functions_are_exact_at_zero_as_bounds_take_them_to_be(
     assert evaluate(made, [zeros])[0].certain
     kernel = compile_func(lower_group(made, "k"), Target.parse("cpu"))
     assert (np.asarray(kernel(zeros)).astype(np.float64) == wanted).all()
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_products_of_any_order_lie_within_though_parts_of_them_are_subnormal(order: int) -> None:
+    draw = np.random.default_rng(7)
+    x = (draw.choice([-1.0, 1.0], (40, 60)) * 2.0 ** draw.uniform(-9, 7, (40, 60))).astype("f4")
+    body = " x = f32[40,60] parameter(0)\n k = f32[] constant(1)\n"
+    body += " ROOT y = f32[40] reduce(x, k), dimensions={1}, to_apply=times\n"
+    wanted = one(body, x, computations=CALLED)
+    mixed = np.take_along_axis(x, np.argsort(draw.random(x.shape), axis=1), 1)
+    if order % 2:  # the small ones first, as far down as f32 goes
+        mixed = np.sort(np.abs(mixed), axis=1) * np.sign(x)
+    halves = mixed.reshape(40, 2, 30) if order >= 2 else mixed[:, None, :]
+    with np.errstate(all="ignore"):
+        parts = np.multiply.accumulate(halves, axis=2, dtype=np.float32)[:, :, -1]
+        got = np.multiply.reduce(parts, axis=1, dtype=np.float32).astype(np.float64)
+        finite = np.isfinite(got) & np.isfinite(wanted.value)
+        assert finite.any()
+        bad = finite & ~(np.abs(got - wanted.value) <= wanted.errors)
+        assert not bad.any(), (got[bad], wanted.value[bad], wanted.errors[bad])
+
+
+def test_a_product_without_small_parts_or_with_a_zero_is_as_sure_as_before() -> None:
+    body = " x = f32[3] parameter(0)\n k = f32[] constant(1)\n"
+    body += " ROOT y = f32[] reduce(x, k), dimensions={0}, to_apply=times\n"
+    near = one(body, f32(1.5, 0.3, 2.5), computations=CALLED)
+    assert near.errors < 1e-5
+    assert one(body, f32(1e-30, 1e30, 1e-30), computations=CALLED).errors > 1e-16
+    assert one(body, f32(1e-30, 0.0, 1e-30), computations=CALLED).errors < 1e-44
