@@ -44,7 +44,20 @@ ENTRY main {
   ROOT t = (f32[32,16], f32[32]) tuple(e, s)
 }
 """,
-    # One group of two launches, the second of which adds what the first has left in a workspace.
+    # One group of two launches, the second of which reads what the first has written.
+    "twice": """HloModule twice
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[100000] parameter(0)
+  e = f32[100000] exponential(x)
+  zero = f32[] constant(0)
+  s = f32[] reduce(e, zero), dimensions={0}, to_apply=add
+  ROOT t = (f32[100000], f32[]) tuple(e, s)
+}
+""",
+    # One launch, the last block of which adds what the others have left in a workspace.
     "split": """HloModule split
 add { a = f32[] parameter(0)
   b = f32[] parameter(1)

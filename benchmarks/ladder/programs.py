@@ -19,6 +19,7 @@ LARGE_TILE = {
     "warps_n": 2,
     "stages": 4,
     "split": 1,
+    "join": "last",
     "group": 8,
     "pack": 0,
 }
@@ -56,7 +57,9 @@ def softmax(columns: int) -> Program:
     return Program(name, re.sub(r"HloModule \w+", f"HloModule {name}", text))
 
 
-def product(kind: str, m: int, n: int, k: int, choices: Mapping[str, int] | None = None) -> Program:
+def product(
+    kind: str, m: int, n: int, k: int, choices: Mapping[str, int | str] | None = None
+) -> Program:
     """Return a product of matrices on tensor cores, with results of the sums' own type."""
     dtype = "f32" if kind == "tf32" else kind
     return _program(
@@ -135,7 +138,7 @@ def numbers(count: int) -> Program:
 
 
 def _program(
-    name: str, body: str, options: str = "", choices: Mapping[str, int] | None = None
+    name: str, body: str, options: str = "", choices: Mapping[str, int | str] | None = None
 ) -> Program:
     return Program(name, f"HloModule {name}\n{body}", options, choices or {})
 

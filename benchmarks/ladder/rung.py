@@ -36,7 +36,7 @@ class Program:
     name: str
     hlo: str
     options: str = ""
-    choices: Mapping[str, int] = field(default_factory=dict)
+    choices: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

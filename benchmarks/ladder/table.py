@@ -78,8 +78,8 @@ RUNGS = (
         kernels.shared,
         "more shared memory than 48 KiB: softmax of long rows",
         programs.softmax,
-        (16_384, 50_000),
-        (16_384,),
+        (24_576, 50_000),
+        (24_576,),
     ),
     *map(_mma, ("f16", "bf16", "tf32", "s8")),
     Rung(

@@ -19,7 +19,7 @@ from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.codegen.runtime.cuda.staging import PIECE
 from nestwright.ir.errors import ArgumentError, DeviceError, TargetError
 
-NAMES = ("double", "chain", "split", "decide", "empty")
+NAMES = ("double", "chain", "twice", "split", "decide", "empty")
 
 
 def prepare() -> None:
@@ -37,7 +37,7 @@ def test_calls_are_right_one_by_one_recorded_and_replayed(stub: Stub, name: str)
 
 
 def test_every_launch_of_a_group_is_made(stub: Stub) -> None:
-    model = prepared("split")
+    model = prepared("twice")
     (code,) = model.bundle.kernels.values()
     assert len(code.launches) == 2  # type: ignore[union-attr]
     model.over(stub)(*model.arguments())
