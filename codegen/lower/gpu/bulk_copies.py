@@ -13,7 +13,7 @@ from math import prod
 
 from ....ir.dtypes import s32, u64
 from ....ir.loop.affine import Interval, bounds, linear, to_expr
-from ....ir.loop.build import add, as_int, both, cast, compare, floordiv, floormod
+from ....ir.loop.build import add, as_int, both, cast, compare, floordiv, floormod, mul
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import (
     CHUNK,
@@ -103,15 +103,19 @@ def box_copy(
     to = store.buffer
     if source is None or points != prod(to.shape) or not _fits(to, source.buffer, params):
         return None
-    first = [_minus(p, i, inside) for p, i in zip(source.index, store.index[-2:], strict=True)]
+    *lead, row, column = source.index
+    places = zip((row, column), store.index[-2:], strict=True)
+    first = [simplify(e, inside) for e in lead] + [_minus(p, i, inside) for p, i in places]
     edges = [*zip(source.index, source.buffer.shape, strict=True)]
+    edges = edges[-1:] if lead else edges  # the rows behind are those of the next matrix
     if not all(any(_is_edge(c, edge, inside) for edge in edges) for c in _limits(cond)):
         return None
     own = {x.var for x in loops} | {v for e in store.index for v in free_vars(e)}
     if any(free_vars(e) & own for e in first):
         return None
     whole = tuple(Range(Const(0), Const(n)) for n in to.shape)
-    box = tuple(Range(e, Const(n)) for e, n in zip(first, to.shape[-2:], strict=True))
+    sizes = (*(1 for _ in lead), *to.shape[-2:])
+    box = tuple(Range(e, Const(n)) for e, n in zip(first, sizes, strict=True))
     return Intrinsic("copy_box", (Region(to, whole),), (Region(source.buffer, box),))
 
 
@@ -167,12 +171,12 @@ def _is_edge(
 
 
 def _fits(to: Buffer, source: Buffer, params: Sequence[Buffer]) -> bool:
-    if source not in params or len(source.shape) != 2 or source.dtype != to.dtype:
+    if source not in params or len(source.shape) < 2 or source.dtype != to.dtype:
         return False
     wide = to.shape[-1] * to.dtype.bytes
     rows = to.shape[-2] <= MOST_ROWS and to.shape[-2] % 8 == 0
     whole = bool(to.swizzle) and wide % (to.swizzle * CHUNK) == 0 and prod(to.shape[:-2]) == 1
-    return rows and whole and source.shape[1] * source.dtype.bytes % PITCH == 0
+    return rows and whole and source.shape[-1] * source.dtype.bytes % PITCH == 0
 
 
 def _minus(a: Expr, b: Expr | int, ranges: Mapping[Var, Interval]) -> Expr:
@@ -225,9 +229,13 @@ class Arrivals:
     def loads(self, copy: Intrinsic, place: Expr) -> Iterator[Stmt]:
         """A copy for each panel of a buffer."""
         (to,), (of,) = copy.writes, copy.reads
-        row, column = (x.start for x in of.ranges)
+        *outer, column = (x.start for x in of.ranges)
+        row: Expr = Const(0)
+        for e, n in zip(outer, of.buffer.shape, strict=False):
+            row = add(mul(row, n), e)
         *lead, rows, columns = to.ranges
-        height, wide = of.buffer.shape
+        *heights, wide = of.buffer.shape
+        height = prod(heights)
         pattern = to.buffer.swizzle * CHUNK
         each = pattern // to.buffer.dtype.bytes
         args = (wide, height, wide, each, as_int(rows.extent) or 0, pattern)

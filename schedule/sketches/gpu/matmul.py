@@ -178,11 +178,11 @@ def _operand(
 
 
 def _is_matrix(e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis]) -> bool:
-    """True if an operand is a matrix of two dimensions whose rows begin at multiples of a chunk."""
+    """True if an operand is one of some matrices, whose rows begin at multiples of a chunk."""
     if not isinstance(e, Load) or len(rows) != 1 or len(depth) != 1:
         return False
-    pitch = e.buffer.shape[-1] * e.dtype.bytes if len(e.index) == 2 else 1
-    return set(e.index) == {rows[0].var, depth[0].var} and pitch % CHUNK == 0
+    own = set(e.index[-2:]) == {rows[0].var, depth[0].var}
+    return own and e.buffer.shape[-1] * e.dtype.bytes % CHUNK == 0
 
 
 def _plain(e: Expr) -> bool:

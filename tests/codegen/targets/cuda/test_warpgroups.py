@@ -262,6 +262,26 @@ def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -
         kernel(*(np.ones(64 * 640, np.float16) for _ in range(2)))
 
 
+@pytest.mark.parametrize(("m", "bulk"), [(128, True), (120, False)])
+def test_batches_of_matrices(m: int, bulk: bool) -> None:
+    """Rows behind a matrix are the next one's, not zeros: boxes have to end with it."""
+    a, b = (te.placeholder((3, m, 192), "f16", name) for name in "AB")
+    k = te.reduce_axis(192, "k")
+    c = te.compute(
+        (3, m, m),
+        lambda z, i, j: te.sum(te.cast(a[z, i, k], "f32") * te.cast(b[z, j, k], "f32"), axis=k),
+        name="C",
+    )
+    func = te.create_func([a, b, c], name="batch")
+    flat = lowered(func, SIMULATED, **ROLES)
+    assert ("tma_load" in calls(flat)) == bulk
+    rng = np.random.default_rng(3)
+    x, y = (rng.integers(-4, 5, (3, m, 192)).astype(np.float16) for _ in "ab")
+    found = np.asarray(Kernel(compile_flat(flat, SIMULATED))(x.ravel(), y.ravel()))
+    wanted = x.astype(np.int64) @ y.astype(np.int64).transpose(0, 2, 1)
+    assert np.array_equal(found.reshape(wanted.shape).astype(np.int64), wanted)
+
+
 def test_kernels_of_one_model_have_runtimes_of_their_own() -> None:
     """What a kernel brings along for its barriers is not seen by others it is linked with."""
     flat = lowered(product("NT", (64, 64, 256), "f16"), SIMULATED, **ROLES)
