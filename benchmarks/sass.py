@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _table(options: argparse.Namespace) -> int:
-    from budgets.count import count
+    from budgets.count import count, within
     from budgets.table import ARCHES, BUDGETS
 
     before: Mapping[str, float] = json.loads(options.against.read_text()) if options.against else {}
@@ -49,9 +49,9 @@ def _table(options: argparse.Namespace) -> int:
             c = count(row.kernel, row.measure, arch)
             key = f"{row.kernel} {arch}"
             now |= {key: c.each} if c.work else {}
-            over |= c.each > row.most or bool(c.slow or c.spills) or not c.wide(row.wide)
+            over |= not within(c, row)
             old = f"{before[key]:.4g}" if key in before else ""
-            cells = (row.kernel, arch, old, f"{c.each:.4g}", f"{row.most:.4g}", row.measure)
+            cells = (row.kernel, arch, old, f"{c.each:.4g}", f"{row.on(arch):.4g}", row.measure)
             more = (str(c.loop.instructions), str(c.registers), str(c.slow + c.spills))
             print(f"| {' | '.join(cells + more)} |", flush=True)
             if options.opcodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import nestwright as nw
@@ -12,27 +12,33 @@ from nestwright.codegen.targets.cuda.listing import SLOW, CountedLoop, KernelLis
 
 from .kernels import TEXTS
 from .measures import MEASURES
+from .table import Budget
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """A kernel's hottest loop, or its straight code, on one architecture.
 
-    ``work`` is what an iteration does by the measure, ``slow`` counts what is never good in the
-    whole kernel, ``spills`` are bytes.
+    ``work`` is what an iteration does by the measure, ``spills`` are bytes.
     """
 
     name: str
     arch: str
+    kernel: KernelListing
     loop: CountedLoop
     work: float
-    slow: int
     registers: int
     spills: int
 
-    def wide(self, opcode: str) -> bool:
-        """True if the loop reaches memory by an opcode that starts so."""
-        return any(name.startswith(opcode) for name in self.loop.opcodes)
+    @property
+    def slow(self) -> int:
+        """Instructions of the whole kernel that are never good."""
+        return self.kernel.count(*SLOW)
+
+    def loads(self, opcodes: Sequence[str]) -> bool:
+        """True if the kernel reads memory by one of these, which start opcodes."""
+        names = [name for loop in self.kernel.loops for name in loop.opcodes]
+        return any(name.startswith(tuple(opcodes)) for name in names)
 
     @property
     def each(self) -> float:
@@ -50,13 +56,18 @@ def count(name: str, measure: str, arch: str) -> Counted:
     work = MEASURES[measure]
     exe = nw.build(nw.parse(TEXTS[name]), f"cuda -arch={arch}", cache=False)
     found = [
-        Counted(name, arch, loop, work(loop), kernel.count(*SLOW), registers, spills)
+        Counted(name, arch, kernel, loop, work(loop), registers, spills)
         for code in exe.bundle.kernels.values()
         if isinstance(code, DeviceCode)
         for kernel, registers, spills in _kernels(code, arch)
         for loop in kernel.loops
     ]
     return max(found, key=lambda c: (c.work, c.loop.instructions))
+
+
+def within(c: Counted, budget: Budget) -> bool:
+    """True if a kernel keeps to its budget."""
+    return c.each <= budget.on(c.arch) and not (c.slow or c.spills) and c.loads(budget.loads)
 
 
 def _kernels(code: DeviceCode, arch: str) -> Iterator[tuple[KernelListing, int, int]]:
