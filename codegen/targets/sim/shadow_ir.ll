@@ -181,10 +181,11 @@ entry:
   %here = icmp ult i64 %relative, %threads
   br i1 %here, label %near, label %far
 near:
-  %hook = call ptr @hook(i64 ${hooks.unordered})
-  %none = icmp eq ptr %hook, null
+  %hooks = load ptr, ptr @hooks
+  %none = icmp eq ptr %hooks, null
   br i1 %none, label %barriers, label %ask
 ask: ; the threads of this launch also order themselves by other means
+  %hook = call ptr @hook(i64 ${hooks.unordered})
   %apart = call i1 %hook(i64 %relative, i32 %when)
   ret i1 %apart
 barriers:
@@ -199,15 +200,19 @@ barriers:
 far:
   %far_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %far_p = inttoptr i64 %far_n to ptr
+  %far_since = load i32, ptr %far_p
+  %far_after = icmp uge i32 %when, %far_since
+  br i1 %far_after, label %counters, label %ordered
+counters: ; or did the other block arrive at a counter before this one?
   %other_block = udiv i64 %other64, %threads
   %other_thread = urem i64 %other64, %threads
   %came = call i1 @arrived_before(i64 %other_block, i64 %other_thread, i32 %when)
-  br i1 %came, label %ordered, label %compare
+  %apart_still = xor i1 %came, true
+  ret i1 %apart_still
 ordered:
   ret i1 false
 compare:
-  %p = phi ptr [ %since_p, %barriers ], [ %far_p, %far ]
-  %since = load i32, ptr %p
+  %since = load i32, ptr %since_p
   %after = icmp uge i32 %when, %since
   ret i1 %after
 }
@@ -248,6 +253,10 @@ early:
   ret i1 true
 landed:
   %ever = icmp ne i32 %written, 0
+  %hooks = load ptr, ptr @hooks
+  %plain = icmp eq ptr %hooks, null
+  br i1 %plain, label %common, label %proxies
+proxies:
   %copied_n = and i32 %by, ${LANDED_BIT}
   %copied = icmp ne i32 %copied_n, 0
   %p = and i64 %how, ${how.PROXY}
@@ -255,6 +264,7 @@ landed:
   %special = or i1 %copied, %proxied
   %check = and i1 %ever, %special
   %live = and i1 %check, %current
+  %stored = xor i1 %copied, true
   br i1 %live, label %asynchronous, label %common
 asynchronous: ; the one or the other is done by the asynchronous proxy
   %unfenced = call ptr @hook(i64 ${hooks.unfenced})
@@ -265,10 +275,10 @@ early2:
   call void @tell_cell(i64 %wrong, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
   ret i1 true
 common:
+  %ordered_else = phi i1 [ true, %landed ], [ %stored, %proxies ], [ %stored, %asynchronous ]
   %foreign = icmp ne i32 %by, %me
   %written_here = and i1 %ever, %foreign
-  %stored = xor i1 %copied, true
-  %maybe = and i1 %written_here, %stored
+  %maybe = and i1 %written_here, %ordered_else
   br i1 %maybe, label %writer, label %mine
 writer:
   %clash = call i1 @unordered(ptr %record, i32 %by, i32 %written)
@@ -313,7 +323,7 @@ entry:
   %when = load i32, ptr %read_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
-  %when1 = call i32 @first_read(ptr %cell)
+  %when1 = call i32 @first_read(ptr %cell, i32 %when, i32 %one, i32 %two)
   %ever = icmp ne i32 %when, 0
   br i1 %ever, label %first, label %none
 first:
@@ -337,14 +347,8 @@ none:
 }
 
 ; When the first of a cell's readers read it.
-define internal i32 @first_read(ptr %cell) alwaysinline {
-  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
-  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
-  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
+define internal i32 @first_read(ptr %cell, i32 %read, i32 %one, i32 %two) alwaysinline {
   %earlier_p = getelementptr i8, ptr %cell, i64 ${cell.earlier}
-  %read = load i32, ptr %read_p
-  %one = load i32, ptr %one_p
-  %two = load i32, ptr %two_p
   %earlier = load i32, ptr %earlier_p
   %same = icmp eq i32 %one, %two
   %when = select i1 %same, i32 %read, i32 %earlier
@@ -357,7 +361,9 @@ define internal i1 @still_read(ptr %cell, i32 %reader) {
   %one = load i32, ptr %one_p
   %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
   %last = load i32, ptr %read_p
-  %first = call i32 @first_read(ptr %cell)
+  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
+  %two = load i32, ptr %two_p
+  %first = call i32 @first_read(ptr %cell, i32 %last, i32 %one, i32 %two)
   %is_one = icmp eq i32 %one, %reader
   %when = select i1 %is_one, i32 %first, i32 %last
   %busy = icmp eq i32 %when, ${FUTURE}
@@ -386,7 +392,7 @@ only:
   store i32 %me, ptr %two_p
   ret void
 look:
-  %when1 = call i32 @first_read(ptr %cell)
+  %when1 = call i32 @first_read(ptr %cell, i32 %when, i32 %one, i32 %two)
   %live1 = call i1 @unordered(ptr %record, i32 %one, i32 %when1)
   %live2 = call i1 @unordered(ptr %record, i32 %two, i32 %when)
   %other1 = xor i1 %alone1, true
