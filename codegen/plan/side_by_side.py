@@ -26,7 +26,7 @@ FAR = 32
 """Thunks over which a kernel may move."""
 
 LARGE = 1 << 26
-"""Bytes of arguments of a kernel from which a launch is nothing beside the rest of its time."""
+"""Bytes of results of a kernel from which a launch is nothing beside the rest of its time."""
 
 KEPT_IN_PLACE = 1 << 20
 """Bytes of a result up to which it is given up to write it over an argument."""
@@ -86,7 +86,7 @@ def side_by_side(
 def _may_join(thunk: Thunk, joints: Joints) -> bool:
     if not isinstance(thunk, KernelThunk) or thunk.task not in joints.workspace:
         return False
-    if sum(s.bytes for s in thunk.args) >= LARGE:
+    if sum(s.bytes for s in accesses(thunk)[1]) >= LARGE:
         return False
     return not thunk.in_place or thunk.args[-1].bytes <= KEPT_IN_PLACE
 

@@ -134,8 +134,10 @@ def test_a_kernel_moves_over_branches_that_leave_its_values_alone() -> None:
 
 
 def test_large_kernels_have_launches_of_their_own() -> None:
-    large = KernelThunk("a", (value(0, 1 << 26), value(5)), 1, "a", "a", (), 0)
-    assert len(joined(large, call("b", "1", 6))) == 2
+    large, table = value(0, 1 << 26), value(0, 1 << 27)
+    assert len(joined(KernelThunk("a", (value(5), large), 1, "a"), call("b", "1", 6))) == 2
+    rows = KernelThunk("a", (table, value(5)), 1, "a", "a", (), 0)
+    assert len(joined(rows, call("b", "1", 6))) == 1  # of which it may read few
 
 
 def test_a_large_result_stays_over_its_argument() -> None:
