@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.driver.kernel import Kernel, compile_flat, compile_func
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import to_numpy
@@ -28,7 +29,7 @@ from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
 
 SIMULATED = Target.parse("cuda-sim -arch=sm_80")
-NAME = "gpu_skinny@1"
+NAME = "gpu_skinny@2"
 
 
 def dot(m: int, n: int, k: int, dtype: str, turned: bool = False) -> str:
@@ -101,6 +102,29 @@ def test_simulated_threads_compute_the_same(name: str) -> None:
     assert equal(again.func, sch.func)
 
 
+@pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.parametrize(("rows", "dtype", "turned"), [(1, "f32", False), (3, "bf16", True)])
+def test_blocks_that_share_the_depth_are_one_launch(
+    rows: int, dtype: str, turned: bool, seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+    func = group(dot(rows, 37, 500, dtype, turned))
+    sketch, args = sketch_of(func), inputs(func)
+    points = [p for p in sketch.points() if int(p["blocks"]) == 4]
+    choices = random.Random(seed).choice(points)
+    flat = lower(scheduled(func, sketch, dict(choices)).func, SIMULATED)
+    (launch,) = launches(flat)
+    assert launch.grid[1] == 4
+    got = Kernel(compile_flat(flat, SIMULATED))(*(x.ravel() for x in args))
+    np.testing.assert_array_equal(np.asarray(got).reshape(rows, 37), run(func, args)[0])
+
+
+def test_a_deep_product_with_few_results_is_shared_by_blocks() -> None:
+    target = Target.parse("cuda -arch=sm_90")
+    assert int(sketch_of(group(dot(1, 768, 3072, "f32")), target).default["blocks"]) > 1
+    assert int(sketch_of(group(dot(1, 3072, 768, "f32")), target).default["blocks"]) == 1
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_tensor_cores_take_from_half_of_their_rows(turned: bool) -> None:
     func = group(dot(9, 100, 130, "bf16", turned))
@@ -139,22 +163,30 @@ def test_which_side_is_read_along_memory() -> None:
     assert not turned["odd turned"]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("rows", "dtype"), [(1, "f32"), (8, "f32"), (1, "bf16")])
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "turned", "arch"),
+    [
+        ((1, 3072, 768), "f32", False, "sm_80"),
+        ((8, 3072, 768), "f32", True, "sm_90a"),
+        ((1, 768, 3072), "f32", False, "sm_100a"),
+        ((1, 3072, 768), "bf16", True, "sm_80"),
+        ((1, 768, 3072), "bf16", False, "sm_90a"),
+    ],
+)
 def test_loads_are_wide_and_sums_are_shuffled(
-    rows: int, dtype: str, turned: bool, arch: str
+    sizes: tuple[int, int, int], dtype: str, turned: bool, arch: str
 ) -> None:
     target = Target.parse(f"cuda -arch={arch}")
-    func = group(dot(rows, 3072, 768, dtype, turned))
+    func = group(dot(*sizes, dtype, turned))
     sketch = sketch_of(func, target)
     sch = scheduled(func, sketch, dict(sketch.default))
     text = nvptx.compile(emit(lower(sch.func, target), target), target)
     assert text.count(".entry") == 1
-    loads = re.findall(r"ld\.global(?:\.nc)?(\S*)", text)
+    loads = re.findall(r"ld\.global\.nc(\S*)", text)
     assert loads
     assert all(".v" in x for x in loads), "no single elements"
-    assert 2 * sum(".v4" in x for x in loads) > len(loads)
+    wide = (".v4.b32", ".v8.b32", ".v2.b64", ".v4.b64")
+    assert sum(x in wide for x in loads) >= 4, "of the weights"
     assert "shfl.sync.bfly" in text
     if ptxas.find() is None:
         pytest.skip("no ptxas on this machine")

@@ -3,8 +3,9 @@
 Decoding steps multiply a few vectors with large weights. A thread takes a few neighbours of the
 wide side, ``near`` of them; the ``lanes`` threads of ``threadIdx.x`` share the depth and combine
 their sums by shuffles; ``split`` groups of threads take a stretch of the depth each, and the block
-adds their sums, in order, when it computes the epilogue. Every load is as wide as memory allows:
-along the depth, or along the wide side.
+adds their sums, in order, when it computes the epilogue. Where results are too few for the whole
+GPU, ``blocks`` of them take a stretch each, and the last one to finish adds theirs, in order. Every
+load is as wide as memory allows: along the depth, or along the wide side.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .machine import (
+    ARRIVAL,
     BARRIER,
     LATENCY,
     SECTOR,
@@ -34,7 +36,7 @@ from .machine import (
 )
 from .matmul import Matmul, MatmulOperand, find_product
 from .threads import BLOCKS, X, Y, Z, fused, power_up, powers
-from .tiles import BlockDim, make_product, result_by_role
+from .tiles import PART, BlockDim, make_product, result_by_role
 
 FEW = 16  # rows or columns below which an operand fits into registers
 LEAST_WIDE = 32  # rows or columns of the wide side, and terms of a sum, that threads can share
@@ -121,6 +123,7 @@ def skinny_sketch(s: Skinny, target: Target) -> Sketch | None:
         "across": powers(1, 32),
         "split": powers(1, 16),
         "unroll": (1, 2, 4),
+        "blocks": powers(1, 8),
     }
 
     def valid(c: Choices) -> bool:
@@ -133,7 +136,7 @@ def skinny_sketch(s: Skinny, target: Target) -> Sketch | None:
     if not valid(default):
         return None
     return Sketch(
-        name="gpu_skinny@1",
+        name="gpu_skinny@2",
         kind="contraction",
         decisions=decisions,
         default=default,
@@ -171,7 +174,8 @@ def _valid(s: Skinny, c: Choices, target: Target) -> bool:
     """True if whole warps share the work, none of them idle, and a block fits."""
     threads, tile, x = _threads(c).count, _tile(s, c), s.k.extents
     whole = 64 <= threads <= 512 and threads % WARP == 0
-    deep = tile["k"] * int(c["split"]) <= power_up(x["k"])
+    blocks, split = int(c["blocks"]), int(c["split"])
+    deep = tile["k"] * split * blocks <= power_up(x["k"]) and (blocks == 1 or split > 1)
     own = int(c["near"]) <= int(c["lanes"])  # a thread for each result of a block's wide side
     fits = _shared(s, c) <= target.gpu.shared_per_block and _registers(s, c) <= BUDGET
     return whole and deep and own and fits and tile[s.wide] <= power_up(x[s.wide])
@@ -182,9 +186,10 @@ def skinny_cost(s: Skinny, c: Choices, target: Target) -> float:
     x, tile, threads = s.k.extents, _tile(s, c), _threads(c)
     near, deep, split, few = int(c["near"]), int(c["deep"]), int(c["split"]), x[s.few]
     size = s.operand.dtype.bytes
-    blocks = x["b"] * -(-x[s.wide] // tile[s.wide])
+    tiles, stretches = x["b"] * -(-x[s.wide] // tile[s.wide]), int(c["blocks"])
+    blocks, split = tiles * stretches, split * stretches
     steps = -(-x["k"] // (tile["k"] * split))
-    padded = blocks * tile[s.wide] * steps * tile["k"] * split / math.prod(x.values()) * few
+    padded = tiles * tile[s.wide] * steps * tile["k"] * split / math.prod(x.values()) * few
     run = size * (tile[s.wide] if s.turned else threads.x * deep)
     request = size * (near * max(1, WARP // threads.x) if s.turned else threads.x * deep)
     moved = s.operand.bytes * padded * bursts(NEAR * run) * max(1.0, SECTOR / request)
@@ -199,34 +204,64 @@ def skinny_cost(s: Skinny, c: Choices, target: Target) -> float:
     loads = count + few * deep / math.gcd(along, _width(s.other))
     widen = 0 if size >= 4 else near * deep + few * deep
     step = int(c["unroll"]) * (loads + near * deep * few + widen)
-    joined = 2.0 * near * few * math.log2(threads.x) + near * few * split
-    issue = issue_seconds(target, blocks * threads.count * (steps * step + joined + 40))
+    tail = 2.0 * near * few * math.log2(threads.x) + near * few * split
+    issue = issue_seconds(target, blocks * threads.count * (steps * step + tail + 40))
     waves = max(1.0, blocks / (here * target.gpu.multiprocessors))
     chain = LATENCY + steps * 0.3 * LATENCY + 2 * BARRIER + split * 20e-9
     total = moved + s.other.bytes + s.k.result.bytes
     first = launch_seconds(target, shape, total, 2.0 * math.prod(x.values()))
-    return overlapped(first, waves * chain, issue)
+    joined = ARRIVAL + LATENCY if stretches > 1 else 0.0
+    return overlapped(first, waves * chain, issue) + joined
 
 
 def apply_skinny(s: Skinny, sch: Schedule, c: Choices) -> None:
     """Schedule a product with few rows or columns as one launch."""
-    tile = _tile(s, c)
+    tile, blocks, split = _tile(s, c), int(c["blocks"]), int(c["split"])
     sizes = {f"tile_{r}": tile[r] for r in "mnk"}
+    if blocks > 1:
+        sizes |= {"tile_k": tile["k"] * split, "split": blocks}
     parts = make_product(s.k, sch, {**c, **sizes}, (s.layout("m"), s.layout("n")))
     at, thread = _results(s, sch, parts.last, c)
     if parts.total is not None:
-        sch.compute_at(parts.total, thread)
-        sch.set_scope(parts.total, 0, "register")
-        for loop in below(sch, parts.total, thread):
-            sch.unroll(loop)
-    axes = len(sch.block(parts.product).axes)
-    sch.set_scope(parts.product, 0, "shared")
-    sch.compute_at(parts.product, at, False, (1, tile["m"], tile["n"], *(1,) * (axes - 3)))
-    step = _sums(s, sch, parts.product, at, c)
+        _add(sch, parts.total, thread)
+    product = parts.product
+    if blocks > 1:
+        at, product = _stretches(s, sch, product, at, c)
+    axes = len(sch.block(product).axes)
+    sch.set_scope(product, 0, "shared")
+    sch.compute_at(product, at, False, (1, tile["m"], tile["n"], *(1,) * (axes - 3)))
+    step = _sums(s, sch, product, at, c)
     for block, role in ((parts.left, "m"), (parts.right, "n")):
         sch.set_scope(block, 0, "register")
         sch.compute_at(block, step)
         _load(sch, block, step, s.vector if role == s.wide else _width(s.other))
+
+
+def _add(sch: Schedule, total: str, thread: LoopRef) -> None:
+    """Add the parts of a sum in order, in the registers of the thread that needs it."""
+    sch.compute_at(total, thread)
+    sch.set_scope(total, 0, "register")
+    for loop in below(sch, total, thread):
+        sch.unroll(loop)
+
+
+def _stretches(s: Skinny, sch: Schedule, part: str, at: LoopRef, c: Choices) -> tuple[LoopRef, str]:
+    """Let blocks take a stretch of the depth each, whose sums go to memory for the last of them.
+
+    Returns the loop over stretches, and the block of the sums of a stretch's groups of threads.
+    """
+    group, _ = sch.split(sch.get_loops(part)[-1], [int(c["split"]), None])
+    product = sch.rfactor(group, 0).name
+    store = sch.cache_write(part, 0, "register").name
+    tile, axes = _tile(s, c), len(sch.block(store).axes)
+    sch.compute_at(store, at, False, (*(1,) * (axes - 2), tile["m"], tile["n"]))
+    stretch = below(sch, store, at)[0]
+    sch.bind(stretch, PART)
+    own, by = own_loops(sch, store, stretch), [a.var for a in sch.block(store).axes][-2:]
+    loops = dict(zip("mn", (own.get(v) for v in by), strict=True))
+    thread = _spread(sch, loops[s.wide], loops[s.few], c)
+    _add(sch, part, thread)
+    return stretch, product
 
 
 def _width(x: MatmulOperand) -> int:
@@ -241,19 +276,27 @@ def _results(s: Skinny, sch: Schedule, last: str, c: Choices) -> tuple[LoopRef, 
     by = result_by_role(s.k, sch, last)
     wide, few = by[s.wide], by[s.few]
     assert wide is not None
-    outer, across, near = sch.split(wide, [None, int(c["across"]), int(c["near"])])
+    outer, tile = sch.split(wide, [None, int(c["across"]) * int(c["near"])])
     batch = [x for x in (by["b"],) if x is not None]
-    own = [across, near]
-    if few is not None:
-        own += sch.split(few, [math.gcd(sch.extent(few), int(c["split"])), None])
-    sch.reorder(*batch, outer, *own)
+    sch.reorder(*batch, outer, tile, *([] if few is None else [few]))
     at = fused(sch, [*batch, outer])
     assert at is not None
-    for loop, index in zip((at, *own), (BLOCKS, Y, X, Z), strict=False):
+    sch.bind(at, BLOCKS)
+    return at, _spread(sch, tile, few, c)
+
+
+def _spread(sch: Schedule, wide: LoopRef | None, few: LoopRef | None, c: Choices) -> LoopRef:
+    """Give each result of a tile to a thread, or to one of each group; return the inmost loop."""
+    assert wide is not None
+    own = [*sch.split(wide, [int(c["across"]), None])]
+    if few is not None:
+        own += sch.split(few, [math.gcd(sch.extent(few), int(c["split"])), None])
+        sch.reorder(*own)
+    for loop, index in zip(own, (Y, X, Z), strict=False):
         sch.bind(loop, index)
     if few is not None:
         sch.unroll(own[-1])
-    return at, own[-1]
+    return own[-1]
 
 
 def _sums(s: Skinny, sch: Schedule, product: str, at: LoopRef, c: Choices) -> LoopRef:
