@@ -45,10 +45,16 @@ class ThreadFunction(Function):
         self.regions[depth].label = name
 
     def alloca(self, type_: str, align: int) -> IRValue:
-        """Return a slot of the frame, or memory from the scratch where it is large."""
+        """Return a slot of the frame, or memory from the scratch where it is large.
+
+        LLVM keeps a slot across suspensions where one lies between two uses of it, and overlooks
+        that a store in a loop may meet it on the way round. A store before all of them tells it.
+        """
         size = _bytes(type_)
         if size <= LARGE:
-            return super().alloca(type_, align)
+            slot = super().alloca(type_, align)
+            self.prologue.append(f"  store i8 0, ptr {slot.text}")
+            return slot
         name = f"%{self.name_for('own')}"
         self.prologue.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
         return IRValue(name, s64)

@@ -443,3 +443,23 @@ def own(X: f32[64], Y: f32[64]):
 """
     x = numbers(64)
     np.testing.assert_allclose(kernel(text)(x), x + 65535)
+
+
+def test_what_a_loop_around_an_exchange_stores_is_there_after_it() -> None:
+    text = """
+@func(outputs=1)
+def sums(X: f32[128], Y: f32[4]):
+    for b in thread("blockIdx.x", 1):
+        for t in thread("threadIdx.x", 32):
+            S = alloc(f32[4], scope="register")
+            for i in range(4):
+                r = alloc(f32[1], scope="register")
+                r[0] = X[i * 32 + t]
+                all_reduce(32, r, lambda x, y: x + y)
+                S[i] = r[0]
+            for j in range(4):
+                if t == 0:
+                    Y[j] = S[j]
+"""
+    x = numbers(128)
+    np.testing.assert_allclose(kernel(text)(x), x.reshape(4, 32).sum(axis=1), rtol=1e-6)
