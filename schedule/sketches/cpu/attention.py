@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping
 
 from ....ir.target import Target
+from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch
-from .attention_nest import Attention, apply_attention, find_attention
+from .attention_nest import apply_attention
 from .contraction import MOST_FMAS
 from .matching import CPU, FuncInfo
 from .pointwise import may_share_flops

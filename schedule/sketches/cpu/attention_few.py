@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from ....ir.target import Target
+from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .attention import shown_share
-from .attention_nest import Attention, apply_attention, find_attention
+from .attention_nest import apply_attention
 from .matching import CPU, FuncInfo
 from .pointwise import may_share_flops
 
