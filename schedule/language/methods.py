@@ -92,6 +92,10 @@ class Methods:
         given: LoopRef = self.perform("merge", first, second)
         return given
 
+    def online(self, loop: LoopRef | str) -> None:
+        """Put the results of a softmax's parts together in the loop over the parts."""
+        self.perform("online", loop)
+
     def parallel(self, loop: LoopRef | str) -> None:
         """Run the iterations of a loop on several threads of a CPU."""
         self.perform("parallel", loop)

@@ -1,0 +1,120 @@
+"""The nests that put the parts of a softmax together, recognized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.loop.names import called
+from ...ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
+from ...ir.loop.visit import walk
+from ..cursor import Path, blocks_under, loop_of
+from ..errors import Reason
+from ..legality import update_of
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A nest that puts the partial sums ``term`` together, each times a scale of its part."""
+
+    nest: Stmt
+    block: Block
+    store: Store
+    term: Load
+    scale: Load
+
+    @property
+    def part(self) -> int:
+        """The dimension of the part in the partial sums."""
+        (at,) = [n for n, e in enumerate(self.term.index) if e not in self.store.index]
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSoftmax:
+    """An online softmax in parts: the nests after the loop over parts, by what they do.
+
+    ``part`` is the dimension of the part in the maxima ``largest``; ``shift`` is what the scales
+    ``exp(largest - shift)`` are relative to. ``starts`` begin the totals.
+    """
+
+    maximum: Stmt
+    update: Store
+    largest: Load
+    part: int
+    scales: Stmt
+    scale: Store
+    shift: Expr
+    totals: tuple[Total, ...]
+    starts: Mapping[Buffer, Stmt]
+
+
+def blocks_in(s: Stmt) -> list[Block]:
+    return [x for x in walk(s) if isinstance(x, Block)]
+
+
+def _alone(s: Stmt, extent: Expr) -> Block | None:
+    """Return the block of a loop of this extent, if it is its only one."""
+    found = blocks_in(s)
+    over = isinstance(s, For) and s.extent == extent
+    return found[0] if over and len(found) == 1 else None
+
+
+def running_softmax(path: Path) -> RunningSoftmax | Reason:
+    loop = loop_of(path)
+    parent = path[-2] if len(path) > 1 else None
+    after: Sequence[Stmt] = ()
+    if isinstance(parent, Seq):
+        after = parent.stmts[[id(s) for s in parent.stmts].index(id(loop)) + 1 :]
+    written = {r.buffer for p in blocks_under(path) for r in blocks_in(p[-1])[0].writes}
+    alone = [(s, b) for s in after if (b := _alone(s, loop.extent)) is not None]
+    nests = [(s, b) for s, b in alone if b.init is None]
+    updates = [(s, b, u) for s, b in nests if (u := update_of(b)) is not None]
+    most = [(s, b, u) for s, b, u in updates if u[1] == "maximum" and _of(u[2], written)]
+    scales = [(s, b, x) for s, b in nests if (x := _scale(b, written)) is not None]
+    if len(most) != 1 or len(scales) != 1:
+        return _no_parts(loop)
+    (maximum, _, (update, _, largest)), (nest, block, shift) = most[0], scales[0]
+    assert isinstance(largest, Load)
+    assert isinstance(block.body, Store)
+    totals: list[Total] = []
+    for s, b, (store, name, term) in updates:
+        match term:
+            case Op(name="multiply", args=(Load() as x, factor_)) if name == "add":
+                by = factor_.value if isinstance(factor_, Cast) else factor_
+                if isinstance(by, Load) and by.buffer is block.body.buffer:
+                    totals.append(Total(s, b, store, x, by))
+    mine = {update.buffer, *(t.store.buffer for t in totals)}
+    starts = {
+        b.writes[0].buffer: s
+        for s in after
+        for b in blocks_in(s)
+        if b.writes[0].buffer in mine and not b.reads and len(blocks_in(s)) == 1
+    }
+    parts = [n for n, e in enumerate(largest.index) if e not in update.index]
+    if len(parts) != 1 or starts.keys() != mine:
+        return _no_parts(loop)
+    return RunningSoftmax(
+        maximum, update, largest, parts[0], nest, block.body, shift, tuple(totals), starts
+    )
+
+
+def _of(e: Expr, buffers: set[Buffer]) -> bool:
+    return isinstance(e, Load) and e.buffer in buffers
+
+
+def _scale(block: Block, written: set[Buffer]) -> Expr | None:
+    """Return what the scales that a block computes are relative to."""
+    match block.body:
+        case Store(value=Op(name="exponential", args=(Op(name="subtract", args=(x, shift)),))):
+            return shift if _of(x, written) else None
+        case _:
+            return None
+
+
+def _no_parts(loop: For) -> Reason:
+    return Reason(
+        f"loop `{called(loop)}` is not followed by nests that put the parts of a softmax together",
+        (loop,),
+        hint="rescale, merge the loops over parts, and decompose the reductions over the parts",
+    )
