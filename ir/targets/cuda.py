@@ -105,5 +105,6 @@ KIND = TargetKind(
     groups=GROUPS,
     place="device",
     rounds=False,
+    groups=frozenset({"attention"}),
     nicknames=("gpu", "nvidia", "nvptx", "nvptx64", "ptx"),
 )

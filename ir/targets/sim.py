@@ -33,4 +33,5 @@ KIND = TargetKind(
     work="launches",
     groups=GROUPS,
     simulated=True,
+    groups=frozenset({"attention"}),
 )

@@ -21,6 +21,7 @@ from ...limits import require_limits
 from ...space.analyze import blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
+from .attention import attention_sketches
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .fallback import fallback_sketch, schedule_fallback
 from .group_space import product_sketches
@@ -44,7 +45,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     inlined = inline_cheap(first, target)
     blocks = blocks_of(first.func)
     product = find_matmul(first)
-    found: list[Sketch] = []
+    found = [*attention_sketches(func, target)]
     if product is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
         found += [_whole(s, inlined, rest, target) for s in product_sketches(product, target)]

@@ -1,0 +1,196 @@
+"""Attention on ordinary cores: a warp for some rows of scores, its lanes for keys and columns.
+
+A block of threads has a tile of queries of one head. It walks over the keys in parts, whose tiles
+of keys and values are in shared memory. Scores, maxima, sums and results are in registers; only the
+exponentials of a part pass through shared memory, from the lanes that have them to the whole warp.
+The softmax is put together as the parts come (``online``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....ir.target import Target
+from ...cursor import BlockRef, LoopRef
+from ...errors import ScheduleError
+from ...language.schedule import Schedule
+from ...space.attention import (
+    Attention,
+    SoftmaxParts,
+    in_order,
+    is_full,
+    merged_parts,
+    more_reductions,
+    pieces,
+    take_parts,
+)
+from ...space.lookup import below
+from ...space.space import Choices
+from .fallback import schedule_fallback
+from .threads import BLOCKS, X, Y
+from .tiles import BlockDim, divide_among_threads
+
+LANES = 32
+BANKS = 32
+WIDEST = 16  # bytes of one load
+UNROLLED = 4  # terms of a score
+
+
+def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> None:
+    """Schedule an attention with the given decisions."""
+    assert k.exponential is not None
+    for info in k.others:
+        sch.become(schedule_fallback(sch, info, target))
+    host = _host(k, sch)
+    warps, rows, keys = int(c["warps"]), int(c["rows"]), int(c["keys"])
+    parts = take_parts(sch, k.exponential, keys)
+    block = pieces(k, sch, host, warps * rows)
+    row = below(sch, host, block)[0]
+    warp, _ = sch.split(row, [warps, None])
+    more = {n: _by_lanes(sch, n, keys) for n in more_reductions(k, parts)}
+    for name in reversed(in_order(k, parts)):
+        if name != host:
+            sch.compute_at(name, warp, True)
+        if name in more:
+            sch.compute_at(more[name], warp, True)
+    inside = merged_parts(k, sch, parts, keys, warp, _in_parts(sch, more, warp))
+    sch.compute_at(k.scores.name, inside)
+    sch.bind(block, BLOCKS)
+    sch.bind(warp, Y)
+    _copies(k, sch, parts, (warp, inside), warps)
+    _spread(k, sch, parts, (warp, inside), more)
+    _lanes(sch, below(sch, host, warp)[-1])
+    _place(k, sch, parts, more)
+    _unroll(k, sch, parts, (warp, inside))
+    if k.shown is not None and k.skips and k.length > keys:
+        _skip(sch, inside)
+    sch.online(inside)
+
+
+def _host(k: Attention, sch: Schedule) -> str:
+    """Return the block that stores the result."""
+    if k.consumer is not None:
+        return k.consumer.name
+    return sch.cache_write(k.values.name, 0, "register").name
+
+
+def _by_lanes(sch: Schedule, name: str, keys: int) -> str:
+    """Give each lane a partial result of a reduction; return the block of those."""
+    *_, along = sch.get_loops(name)
+    _, _, lane = sch.split(along, [None, keys // LANES, LANES])
+    return sch.rfactor(lane).name
+
+
+def _in_parts(sch: Schedule, more: Mapping[str, str], warp: LoopRef) -> list[LoopRef]:
+    """Return the loops over parts of the partial results of other reductions, made outermost."""
+    found: list[LoopRef] = []
+    for partial in more.values():
+        *rows, lane, part, _ = below(sch, partial, warp)
+        sch.reorder(part, *rows, lane)
+        found.append(part)
+    return found
+
+
+def _skip(sch: Schedule, inside: LoopRef) -> None:
+    """Leave out parts that are hidden wholly, where it is known for a tile which they are."""
+    trial = sch.copy()
+    try:
+        trial.skip_masked(inside)
+    except ScheduleError:
+        return
+    sch.become(trial)
+
+
+def _copies(
+    k: Attention, sch: Schedule, parts: SoftmaxParts, places: tuple[LoopRef, LoopRef], warps: int
+) -> None:
+    """Copy queries, and the keys and values of a part, to shared memory."""
+    warp, inside = places
+    threads = BlockDim(1, warps, LANES)
+    for product, name in ((k.scores, k.scores.name), (k.values, parts.partial[k.values.name])):
+        computed = {b.stores[0].buffer for b in (k.scores, *k.stages, k.values)}
+        reads = [r.buffer for r in sch.block(name).reads]
+        own = sch.block(name).writes[0].buffer
+        for b in reads:
+            if b is own or b in computed:
+                continue
+            at = [r.buffer for r in sch.block(name).reads].index(b)
+            copy = sch.cache_read(name, at, "shared")
+            queries = product is k.scores and b is not k.keys.buffer
+            place = warp if queries else inside
+            sch.compute_at(copy, place)
+            padded = product is k.scores and not queries and k.by_key
+            _copy_tile(sch, copy, place, threads, padded)
+
+
+def _copy_tile(sch: Schedule, copy: BlockRef, at: LoopRef, threads: BlockDim, padded: bool) -> None:
+    """Copy a part of keys or values with all threads; ``padded`` rows begin in different banks."""
+    loops = below(sch, copy, at)
+    buffer = sch.block(copy).writes[0].buffer
+    lanes = 1 if padded else WIDEST // buffer.dtype.bytes
+    while lanes > 1 and (buffer.shape[-1] % lanes or sch.extent(loops[-1]) % lanes):
+        lanes //= 2
+    if padded:
+        sch.storage_align(copy, 0, len(buffer.shape) - 2, BANKS, 1)
+    divide_among_threads(sch, _flat(sch, loops), threads, lanes)
+
+
+def _flat(sch: Schedule, loops: list[LoopRef]) -> LoopRef:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _lanes(sch: Schedule, loop: LoopRef) -> LoopRef:
+    """Give neighbouring iterations to the lanes of a warp; return the loop over lanes."""
+    _, lane = sch.split(loop, [None, LANES])
+    sch.bind(lane, X)
+    return lane
+
+
+def _spread(
+    k: Attention,
+    sch: Schedule,
+    parts: SoftmaxParts,
+    places: tuple[LoopRef, LoopRef],
+    more: Mapping[str, str],
+) -> None:
+    """Divide keys and columns of the result among lanes; a value of a row is every lane's."""
+    warp, inside = places
+    *_, key, _ = below(sch, k.scores.name, inside)
+    _lanes(sch, key)
+    *_, column, _ = below(sch, parts.partial[k.values.name], inside)
+    _lanes(sch, column)
+    for info in k.stages:
+        name = parts.partial.get(info.name, info.name)
+        if name in more:
+            sch.bind(below(sch, more[name], inside)[-2], X)
+            sch.bind(below(sch, name, warp)[-1], X)
+        elif is_full(k, info) or info.reduce:
+            _lanes(sch, below(sch, name, inside)[-1])
+    for name in parts.partial:
+        *rows, part = below(sch, name, warp)
+        sch.reorder(part, *rows)
+        if name == k.values.name:
+            _lanes(sch, rows[-1])
+
+
+def _place(k: Attention, sch: Schedule, parts: SoftmaxParts, more: Mapping[str, str]) -> None:
+    """Keep everything in registers but the exponentials, which a whole warp reads."""
+    stages = [b.name for b in (k.scores, *k.stages, k.values)]
+    for name in (*stages, *more.values(), *parts.partial.values(), parts.scale):
+        sch.set_scope(name, 0, "shared" if name == k.exponential else "register")
+
+
+def _unroll(
+    k: Attention, sch: Schedule, parts: SoftmaxParts, places: tuple[LoopRef, LoopRef]
+) -> None:
+    """Begin each reduction before its loop, and write out the loops over what a lane has of it."""
+    warp, inside = places
+    for name in parts.partial:
+        sch.decompose_reduction(name, below(sch, name, warp)[0])
+    for name, terms in ((k.scores.name, UNROLLED), (parts.partial[k.values.name], 1)):
+        *rows, steps, lane, term = below(sch, name, inside)
+        term, each = sch.split(term, [None, terms])
+        sch.reorder(lane, term, each, *rows, steps)
+        init = sch.decompose_reduction(name, term)
+        for loop in (each, *rows, steps, *below(sch, init, lane)):
+            sch.unroll(loop)
