@@ -18,6 +18,7 @@ from ....ir.loop.build import add, as_int, mul
 from ....ir.loop.nodes import (
     Alloc,
     Buffer,
+    Cast,
     Const,
     Expr,
     For,
@@ -27,6 +28,7 @@ from ....ir.loop.nodes import (
     Kind,
     Let,
     Load,
+    Op,
     Scope,
     Stmt,
     Store,
@@ -40,9 +42,9 @@ from ....ir.loop.visit import (
     replace_buffers,
     substitute_expr,
     walk,
-    walk_expr,
 )
 from ....ir.target import Target
+from ..passes.hoist_init import conjuncts
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
 from .footprints import BlockThreads, Conflict, ElementAccess
@@ -215,9 +217,11 @@ def _accesses(
 
     one = (1,) * len(b.shape)
     for e in exprs(s):
-        for x in walk_expr(e):
-            if isinstance(x, Load) and x.buffer is b:
-                yield at(x.index, one, False)
+        for x, chosen in _loads(e, ()):
+            if x.buffer is b:
+                plain = tuple(substitute_expr(i, names) for i in x.index)
+                where = (*guards, *(substitute_expr(g, names) for g in chosen))
+                yield ElementAccess(b, plain, one, False, loops, where)
     match s:
         case Store(buffer=to, index=to_index) if to is b:
             yield at(to_index, one, True)
@@ -234,9 +238,27 @@ def _accesses(
         case Let(var=var, value=value) if var.dtype == index:
             names = {**names, var: substitute_expr(value, names)}
         case If(cond=cond, orelse=None):
-            guards = (*guards, substitute_expr(cond, names))
+            guards = (*guards, *conjuncts(substitute_expr(cond, names)))
     for c in children(s):
         yield from _accesses(c, b, loops, guards, names, ranges)
+
+
+def _loads(e: Expr, chosen: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    """Yield the loads of an expression, with the conditions under which they are selected."""
+    match e:
+        case Load(index=at):
+            yield e, chosen
+            for x in at:
+                yield from _loads(x, chosen)
+        case Op(name="select", args=(cond, x, y)):
+            yield from _loads(cond, chosen)
+            yield from _loads(x, (*chosen, *conjuncts(cond)))
+            yield from _loads(y, chosen)
+        case Op(args=args):
+            for x in args:
+                yield from _loads(x, chosen)
+        case Cast(value=value):
+            yield from _loads(value, chosen)
 
 
 def _without(s: Stmt, b: Buffer) -> Stmt:
