@@ -14,6 +14,7 @@ from ...ir.loop.build import (
     sub,
 )
 from ...ir.loop.nodes import (
+    THREADS,
     AxisKind,
     Block,
     Buffer,
@@ -54,7 +55,10 @@ from ..legality import (
     update_of,
 )
 from ..masks import extreme, masked, shown_keys
+from ..threads import is_grid
 from .hidden import MaskedParts, shares
+
+IN_BLOCK = tuple(t for t in THREADS if not is_grid(t))
 
 
 @primitive
@@ -63,7 +67,8 @@ def skip_masked(func: Func, loop: LoopRef) -> Func:
 
     ``for p in range(n): ..; for p in range(n): S = S + S_rf[p] * scale[p]``  ->
     ``for p in range(first, end): ..; for p in range(first, end): ..``, the parts between the first
-    and the last key that the mask shows to any of the rows here. A mask is a selection between
+    and the last key that the mask shows to any of the rows here, or to any thread of the block of
+    threads, which keep step. A mask is a selection between
     scores and a constant by comparisons of the key with row, constants and elements of inputs
     (causal masks, windows, lengths), of which all must hold. Where the constant is finite, a
     row whose maximum is so close to it that hidden keys count (all that it sees is hidden or -inf)
@@ -183,6 +188,7 @@ def _shown(
         return _no_mask(block, "has a mask that shows the first and the last keys of each row")
     above = [x.var for x in loops_of(path)]
     inner = {x.var: extent_of(x) or 0 for x in loops_of(path)[above.index(loop.var) + 1 :]}
+    rows = inner | {x.var: extent_of(x) or 0 for x in loops_of(path) if x.thread in IN_BLOCK}
     form = linear(key.value)
     length = form.terms.get(loop.var, 0)
     others = [k for v, k in form.terms.items() if v is not loop.var and v in inner]
@@ -192,8 +198,8 @@ def _shown(
     found: list[Expr] = []
     ends = (shown.first or Const(0), False), (shown.end or Const(key.extent), True)
     for bound, last in ends:
-        rows = substitute_expr(bound, {a.var: a.value for a in block.axes})
-        most = extreme(rows, inner, last)
+        at = substitute_expr(bound, {a.var: a.value for a in block.axes})
+        most = extreme(at, rows, last)
         if most is None or loop.var in free_vars(most):
             return _no_mask(block, "has a mask whose last key is not known for a tile of rows")
         found.append(most)

@@ -54,6 +54,7 @@ from .warpgroups import FENCE as GROUP_FENCE
 from .warpgroups import has_group_products
 from .warpgroups import wait as products_landed
 
+LONGEST = 2**40  # iterations; more of them means that nothing is known
 STAGED_BYTES = 128  # of a thread's registers that the next copies may take on their way
 
 
@@ -84,7 +85,7 @@ class _Pipeline:
     """
 
     loop: For
-    count: int
+    count: Expr  # of iterations
     stages: int
     staged: Mapping[Buffer, Buffer]
     ahead: tuple[Stmt, ...]
@@ -107,24 +108,24 @@ class _Pipeline:
         loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval], number: Expr
     ) -> _Pipeline:
         allocs, stmts = _straight(loop.body)
-        stages, count = PIPELINE.of(loop) or 1, as_int(loop.extent)
+        stages, most = PIPELINE.of(loop) or 1, bounds(loop.extent, ranges)[1]
         ahead = _ahead(allocs, stmts)
-        if not ahead or count is None or stages < 2:
+        if not ahead or most > LONGEST or stages < 2:
             raise UnsupportedError(
                 f"loop {called(loop)} cannot be pipelined",
-                "its extent is not constant" if count is None else "nothing in it can run ahead",
+                "nothing in it can run ahead" if most <= LONGEST else "its extent has no bound",
                 f"function {name}:\n{show(loop)}",
                 "a copy can run ahead if it fills a shared buffer from what the loop "
                 "does not write",
             )
         made = [copies.stmt(s, ranges) for s in ahead]
         late = any(is_async(s) or is_box(s) for s in made)
-        stages = min(stages, count) if late else min(2, count)
+        stages = max(min(stages if late else 2, most), 1)
         mine = frozenset[Buffer]().union(*map(written, ahead)) & set(allocs)
         staged = {b: _staged(b, stages) for b in allocs if b in mine}
         rest = tuple(s for s in stmts if all(s is not x for x in ahead))
         kept = tuple(b for b in allocs if b not in mine)
-        return _Pipeline(loop, count, stages, staged, tuple(made), rest, kept, number)
+        return _Pipeline(loop, loop.extent, stages, staged, tuple(made), rest, kept, number)
 
     def result(self, threads: Sequence[Var]) -> Stmt:
         """The loop and what comes before it, in a launch of these indices of threads."""
@@ -154,6 +155,9 @@ class _Pipeline:
         var, ahead = self.loop.var, self.stages - 1 - self.behind
         first = Var(f"{var.name}_first")
         begin = For(first, Const(ahead), seq(self.copy(first, first), COMMIT))
+        if as_int(self.count) is None:  # it may end before
+            there = If(lt(first, self.count), self.copy(first, first))
+            begin = For(first, Const(ahead), seq(there, COMMIT))
         wait = Intrinsic("wait_async", args=(ahead - 1,))
         held, early, late = self.later(ahead)
         if not self.grouped:
@@ -187,7 +191,10 @@ class _Pipeline:
         held, early, late = self.later(1)
         work = self.products(*early) if self.grouped else (*early, self.use())
         body = self.main(BARRIER, *work, *late, held=held)
-        return seq(self.copy(Const(0), Const(0)), body)
+        start = self.copy(Const(0), Const(0))
+        if as_int(self.count) is None:
+            start = If(lt(Const(0), self.count), start)
+        return seq(start, body)
 
     def later(self, distance: int) -> tuple[list[Buffer], list[Stmt], list[Stmt]]:
         """The copies for a later iteration: what is done before this one's work, and after it.
