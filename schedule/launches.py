@@ -33,6 +33,7 @@ from .cursor import (
     ranges_of,
 )
 from .errors import Reason
+from .fragments import WITHIN, shared_out
 from .legality import bound_vars, no_opaque_reduction, self_contained, sums_of_axes, writes
 from .owners import depends, owned, thread_loops, writing_loops
 from .threads import SHARING, few_enough, is_grid, is_shared, may_share, placed
@@ -204,6 +205,8 @@ class Traffic:
 def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
+        case Scope.WARP if shared_out(t.users, buffer):
+            return _private(t, tuple(x for x in THREADS if x not in WITHIN))
         case Scope.REGISTER | Scope.WARP | Scope.WARPGROUP:
             return _private(t, THREADS)
         case Scope.SHARED:

@@ -42,6 +42,7 @@ from .cursor import (
 )
 from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
+from .fragments import WITHIN, holds
 from .guards import inner_limits
 from .launches import (
     BLOCK,
@@ -247,14 +248,21 @@ def _goes_over(t: Traffic, thread: str, w: Path, r: Path) -> bool:
 def _by_warps(t: Traffic) -> Iterator[Reason]:
     for p in t.users:
         block, inner = block_of(p), thread_loops(p)
-        if "threadIdx.x" in inner:
+        alone = next((inner[x] for x in reversed(WITHIN) if x in inner), None)
+        whole = any(isinstance(s, Intrinsic) for s in walk(block.body))
+        if whole and (alone is None or "threadIdx.x" not in inner):
+            continue
+        if not whole and holds(p, t.buffer):
+            continue
+        if alone is not None:
             yield Reason(
-                f"`{t.buffer}` is distributed over the threads of threadIdx.x, which access it "
+                f"`{t.buffer}` is distributed over the threads of {alone.thread}, which access it "
                 "together",
-                (inner["threadIdx.x"], block),
-                hint="use the block outside loops over threadIdx.x",
+                (alone, block),
+                hint="use the block outside loops over threadIdx.x, or give each thread the "
+                "elements that it holds",
             )
-        elif not any(isinstance(s, Intrinsic) for s in walk(block.body)):
+        else:
             yield Reason(
                 f"`{t.buffer}` is in warp memory, which only intrinsics access",
                 (block,),

@@ -31,6 +31,7 @@ Meaning: TypeAlias = Callable[..., Array]
 WARP = 32
 SPREAD: Mapping[Scope, int] = MappingProxyType({Scope.WARP: WARP, Scope.WARPGROUP: WARPGROUP})
 """The scopes of tiles, and over the registers of how many threads each tile is spread."""
+HELD_ROWS, HELD_COLUMNS = 8, 4  # of a warp's threads: rows, and pairs of columns, of a tile
 BLOCK = 0  # threads of a form: all of the block
 NAMED = -1  # threads of a form: as many as its last argument says
 

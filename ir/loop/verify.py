@@ -331,7 +331,7 @@ class _Checker:
     def element(self, b: Buffer, ix: tuple[Expr, ...]) -> None:
         self.visible(b)
         self.rank(b, len(ix))
-        if b.scope in SPREAD and not self.inside:
+        if b.scope in SPREAD and not self.inside and not self.on_threads:
             self.fail(f"an element of {b.name} is accessed", "tiles of a warp are for intrinsics")
         if b.scope is Scope.COUNTER:
             self.fail(f"an element of {b.name} is accessed", "only arrivals change counters")

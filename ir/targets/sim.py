@@ -33,5 +33,4 @@ KIND = TargetKind(
     work="launches",
     groups=GROUPS,
     simulated=True,
-    groups=frozenset({"attention"}),
 )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ....ir.dtypes import DType, f32, u8, u16, u32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
-from ....ir.loop.build import add, as_int, cast, floordiv, floormod, mul, op
-from ....ir.loop.intrinsics import TF32_SCALE
+from ....ir.loop.build import add, as_int, cast, compare, floordiv, floormod, mul, op, select
+from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, TF32_SCALE
 from ....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -35,9 +35,10 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.simplify import simplify
-from ....ir.loop.visit import map_stmt, seq, walk
+from ....ir.loop.visit import map_expr, map_stmt, seq, walk
 from ..passes.layout import offset
 from ..passes.rebuild import with_body
+from .bind import is_grid_of_lanes
 
 WORDS = 4  # that a thread holds of each tile
 _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}
@@ -58,8 +59,13 @@ def _in_launch(s: For, name: str) -> Stmt:
     tiles = _tiles(s, name)
     if not tiles:
         return s
-    lanes = [x for x in walk(s) if isinstance(x, For) and x.thread == "threadIdx.x"]
-    return _Lanes(name, lanes[0].var, tiles).stmt(s, {})
+    threads = {x.thread: x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD}
+    lane = threads["threadIdx.x"].var
+    grid = {t: as_int(x.extent) or 1 for t, x in threads.items()}
+    if not is_grid_of_lanes(grid):
+        return _Lanes(name, lane, None, tiles).stmt(s, {})
+    held = threads["threadIdx.y"].var, lane
+    return _Lanes(name, add(mul(held[0], HELD_COLUMNS), held[1]), held, tiles).stmt(s, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +132,14 @@ def _cut(b: Buffer, role: str, turned: bool, name: str) -> Tiles:
 
 @dataclass(frozen=True)
 class _Lanes:
-    """Rewrites a launch. ``lane`` is the thread's place in its warp."""
+    """Rewrites a launch. ``lane`` is the thread's place in its warp.
+
+    ``held`` are the thread's row and pair of columns, where it may access by itself what it holds.
+    """
 
     name: str
-    lane: Var
+    lane: Expr
+    held: tuple[Var, Var] | None
     tiles: Mapping[Buffer, Tiles]
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
@@ -138,9 +148,54 @@ class _Lanes:
                 return self.intrinsic(s, ranges)
             case Alloc(buffer=b, body=body) if b in self.tiles:
                 return Alloc(self.tiles[b].words, self.stmt(body, ranges))
+            case Store(buffer=b) if b in self.tiles:
+                return self.keep(s, ranges)
             case For(var=var, extent=extent):
                 ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
-        return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
+        return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: self.expr(e, ranges))
+
+    def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
+        """``e`` with elements of tiles as the words, or parts of them, that the thread holds."""
+        e = map_expr(e, lambda x: self.expr(x, ranges))
+        if not isinstance(e, Load) or e.buffer not in self.tiles:
+            return e
+        t, (word, part) = self.tiles[e.buffer], self.place(e.buffer, e.index, ranges)
+        if part is None:
+            return Load(t.words, word)
+        bits = op("shift-right-logical", Load(t.words, word), _shift(part))
+        return Cast(cast(bits, u16), e.buffer.dtype, bits=True)
+
+    def keep(self, s: Store, ranges: Mapping[Var, Interval]) -> Stmt:
+        """A store of what the thread holds; of two parts of a word the low one comes first."""
+        t, (word, part) = self.tiles[s.buffer], self.place(s.buffer, s.index, ranges)
+        value = self.expr(s.value, ranges)
+        if part is None:
+            return Store(t.words, word, value)
+        bits = op("shift-left", cast(Cast(value, u16, bits=True), u32), _shift(part))
+        low = select(compare("eq", part, 0), Const(0, u32), Load(t.words, word))
+        return Store(t.words, word, op("or", low, bits))
+
+    def place(
+        self, b: Buffer, index: tuple[Expr, ...], ranges: Mapping[Var, Interval]
+    ) -> tuple[tuple[Expr, ...], Expr | None]:
+        """Where the words of an element are, and which half it is of its word, if it is one."""
+        t, (*lead, m, n) = self.tiles[b], index
+        row = simplify(floormod(m, HELD_ROWS), ranges)
+        pair = simplify(floordiv(floormod(n, 2 * HELD_COLUMNS), 2), ranges)
+        narrow = t.role != "c"
+        if self.held != (row, pair) or t.turned or (narrow and b.dtype.bytes != 2):
+            raise UnsupportedError(
+                f"an element of {b.name} is accessed by a thread that may not hold it",
+                "threads hold pairs of columns of every eighth row",
+                f"function {self.name}",
+                "bind the loops over 8 rows to threadIdx.y and over 4 pairs to threadIdx.x",
+            )
+        down, part = floordiv(floormod(m, t.rows), HELD_ROWS), floormod(n, 2)
+        along = floordiv(floormod(n, t.columns), 2 * HELD_COLUMNS)
+        word = add(down, mul(along, 2)) if narrow else add(mul(down, 2), part)
+        at = (*lead, floordiv(m, t.rows), floordiv(n, t.columns), word)
+        found = tuple(simplify(e, ranges) for e in at)
+        return found, simplify(part, ranges) if narrow else None
 
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
         match s.name:
@@ -258,6 +313,11 @@ def _rounded(words: Region, dtype: DType) -> Iterator[Stmt]:
         number = Cast(Load(words.buffer, word), f32, bits=True)
         scaled = op("multiply", number, Const(TF32_SCALE, f32))
         yield Store(words.buffer, word, Cast(scaled, u32, bits=True))
+
+
+def _shift(part: Expr) -> Expr:
+    """The place of the first bit of a half of a word."""
+    return cast(mul(part, 16), u32)
 
 
 def _word(words: Region, n: Expr | int) -> tuple[Expr, ...]:
