@@ -92,6 +92,10 @@ class Methods:
         given: LoopRef = self.perform("merge", first, second)
         return given
 
+    def narrow(self, block: BlockRef | str) -> None:
+        """Store a factor of a product in the narrower type of the other factor."""
+        self.perform("narrow", block)
+
     def online(self, loop: LoopRef | str) -> None:
         """Put the results of a softmax's parts together in the loop over the parts."""
         self.perform("online", loop)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ...ir.elementwise import identity
 from ...ir.loop.affine import linear
@@ -26,7 +28,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import substitute_expr, walk_expr
+from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
 from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
@@ -141,7 +143,7 @@ def _softmax(func: Func, path: Path) -> _Softmax | Reason:
     if len(loads) != 1 or len(axes) != len(store.index):
         return _no_exponential(block)
     (load,) = loads
-    rows = tuple(e for e in load.index if isinstance(e, Var))
+    rows = tuple(e for e in _of_units(load.index, block) if isinstance(e, Var))
     rest = [v for v in axes if v not in rows]
     writers = nest(func).writers.get(load.buffer, ())
     if len(rows) != len(load.index) or len(rest) != 1 or len(writers) != 1:
@@ -154,6 +156,12 @@ def _softmax(func: Func, path: Path) -> _Softmax | Reason:
     if common(path, whole) > (1 if isinstance(path[0], Seq) else 0):
         return _shares_loops(block, block_of(whole))
     return _Softmax(path, store, x, shift, whole, largest, part, length, rows, rest[0])
+
+
+def _of_units(index: tuple[Expr, ...], block: Block) -> tuple[Expr, ...]:
+    """Return an index with axes of extent 1 for its zeros, in order."""
+    units = [a.var for a in block.axes if a.extent == 1 and a.var not in index]
+    return tuple(units.pop(0) if e == Const(0) and units else e for e in index)
 
 
 def _no_exponential(block: Block) -> Reason:
@@ -206,12 +214,12 @@ def _sums(func: Func, k: _Softmax) -> list[_Sum] | Reason:
     users = consumers(func, block_of(k.path))
     if k.store.buffer in func.params or not users:
         return _not_in_parts(block_of(k.path), "summed")
-    for path in users:
+    for path, load in _partial_sums(func, k, users):
         block = block_of(path)
-        places = _places(k, block)
+        wanted = None if load is None else _rows(k, block, load)
         partial = block.writes[0].buffer
         readers = consumers(func, block)
-        if places is None or len(readers) != 1 or partial in func.params:
+        if wanted is None or len(readers) != 1 or partial in func.params:
             return _not_in_parts(block, "a sum")
         final = block_of(readers[0])
         update = update_of(final)
@@ -219,23 +227,70 @@ def _sums(func: Func, k: _Softmax) -> list[_Sum] | Reason:
             return _not_in_parts(final, "a sum")
         if common(readers[0], k.whole) > (1 if isinstance(k.whole[0], Seq) else 0):
             return _shares_loops(final, block_of(k.whole))
-        term = update[2]
-        found.append(_Sum(readers[0], update[0], term, tuple(term.index[p] for p in places)))
+        term, own = update[2], update_of(block)
+        assert own is not None
+        pairs = zip(own[0].index, term.index, strict=True)
+        by = {v: e for v, e in pairs if isinstance(v, Var)}
+        if any(not free_vars(e) <= by.keys() for e in wanted):
+            return _not_in_parts(block, "a sum")
+        at = tuple(substitute_expr(e, by) for e in wanted)
+        found.append(_Sum(readers[0], update[0], term, at))
     return found
 
 
-def _places(k: _Softmax, block: Block) -> list[int] | None:
-    """Return the dimensions of a block's partial sums that index the scales; None if not linear.
+def _partial_sums(
+    func: Func, k: _Softmax, users: Sequence[Path]
+) -> Iterator[tuple[Path, Load | None]]:
+    """Yield the blocks that sum over exponentials, or over a copy of them, and what they read.
+
+    What is read is given as an element of the exponentials; None if it is no factor of the terms.
+    """
+    for path in users:
+        block = block_of(path)
+        copied = _copied(k, block)
+        if copied is None:
+            update = update_of(block)
+            yield path, None if update is None else factor(update[2], k.store.buffer)
+            continue
+        store, load = copied
+        for reader in consumers(func, block):
+            update = update_of(block_of(reader))
+            read = None if update is None else factor(update[2], store.buffer)
+            if read is None:
+                yield reader, None
+                continue
+            pairs = zip(store.index, read.index, strict=True)
+            by = {v: e for v, e in pairs if isinstance(v, Var)}
+            yield reader, replace(load, index=tuple(substitute_expr(e, by) for e in load.index))
+
+
+def _copied(k: _Softmax, block: Block) -> tuple[Store, Load] | None:
+    """Return store and load of a block that copies exponentials, some places filled with 0."""
+    store = single_store(block)
+    if store is None or any(a.kind is AxisKind.REDUCE for a in block.axes):
+        return None
+    value = _widened(store.value)
+    match value:
+        case Op(name="select", args=(_, x, Const(value=0.0))):
+            value = _widened(x)
+    plain = all(isinstance(e, Var) for e in store.index)
+    return (store, value) if plain and _is_load(value, k.store.buffer) else None
+
+
+def _widened(e: Expr) -> Expr:
+    """Return a value of a floating-point type before it was rounded or widened."""
+    return _widened(e.value) if isinstance(e, Cast) and e.dtype.is_float and not e.bits else e
+
+
+def _is_load(e: Expr, buffer: Buffer) -> TypeGuard[Load]:
+    return isinstance(e, Load) and e.buffer is buffer
+
+
+def _rows(k: _Softmax, block: Block, load: Load) -> list[Expr] | None:
+    """Return the element of the scales that is for a block's partial sums; None if not linear.
 
     The block sums, over one part of a row, terms that are proportional to the exponentials.
     """
-    update = update_of(block)
-    if update is None or update[1] != "add":
-        return None
-    store, _, term = update
-    load = factor(term, k.store.buffer)
-    if load is None:
-        return None
     reduce = {a.var: a.extent for a in block.axes if a.kind is AxisKind.REDUCE}
     by = dict(zip(k.store.index, load.index, strict=True))
     form = linear(by[k.along])
@@ -247,9 +302,10 @@ def _places(k: _Softmax, block: Block) -> list[int] | None:
     if form.terms[outer[0]] != k.length:
         return None
     wanted = [by[v] for v in k.rows]
-    wanted.insert(k.part, outer[0])
-    index = list(store.index)
-    return [index.index(e) for e in wanted] if all(e in index for e in wanted) else None
+    part = outer[0]
+    assert isinstance(part, Var)
+    wanted.insert(k.part, part)
+    return wanted
 
 
 def factor(e: Expr, buffer: Buffer) -> Load | None:

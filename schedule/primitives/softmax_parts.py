@@ -50,6 +50,7 @@ class RunningSoftmax:
 
 
 def blocks_in(s: Stmt) -> list[Block]:
+    """Return the blocks of a statement, in order."""
     return [x for x in walk(s) if isinstance(x, Block)]
 
 
@@ -61,6 +62,7 @@ def _alone(s: Stmt, extent: Expr) -> Block | None:
 
 
 def running_softmax(path: Path) -> RunningSoftmax | Reason:
+    """Return what follows a loop over the parts of rows, if it puts a softmax together."""
     loop = loop_of(path)
     parent = path[-2] if len(path) > 1 else None
     after: Sequence[Stmt] = ()

@@ -208,24 +208,34 @@ def _exponential(func: Func, stages: tuple[BlockInfo, ...], length: int) -> str 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxParts:
-    """The names of the blocks of partial results, by the block that puts them together."""
+    """The names of the blocks of partial results, by the block that puts them together.
+
+    ``copies`` are blocks that copy exponentials for a product.
+    """
 
     partial: dict[str, str]
     scale: str
     maximum: str
+    copies: tuple[str, ...] = ()
 
 
 def take_parts(sch: Schedule, exponential: str, part: int) -> SoftmaxParts:
     """Take rows in parts of ``part`` elements."""
     at = sch.block(exponential)
     shift = {r.buffer for r in at.reads}
+    weights = {at.writes[0].buffer}
     partial: dict[str, str] = {}
+    copies: list[str] = []
     maximum = ""
     for name in [b.name for b in sch.blocks()]:
         node = sch.block(name)
         update = update_of(node)
         feeds = update is not None and node.writes[0].buffer in shift and update[1] == "maximum"
-        sums = any(r.buffer is at.writes[0].buffer for r in node.reads)
+        sums = any(r.buffer in weights for r in node.reads)
+        if sums and update is None:  # a copy of the exponentials for a product
+            weights.add(node.writes[0].buffer)
+            copies.append(name)
+            continue
         if not feeds and not sums:
             continue
         *rows, along = sch.get_loops(name)
@@ -233,7 +243,7 @@ def take_parts(sch: Schedule, exponential: str, part: int) -> SoftmaxParts:
         sch.reorder(outer, *rows, inner)
         partial[name] = sch.rfactor(outer, 0).name
         maximum = name if feeds else maximum
-    return SoftmaxParts(partial, sch.rescale(exponential).name, maximum)
+    return SoftmaxParts(partial, sch.rescale(exponential).name, maximum, tuple(copies))
 
 
 def pieces(k: Attention, sch: Schedule, host: str, size: int) -> LoopRef:
@@ -257,6 +267,8 @@ def in_order(k: Attention, parts: SoftmaxParts | None) -> list[str]:
     """Return the stages and the product with the values, with their partial results, in order."""
     names: list[str] = []
     for info in (*k.stages, k.values):
+        if parts is not None and info is k.values:
+            names += parts.copies
         if parts is not None and info.name in parts.partial:
             names.append(parts.partial[info.name])
         names.append(info.name)
@@ -278,12 +290,13 @@ def merged_parts(
     ``in_parts`` are the loops over parts of other stages, outermost below ``at``.
     """
     first: LoopRef | None = None
-    for info in (*k.stages, k.values):
-        name = parts.partial.get(info.name, info.name)
-        if name == info.name and name != k.exponential:
+    whole = {k.exponential, *parts.copies}
+    names = [parts.partial.get(info.name, info.name) for info in k.stages]
+    for name in (*names, *parts.copies, parts.partial[k.values.name]):
+        if name not in whole and name not in parts.partial.values():
             continue
         *rest, along = below(sch, name, at)
-        if name == k.exponential:
+        if name in whole:
             part, along = sch.split(along, [None, size])
         else:
             *rest, part = rest

@@ -50,7 +50,11 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
     tiles = {t for t in TILES if t < k.queries} | {t for t in whole if t <= 2 * TILES[-1]}
     lanes = target.lanes(k.dtype)
     parts = [p for p in range(lanes, LARGEST_PART + 1, lanes) if k.length % p == 0]
-    parts = [p for p in parts if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential]
+    parts = [
+        p
+        for p in parts
+        if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential and k.queries > 1
+    ]
     return {
         "tile": tuple(sorted(tiles)),
         "part": (0, *parts),

@@ -50,7 +50,11 @@ def few_sketch(k: Attention, target: Target) -> Sketch:
 def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
     lanes = target.lanes(k.dtype)
     parts = [p for p in range(lanes, LARGEST_PART + 1, lanes) if k.length % p == 0]
-    parts = [p for p in parts if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential]
+    parts = [
+        p
+        for p in parts
+        if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential and k.queries > 1
+    ]
     rows = tuple(r for r in range(1, k.queries + 1) if k.queries % r == 0 or r == 4)
     shared = may_share_flops(k.scores.flops + k.values.flops, target)
     return {
