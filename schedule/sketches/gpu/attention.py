@@ -1,22 +1,33 @@
-"""The sketches of attention in one launch: decisions, which are valid, and an analytic cost."""
+"""The sketches of attention: their decisions, which of them are valid, and analytic costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
+from ....ir.loop.intrinsics import IntrinsicDef
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
+from ...language.schedule import Schedule
 from ...space.analyze import blocks_of
 from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .attention_simt import LANES, apply_attention
+from .attention_mma import apply_mma, attention_core
+from .attention_simt import BANKS, LANES, apply_attention
 from .machine import BARRIER, LATENCY, LAUNCH, LaunchShape, resident
+from .mma import COLUMNS, ROWS
 from .threads import power_up, powers
+from .tiles import can_copy_ahead
 
-SOFTMAX = 24.0  # instructions of a score between the products
+SOFTMAX = 20.0  # instructions of a score between the products
+PRODUCT = 3.0  # issue slots of a matrix instruction, with its share of the loads
+COPY = 0.75  # instructions of an element that a thread copies to shared memory
 FIXED = 40  # registers for addresses and values of rows
-PARTS = 2  # loads of a part that wait for memory: keys and values
+SPARE = 24  # registers that an estimate leaves free
+LOADS = 2  # loads of a part that wait for memory: keys and values
+BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 
 
 def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
@@ -24,83 +35,154 @@ def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     k = find_attention(func, blocks_of(func))
     if k is None or k.exponential is None:
         return ()
-    decisions = _decisions(k)
+    spaces: list[Space] = [SimtSpace(k, target)]
+    core = attention_core(k, target)
+    if core is not None:
+        spaces.append(MmaSpace(k, target, core))
+    sketches = [s for space in spaces if (s := _sketch(space)) is not None]
+    return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
 
-    def valid(c: Choices) -> bool:
-        return simt_valid(k, c, target)
 
-    def cost(c: Choices) -> float:
-        return simt_cost(k, c, target)
+class Space(Protocol):
+    """The schedules of an attention in one way."""
 
-    default = cheapest(decisions, valid, cost, {})
-    if not valid(default):
-        return ()
-    sketch = Sketch(
-        name="gpu_attention@1",
+    name: ClassVar[str]
+
+    def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the domain of each decision."""
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the attention with the given choices."""
+
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, and its tiles fit the attention."""
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds."""
+
+
+def _sketch(space: Space) -> Sketch | None:
+    decisions = space.decisions()
+    default = cheapest(decisions, space.valid, space.cost, {})
+    if not space.valid(default):
+        return None
+    return Sketch(
+        name=f"{space.name}@1",
         kind="attention",
         decisions=decisions,
         default=default,
-        apply=lambda sch, c: apply_attention(k, sch, c, target),
-        valid=valid,
-        cost=cost,
-    )
-    return (sketch,)
-
-
-def _decisions(k: Attention) -> Mapping[str, tuple[Choice, ...]]:
-    rows = min(8, power_up(k.queries))
-    keys = min(128, max(LANES, power_up(k.length)))
-    return {"warps": powers(1, 8), "rows": powers(1, rows), "keys": powers(LANES, keys)}
-
-
-def shared_bytes(k: Attention, c: Choices) -> int:
-    """Return the bytes of shared memory of a block: queries, exponentials, keys, values."""
-    rows, keys = int(c["warps"]) * int(c["rows"]), int(c["keys"])
-    bank = 1 if k.by_key else 0
-    size = k.keys.buffer.dtype.bytes
-    return rows * (k.depth * size + keys * 4) + keys * (k.depth + bank * 32 + k.width) * size
-
-
-def simt_registers(k: Attention, c: Choices) -> int:
-    """Estimate the registers of a thread: scores, results, and a few values of each row."""
-    rows, keys = int(c["rows"]), int(c["keys"])
-    return rows * (2 * keys // LANES + math.ceil(k.width / LANES) + 4) + FIXED
-
-
-def _launch(k: Attention, c: Choices) -> LaunchShape:
-    rows = int(c["warps"]) * int(c["rows"])
-    blocks = k.heads * math.ceil(k.queries / rows)
-    return LaunchShape(
-        blocks, int(c["warps"]) * LANES, 0.0, shared_bytes(k, c), simt_registers(k, c)
+        apply=space.apply,
+        valid=space.valid,
+        cost=space.cost,
     )
 
 
-def simt_valid(k: Attention, c: Choices, target: Target) -> bool:
-    """True if a block fits on a multiprocessor, and most of its rows are queries."""
-    rows = int(c["warps"]) * int(c["rows"])
-    if rows > power_up(k.queries) and (c["warps"] != 1 or c["rows"] != 1):
-        return False
-    fits = simt_registers(k, c) <= target.gpu.registers_per_thread
-    return fits and resident(target, _launch(k, c)) > 0
+@dataclass(frozen=True, slots=True)
+class SimtSpace:
+    """Attention on ordinary cores: ``warps`` of ``rows`` queries each, ``keys`` at a time."""
+
+    name: ClassVar[str] = "gpu_attention"
+    k: Attention
+    target: Target
+
+    def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the domain of each decision."""
+        rows = min(8, power_up(self.k.queries))
+        keys = min(128, max(LANES, power_up(self.k.length)))
+        return {"warps": powers(1, 8), "rows": powers(1, rows), "keys": powers(LANES, keys)}
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the attention with the given choices."""
+        apply_attention(self.k, sch, c, self.target)
+
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, and most of its rows are queries."""
+        warps, rows = int(c["warps"]), int(c["rows"])
+        if warps * rows > max(power_up(self.k.queries), 1):
+            return False
+        shape = self.launch(c)
+        fits = shape.registers <= self.target.gpu.registers_per_thread
+        return fits and resident(self.target, shape) > 0
+
+    def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the launch: queries, exponentials, keys and values are shared."""
+        k, warps, each, keys = self.k, int(c["warps"]), int(c["rows"]), int(c["keys"])
+        rows, size = warps * each, k.keys.buffer.dtype.bytes
+        padding = BANKS if k.by_key else 0
+        shared = rows * (k.depth * size + keys * 4) + keys * (k.depth + padding + k.width) * size
+        held = each * (2 * keys // LANES + math.ceil(k.width / LANES) + 4) + FIXED
+        blocks = k.heads * math.ceil(k.queries / rows)
+        return LaunchShape(blocks, warps * LANES, 0.0, shared, held)
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds."""
+        k, rows, keys = self.k, int(c["rows"]), int(c["keys"])
+        lanes, columns = keys // LANES, math.ceil(k.width / LANES)
+        score = k.depth * (rows * lanes + rows / 4 + lanes)
+        value = keys * (rows * columns + rows / 4 + columns)
+        copies = COPY * keys * (k.depth + k.width) / (LANES * int(c["warps"]))
+        work = score + value + rows * lanes * SOFTMAX + rows * (columns + 24.0) + copies
+        return _seconds(k, self.target, self.launch(c), keys, work, 1)
 
 
-def simt_cost(k: Attention, c: Choices, target: Target) -> float:
-    """Estimate the seconds: instructions of the busiest multiprocessor, and waiting for copies."""
-    gpu, shape = target.gpu, _launch(k, c)
+@dataclass(frozen=True, slots=True)
+class MmaSpace:
+    """Attention on tensor cores: ``warps`` of 16 queries each, ``keys`` at a time."""
+
+    name: ClassVar[str] = "gpu_attention_mma"
+    k: Attention
+    target: Target
+    core: IntrinsicDef
+
+    def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the domain of each decision."""
+        keys = min(128, max(LANES, power_up(self.k.length)))
+        stages = (2, 3, 1) if can_copy_ahead(self.target) else (1, 2)
+        return {"warps": powers(1, 8), "keys": powers(LANES, keys), "stages": stages}
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the attention with the given choices."""
+        apply_mma(self.k, self.core, sch, c, self.target)
+
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, and its rows are all queries."""
+        shape = self.launch(c)
+        most = self.target.gpu.registers_per_thread - SPARE
+        whole = self.k.queries % (int(c["warps"]) * ROWS) == 0
+        return whole and shape.registers <= most and resident(self.target, shape) > 0
+
+    def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the launch: queries, keys and values are shared."""
+        k, warps, keys, stages = self.k, *(int(c[n]) for n in ("warps", "keys", "stages"))
+        depth, width = (-(-n // ROWS) * ROWS for n in (k.depth, k.width))
+        shared = 2 * max(warps * ROWS * depth, stages * keys * (depth + width))
+        held = keys // 2 + keys // 4 + width // 2 + depth // 4 + FIXED
+        blocks = k.heads * (k.queries // (warps * ROWS))
+        return LaunchShape(blocks, warps * LANES, 0.0, shared, held)
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds."""
+        k, keys = self.k, int(c["keys"])
+        boxes = keys * (-(-k.depth // ROWS) + -(-k.width // ROWS)) / COLUMNS
+        copies = COPY / 2 * keys * (k.depth + k.width) / (LANES * int(c["warps"]))
+        work = boxes * PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
+        return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
+
+
+def _seconds(
+    k: Attention, target: Target, shape: LaunchShape, keys: int, work: float, stages: int
+) -> float:
+    """Estimate the seconds from the instructions of a warp for a part of ``keys`` keys."""
     here = resident(target, shape)
     if not here:
         return math.inf
+    gpu, warps = target.gpu, shape.threads // LANES
     most = math.ceil(shape.blocks / gpu.multiprocessors)
     at_once = min(most, here)
-    parts = math.ceil(k.length / int(c["keys"])) * (1.0 if k.shown is None else k.shown)
-    rows, keys = int(c["rows"]), int(c["keys"])
-    lanes, columns = keys // LANES, math.ceil(k.width / LANES)
-    score = k.depth * (rows * lanes + rows / 4 + lanes)
-    value = keys * (rows * columns + rows / 4 + columns)
-    warp = score + value + rows * lanes * SOFTMAX + rows * (columns + 24.0)
-    copies = keys * (k.depth + k.width) / (LANES * 4) * 2 / int(c["warps"])
-    issued = most * int(c["warps"]) * parts * (warp + copies)
-    busy = min(1.0, at_once * int(c["warps"]) / 16.0)
-    work = issued / (gpu.f32_flops / gpu.multiprocessors / (2 * LANES)) / busy
-    waiting = math.ceil(most / at_once) * parts * (PARTS * LATENCY + 4 * BARRIER)
-    return LAUNCH + LATENCY + math.hypot(work, waiting)
+    parts = math.ceil(k.length / keys) * (k.shown if k.shown is not None and k.skips else 1.0)
+    issued = most * warps * parts * work
+    rate = gpu.f32_flops / gpu.multiprocessors / (2 * LANES)
+    busy = min(1.0, at_once * warps / BUSY)
+    wait = 4 * BARRIER + (LOADS * LATENCY if stages == 1 else LATENCY / stages)
+    waiting = math.ceil(most / at_once) * parts * wait
+    return LAUNCH + 2 * LATENCY + math.hypot(issued / rate / busy, waiting)

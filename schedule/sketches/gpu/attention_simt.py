@@ -63,7 +63,7 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     _place(k, sch, parts, more)
     _unroll(k, sch, parts, (warp, inside))
     if k.shown is not None and k.skips and k.length > keys:
-        _skip(sch, inside)
+        skip_hidden(sch, inside)
     sch.online(inside)
 
 
@@ -91,7 +91,7 @@ def _in_parts(sch: Schedule, more: Mapping[str, str], warp: LoopRef) -> list[Loo
     return found
 
 
-def _skip(sch: Schedule, inside: LoopRef) -> None:
+def skip_hidden(sch: Schedule, inside: LoopRef) -> None:
     """Leave out parts that are hidden wholly, where it is known for a tile which they are."""
     trial = sch.copy()
     try:
@@ -132,10 +132,11 @@ def _copy_tile(sch: Schedule, copy: BlockRef, at: LoopRef, threads: BlockDim, pa
         lanes //= 2
     if padded:
         sch.storage_align(copy, 0, len(buffer.shape) - 2, BANKS, 1)
-    divide_among_threads(sch, _flat(sch, loops), threads, lanes)
+    divide_among_threads(sch, flat(sch, loops), threads, lanes)
 
 
-def _flat(sch: Schedule, loops: list[LoopRef]) -> LoopRef:
+def flat(sch: Schedule, loops: list[LoopRef]) -> LoopRef:
+    """Return one loop over all iterations of some."""
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 

@@ -1,0 +1,174 @@
+"""Attention for GPUs: the simulation gives what the graph says, and nothing of it spills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.targets.cuda import ptxas
+from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
+from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp import run as interpret
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.generate import generate
+from nestwright.schedule.space.space import Choices
+from nestwright.te.from_hlo import lower_group
+
+Array = np.ndarray[Any, Any]
+HERE = Path(__file__).parent / "attention"
+SIM = "cuda-sim -arch=sm_80"
+ERRORS = {"f32": 5e-6, "f16": 6e-3, "bf16": 4e-2}
+TEXT = """HloModule m
+sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }}
+max {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] maximum(a, b) }}
+ENTRY main {{
+  q = {dt}[{h},{s},{d}] parameter(0)
+  k = {dt}[{h},{t},{d}] parameter(1)
+  v = {dt}[{h},{t},{w}] parameter(2)
+  bias = f32[{s},{t}] parameter(3)
+  raw = f32[{h},{s},{t}] dot(q, k), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+    lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}
+  biases = f32[{h},{s},{t}] broadcast(bias), dimensions={{1,2}}
+  y = f32[{h},{s},{t}] add(raw, biases)
+  row = s32[{s},{t}] iota(), iota_dimension=0
+  col = s32[{s},{t}] iota(), iota_dimension=1
+  later = s32[] constant({later})
+  laters = s32[{s},{t}] broadcast(later), dimensions={{}}
+  last = s32[{s},{t}] add(row, laters)
+  seen = pred[{s},{t}] compare(col, last), direction=LE
+  seens = pred[{h},{s},{t}] broadcast(seen), dimensions={{1,2}}
+  lowest = f32[] constant(-inf)
+  low = f32[{h},{s},{t}] broadcast(lowest), dimensions={{}}
+  x = f32[{h},{s},{t}] select(seens, y, low)
+  zero = f32[] constant(0)
+  m = f32[{h},{s}] reduce(x, lowest), dimensions={{2}}, to_apply=max
+  ms = f32[{h},{s},{t}] broadcast(m), dimensions={{0,1}}
+  z = f32[{h},{s},{t}] subtract(x, ms)
+  e = f32[{h},{s},{t}] exponential(z)
+  n = f32[{h},{s}] reduce(e, zero), dimensions={{2}}, to_apply=sum
+  ns = f32[{h},{s},{t}] broadcast(n), dimensions={{0,1}}
+  p = f32[{h},{s},{t}] divide(e, ns)
+  pn = {dt}[{h},{s},{t}] convert(p)
+  o = {dt}[{h},{s},{w}] dot(pn, v), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+    lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+  ROOT r = {dt}[{s},{h},{w}] transpose(o), dimensions={{1,0,2}}
+}}
+"""
+
+
+def module(dt: str, h: int, s: int, t: int, d: int, w: int) -> HloModule:
+    """Attention with a bias, whose last query sees the last key."""
+    return parse(TEXT.format(dt=dt, h=h, s=s, t=t, d=d, w=w, later=t - s))
+
+
+def hide(bias: Array) -> None:
+    """Hide a row wholly, and the first keys of another one; of one row, only these."""
+    if bias.ndim == 2:
+        bias[-1] = -np.inf
+    row = bias[len(bias) // 2] if bias.ndim == 2 else bias
+    row[: len(row) // 2] = -np.inf
+
+
+def attention_of(m: HloModule, target: Target) -> Func:
+    fusion = fuse(optimize(m).entry, target.row.groups, excess_precision=True)
+    (group,) = (g for g in fusion.groups if g.kind == "attention")
+    return lower_group(group.computation, "attention")
+
+
+def assert_same_as_in_order(
+    shape: tuple[int, int, int, int, int], dt: str, name: str, choices: Choices | None = None
+) -> None:
+    """Compare a schedule under the simulation with the function in its default order."""
+    target, rng = Target.parse(SIM), np.random.default_rng(0)
+    func = attention_of(module(dt, *shape), target)
+    sketch = next(s for s in generate(func, target) if s.name == name)
+    sch = Schedule(func)
+    sketch.apply(sch, choices or sketch.default)
+    args = [(rng.standard_normal(p.shape) / 3).astype(to_numpy(p.dtype)) for p in func.params[:-1]]
+    hide(next(x for x in args if x.shape in (shape[1:3], shape[2:3])))
+    with np.errstate(all="ignore"):
+        (expected,) = interpret(func, args)
+    found = np.asarray(compile_func(sch.func, target)(*args)).astype(np.float64)
+    error = ERRORS[dt]
+    np.testing.assert_allclose(found, expected.astype(np.float64), rtol=error, atol=error)
+
+
+def assert_same(found: Array, m: HloModule, args: list[Array], dt: str) -> None:
+    with np.errstate(all="ignore"):
+        expected = np.asarray(evaluate_computation(m.entry, args)).astype(np.float64)
+    error = ERRORS[dt]
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=error, atol=error)
+
+
+CASES = [
+    ("f32", (2, 1, 7, 40, 40), "gpu_attention@1"),
+    ("f32", (1, 7, 65, 16, 24), "gpu_attention@1"),
+    ("f32", (1, 65, 130, 64, 32), "gpu_attention@1"),
+    ("bf16", (1, 32, 130, 40, 80), "gpu_attention_mma@1"),
+    ("f16", (1, 16, 40, 128, 128), "gpu_attention_mma@1"),
+    ("bf16", (1, 33, 65, 64, 64), "gpu_attention@1"),
+    ("bf16", (2, 16, 7, 16, 16), "gpu_attention_mma@1"),
+]
+
+
+@pytest.mark.parametrize(("dt", "shape", "name"), CASES)
+@pytest.mark.parametrize("seed", [7])
+def test_the_simulation_gives_what_the_graph_says(
+    dt: str,
+    shape: tuple[int, int, int, int, int],
+    name: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NESTWRIGHT_SIM_SEED", str(seed))
+    assert_same_as_in_order(shape, dt, name)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"warps": 2, "keys": 32, "stages": 3},
+        {"warps": 4, "keys": 32, "stages": 2},
+    ],
+    ids=str,
+)
+def test_choices_on_tensor_cores(choices: dict[str, int]) -> None:
+    assert_same_as_in_order((2, 64, 96, 32, 48), "bf16", "gpu_attention_mma@1", choices)
+
+
+@pytest.mark.parametrize("name", ["decomposed_bool_f32", "jax_grouped_causal_f32", "jax_mask_bf16"])
+def test_masks_and_grouped_queries(name: str) -> None:
+    m, rng = parse((HERE / f"{name}.hlo").read_text()), np.random.default_rng(0)
+    args = [
+        rng.random(p.array.dims) < 0.6
+        if p.array.dtype.kind == "pred"
+        else rng.standard_normal(p.array.dims).astype(to_numpy(p.array.dtype))
+        for p in m.entry.parameters
+    ]
+    assert_same(np.asarray(nw.build(m, target=SIM)(*args)), m, args, name.rsplit("_", 1)[1])
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("dt", ["bf16", "f32"])
+def test_one_launch_without_spills(arch: str, dt: str) -> None:
+    if ptxas.find() is None:
+        pytest.skip("there is no ptxas on this machine")
+    target = Target.parse(f"cuda -arch={arch}")
+    func = attention_of(module(dt, 12, 4096, 4096, 64, 64), target)
+    sch = Schedule(func)
+    sketch = generate(func, target)[0]
+    sketch.apply(sch, sketch.default)
+    code: Any = compile_func(sch.func, target).compiled.code
+    assert len(code.launches) == 1 and not sum(code.spills)
+    assert "st.local" not in code.ptx and ("mma.sync" in code.ptx) == (dt == "bf16")
