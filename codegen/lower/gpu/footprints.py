@@ -163,6 +163,8 @@ class BlockThreads:
         known = {v for v, _ in inside if v is not None}
         guards = [g for g in a.guards if free_vars(g) <= known and _is_plain(g)]
         used = frozenset[Var]().union(*(free_vars(e) for e, _ in dims), *map(free_vars, guards))
+        if any(n > MOST for v, n in a.loops[depth:] if v in used):
+            return None
         axes = self.axes(a.loops[depth:], None if every else used, used)
         boxes = [np.arange(n) for _, n in dims]
         if np.prod([len(x) for x in (*axes.values(), *boxes)], dtype=float) > MOST:

@@ -149,15 +149,21 @@ class _LaunchScopes:
             return _in_scope(s, Scope.GLOBAL)
         return s
 
+    def ranges(self) -> dict[Var, tuple[int, int]]:
+        """The values of the launch's own indices."""
+        pairs = [(x.var, as_int(x.extent) or 1) for x in self.blocks]
+        pairs += [(v, n) for v, n in self.threads.vars if v is not None]
+        return {v: (0, n - 1) for v, n in pairs}
+
     def is_own(self, b: Buffer, body: Stmt) -> bool:
         """True if no thread touches what another one writes."""
-        found = [*accesses(body, b)]
+        found = [*accesses(body, b, self.ranges())]
         writes = [a for a in found if a.write]
         return all(self.threads.meet(w, a, 0) is Conflict.NONE for w in writes for a in found)
 
     def passes_on(self, b: Buffer, body: Stmt) -> bool:
         """True if a thread reads an element that it never writes, and another thread does."""
-        found = [*accesses(body, b)]
+        found = [*accesses(body, b, self.ranges())]
         writes = [a for a in found if a.write]
         for r in (a for a in found if not a.write):
             alone = all(self.threads.meet(w, r, 0) is Conflict.NONE for w in writes)
@@ -198,9 +204,12 @@ def _shared_bytes(s: Stmt) -> int:
     return inner + elements(s.buffer) * s.buffer.dtype.bytes
 
 
-def accesses(s: Stmt, b: Buffer) -> Iterator[ElementAccess]:
-    """Yield each access of ``s`` to a buffer, with its own loops and conditions around it."""
-    yield from _accesses(s, b, (), (), {}, {})
+def accesses(s: Stmt, b: Buffer, ranges: Mapping[Var, tuple[int, int]]) -> Iterator[ElementAccess]:
+    """Yield each access of ``s`` to a buffer, with its own loops and conditions around it.
+
+    ``ranges`` are the values of what is around ``s``.
+    """
+    yield from _accesses(s, b, (), (), {}, {**ranges})
 
 
 def _accesses(
