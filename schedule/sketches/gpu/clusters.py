@@ -28,6 +28,8 @@ class Cluster:
 
     blocks: tuple[BlockInfo, ...]
     count: int
+    outside: frozenset[Buffer] = frozenset()
+    """Inputs and results of the function, which stay in global memory."""
 
     @property
     def rows(self) -> int:
@@ -69,7 +71,9 @@ def passed_buffers(blocks: tuple[BlockInfo, ...]) -> frozenset[Buffer]:
     return frozenset(a.buffer for b in blocks for a in b.loads if written.get(a.buffer, b) is not b)
 
 
-def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
+def find_clusters(
+    blocks: tuple[BlockInfo, ...], outside: frozenset[Buffer] = frozenset()
+) -> tuple[Cluster, ...]:
     """Partition the blocks into clusters, in program order of their last blocks.
 
     Opaque blocks, and those that share an output buffer with others, are clusters of their own.
@@ -84,7 +88,7 @@ def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
                 found.remove(other)
                 joined = merged
         found.append(joined)
-    return tuple(Cluster(part, common_rows(part)) for part in found)
+    return tuple(Cluster(part, common_rows(part), outside) for part in found)
 
 
 def _may_share(block: BlockInfo, blocks: tuple[BlockInfo, ...]) -> bool:
@@ -250,7 +254,7 @@ def stage_reductions(k: Cluster, sch: Schedule) -> Cluster:
             copy = sch.cache_write(info.name, 0)
             blocks[-1] = describe(sch.block(info.name))
             blocks.append(describe(sch.block(copy)))
-    return Cluster(tuple(blocks), k.count)
+    return Cluster(tuple(blocks), k.count, k.outside)
 
 
 def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:

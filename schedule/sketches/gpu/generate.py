@@ -53,7 +53,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     if skinny is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in skinny.k.covered))
         found += [_whole(s, inlined, rest, target) for s in skinny_sketches(skinny, target)]
-    clusters = find_clusters(blocks)
+    clusters = find_clusters(blocks, frozenset(func.params))
     main = max(clusters, key=_weight, default=None)
     others = [c for c in clusters if c is not main]
     found += [

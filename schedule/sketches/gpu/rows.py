@@ -141,7 +141,8 @@ class RowwiseCluster:
     @property
     def kept(self) -> int:
         """The bytes of shared memory for the values that stages pass on in one row."""
-        own = [b for b in self.cluster.blocks if b.stores[0].buffer in self.cluster.passed]
+        inside = self.cluster.passed - self.cluster.outside
+        own = [b for b in self.cluster.blocks if b.stores[0].buffer in inside]
         return sum(
             self.cluster.columns(b) * b.stores[0].buffer.dtype.bytes
             for b in own
