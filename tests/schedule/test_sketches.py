@@ -170,6 +170,11 @@ CASES = {
     "sum f16": "f16[9,70] p0 | f16[9] reduce(p0, f16[] constant(0)), dimensions={1}, to_apply=addh",
     "argmax": "f32[9,43] p0 | i = s32[9,43] iota(), iota_dimension=1 | (f32[9], s32[9]) "
     "reduce(p0, i, f32[] constant(-inf), s32[] constant(0)), dimensions={1}, to_apply=argmax",
+    "max and argmax down": "f32[19,43] p0 | i = s32[19,43] iota(), iota_dimension=0 | "
+    "m = f32[43] reduce(p0, f32[] constant(-inf)), dimensions={0}, to_apply=max | "
+    "r = (f32[43], s32[43]) reduce(p0, i, f32[] constant(-inf), s32[] constant(0)), "
+    "dimensions={0}, to_apply=argmax | j = s32[43] get-tuple-element(r), index=1 | "
+    "(f32[43], s32[43]) tuple(m, j)",
     "sibling sums": "f32[9,43] p0 | s = f32[9] reduce(p0, f32[] constant(0)), dimensions={1}, "
     "to_apply=add | m = f32[9] reduce(p0, f32[] constant(-inf)), dimensions={1}, to_apply=max | "
     "n = f32[9] negate(m) | (f32[9], f32[9]) tuple(s, n)",
@@ -357,6 +362,7 @@ PREFERRED = {
     "layer norm": "rows",
     "sum rows": "rows",
     "argmax": "rows",
+    "max and argmax down": "alone",
     "sibling sums": "rows",
     "token norm": "rows",
     "sum all": "total",

@@ -247,7 +247,7 @@ def _in_order(info: BlockInfo, target: Target) -> bool:
 @CPU.row(30)
 def match_rows(work: FuncInfo, target: Target) -> Sketch | None:
     """Match blocks that share their leading axes, unless the rows themselves should be lanes."""
-    if len(work.blocks) == 1 and _in_order(work.blocks[0], target):
+    if any(_in_order(b, target) for b in work.blocks):
         return None
     k = find_rows(work.blocks) if work.contraction is None else None
     return None if k is None else rows_sketch(k, target)
