@@ -1,19 +1,31 @@
-"""Barriers with phases of a block that is interpreted, and what is under way in it.
+"""Waits for some threads of a block that is interpreted, bulk copies, products of four warps.
 
 An mbarrier's phase ends when all arrivals are there and all bytes have landed that were expected.
-Copies land when no thread can go on, in a random order.
+What is under way lands when no thread can go on, in a random order. A product is made when it is
+begun; its sums are in no register until it is waited for, and its operands are being read until
+then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from .nodes import Buffer
+import numpy as np
+
+from ..dtypes import f32, s8, to_numpy
+from .intrinsics import TABLE
+from .nodes import Buffer, Expr, Intrinsic, Region
 from .races import UndefinedError
+from .scalar import Closure, Env
 from .shadow import Clock, Shadow
+from .warpgroups import WARPGROUP, GroupMatrix, descriptors_of
 
+Action: TypeAlias = Callable[[Env], None]
+Array: TypeAlias = np.ndarray[Any, Any]
+PAUSES = ("named_barrier", "mbarrier_wait")
+_SILENT = ("fence_mbarrier_init", "give_registers", "take_registers", "tma_commit")
 Key: TypeAlias = tuple[Buffer | None, int]  # a place in shared memory, or a number alone
 
 
@@ -167,3 +179,226 @@ def deadlock(threads: dict[int, Pause]) -> UndefinedError:
         there += f", {bar.bytes} bytes are missing" if bar.bytes else ""
         told.append(f"thread {who[0]}{others} for phase {bar.phase} of {bar.name}: {there}")
     return UndefinedError("deadlock: no thread can go on", "; ".join(told))
+
+
+class LaneCompiler(Protocol):
+    """The part of the compiler of threads that is used here."""
+
+    shadow: Shadow | None
+    me: int
+
+    def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        """Return the closure of an element's place."""
+
+    def held(self, buffer: Buffer) -> Closure:
+        """Return the closure of a buffer's elements."""
+
+    def reader(self, r: Region, where: str) -> Closure:
+        """Return the closure of a box's elements."""
+
+
+def pause_of(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]:
+    """Return what makes a thread's wait at a barrier with phases."""
+    me = c.me
+    if s.name == "named_barrier":
+        number, count = s.args
+
+        def meet(env: Env) -> Pause:
+            t = env[me]
+            before = t.phases.phase_of(number)
+            bar = t.phases.named(t.number, number, count, text)
+            return Pause(text, bar, lambda: bar.phase > before)
+
+        return meet
+    key, parity = _key(c, s.reads[0]), c.reader(s.reads[1], text)
+
+    def wait(env: Env) -> Pause:
+        bar, odd = env[me].phases.find(key(env), text), int(parity(env)[0])
+        return Pause(text, bar, lambda: bar.phase % 2 != odd)
+
+    return wait
+
+
+def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
+    """Return the action of an intrinsic that a thread does alone and does not wait for."""
+    me, shadow = c.me, c.shadow
+    if s.name in _SILENT or s.name.startswith("tma_wait"):
+        return lambda env: None
+    if s.name == "fence_proxy_async":
+        return lambda env: None if shadow is None else shadow.fence(env[me].number)
+    if s.name == "named_barrier_arrive":
+        number, count = s.args
+
+        def come(env: Env) -> None:
+            env[me].phases.named(env[me].number, number, count, text)
+
+        return come
+    if s.name == "tma_load":
+        return _load_box(c, s, text)
+    if s.name == "tma_store":
+        return _store_box(c, s, text)
+    if s.name.startswith("mbarrier"):
+        return _on_barrier(c, s, text)
+    return None
+
+
+def _key(c: LaneCompiler, r: Region) -> Closure:
+    at, buffer = c.offset(r.buffer, tuple(x.start for x in r.ranges)), r.buffer
+    return lambda env: (buffer, at(env))
+
+
+def _on_barrier(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
+    me, key = c.me, _key(c, s.writes[0])
+    size = s.args[0] if s.name == "mbarrier_expect" else 0
+
+    def make(env: Env) -> None:
+        env[me].phases.make(key(env), s.args[0])
+
+    def arrive(env: Env) -> None:
+        t = env[me]
+        t.phases.arrive(t.number, t.phases.find(key(env), text), size, text)
+
+    def arrive_later(env: Env) -> None:
+        t, bar = env[me], env[me].phases.find(key(env), text)
+        begun = [land for group in (*t.groups, t.begun) for land in group]
+        t.groups, t.begun = [], []
+
+        def land() -> None:
+            if c.shadow is not None:
+                c.shadow.thread = t.number
+            for one in begun:
+                one(t.env)
+            t.phases.arrive(t.number, bar, 0, text)
+
+        t.phases.flights.append(land)
+
+    known = {"mbarrier_init": make, "mbarrier_arrive_copies": arrive_later}
+    return known.get(s.name, arrive)
+
+
+def _box_places(
+    args: Sequence[int], size: int, start: int, place: Array
+) -> Iterator[tuple[int, int]]:
+    """Yield where each element of a box is in shared memory, and in the matrix, or -1 outside."""
+    columns, rows, pitch, wide, high, swizzle = args
+    for n in range(wide * high):
+        plain = n * size
+        turn = plain // 128 % (swizzle // 16) * 16 if swizzle else 0
+        i, j = int(place[1]) + n // wide, int(place[0]) + n % wide
+        inside = 0 <= i < rows and 0 <= j < columns
+        yield start + (plain ^ turn) // size, i * pitch + j if inside else -1
+
+
+def _load_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
+    to, of, me, shadow = s.writes[0], s.reads[0], c.me, c.shadow
+    start, key, place = _key(c, to), _key(c, s.reads[2]), c.reader(s.reads[1], text)
+    there, here, zero = c.held(to.buffer), c.held(of.buffer), to_numpy(to.buffer.dtype).type(0)
+
+    def begin(env: Env) -> None:
+        bar = env[me].phases.find(key(env), text)
+        places = [*_box_places(s.args, to.buffer.dtype.bytes, start(env)[1], place(env))]
+        target, values, phases = there(env), here(env), env[me].phases
+        for i, _ in places if shadow is not None else ():
+            shadow.begin_copy(to.buffer, i, text)  # type: ignore[union-attr]
+        bar.flying += 1
+
+        def land() -> None:
+            for i, j in places:
+                target[i] = zero if j < 0 else values[j]
+            phases.land(bar, (to.buffer, [i for i, _ in places], text))
+
+        phases.flights.append(land)
+
+    return begin
+
+
+def _store_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
+    to, of, shadow = s.writes[0], s.reads[0], c.shadow
+    start, place = _key(c, of), c.reader(s.reads[1], text)
+    there, here = c.held(to.buffer), c.held(of.buffer)
+
+    def store(env: Env) -> None:
+        target, values = there(env), here(env)
+        places = _box_places(s.args, of.buffer.dtype.bytes, start(env)[1], place(env))
+        for i, j in ((i, j) for i, j in places if j >= 0):
+            if shadow is not None:
+                shadow.read_async(of.buffer, i, text)
+                shadow.end_async(of.buffer, i)
+                shadow.write(to.buffer, j, text)
+            target[j] = values[i]
+
+    return store
+
+
+def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+    """Return the action of 128 threads on the products that they have begun."""
+    act = _multiply(c, s, text) if TABLE[s.name].group is not None else _grouped(c, s)
+
+    def run(threads: list[Any]) -> None:
+        if len(threads) != WARPGROUP:
+            why = f"the last one has {len(threads)} threads"
+            raise UndefinedError("a product of a warp group needs four warps", why, text)
+        act(threads)
+
+    return run
+
+
+def _grouped(c: LaneCompiler, s: Intrinsic) -> Callable[[list[Any]], None]:
+    def run(threads: list[Any]) -> None:
+        products = threads[0].products
+        if s.name == "wgmma_commit":
+            products.group += 1
+        elif s.name == "wgmma_wait":
+            products.wait(s.args[0], c.shadow)
+
+    return run
+
+
+def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+    x = TABLE[s.name].group
+    assert x is not None
+    starts = [_key(c, r) for r in s.reads[1:]]
+    at, held = _key(c, s.writes[0]), c.held(s.writes[0].buffer)
+    data = [c.held(r.buffer) for r in s.reads[1:]]
+
+    def run(threads: list[Any]) -> None:
+        first = threads[0]
+        if c.shadow is not None:
+            c.shadow.thread = first.number
+        parts, boxes = [], []
+        sizes = zip((x.m, x.n), descriptors_of(s.args), starts, data, strict=True)
+        for rows, layout, start, values in sizes:
+            buffer, begin = start(first.env)
+            if any(start(t.env) != (buffer, begin) for t in threads):
+                raise UndefinedError("threads disagree about the operands of a product", text)
+            places = _operand(c, buffer, begin, rows, x, layout)
+            boxes.append((buffer, places.ravel().tolist()))
+            for i in boxes[-1][1] if c.shadow is not None else ():
+                c.shadow.read_async(buffer, i, text)  # type: ignore[union-attr]
+            now = values(first.env)
+            found = np.array([now[i] for i in places.flat], to_numpy(x.operands))
+            parts.append(_wide(found.reshape(places.shape), x))
+        first.products.begin(boxes)
+        change = parts[0] @ parts[1].T
+        for n, t in enumerate(threads):
+            sums, begin = held(t.env), at(t.env)[1]
+            e = np.arange(x.words)
+            own = change[x.c(n, e)]
+            first.products.add(sums, begin, own, text)
+
+    return run
+
+
+def _operand(
+    c: LaneCompiler, buffer: Buffer, begin: int, rows: int, x: GroupMatrix, layout: Any
+) -> Array:
+    size = buffer.dtype.bytes
+    base = 0 if c.shadow is None else c.shadow.offsets.get(buffer, 0)
+    row, k = np.arange(rows)[:, None], np.arange(x.k)[None]
+    return np.asarray((layout.address(base + begin * size, row, k, size) - base) // size)
+
+
+def _wide(values: Array, x: GroupMatrix) -> Array:
+    if x.operands == f32:
+        return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return values.astype(np.int32 if x.operands == s8 else np.float32)

@@ -16,7 +16,6 @@ import numpy as np
 
 from ..dtypes import to_numpy
 from .actions import Action, Compiler, extents_of, unwritten
-from .asynchronous import PAUSES, group_action, own_action, pause_of
 from .intrinsics import BLOCK, NAMED, TABLE, Form
 from .memory import Memory
 from .nodes import (
@@ -35,7 +34,7 @@ from .nodes import (
     Store,
     Var,
 )
-from .phases import Pause, Phases, Products
+from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, pause_of
 from .printer import show
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
