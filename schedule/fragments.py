@@ -1,4 +1,4 @@
-"""Which elements of a warp's tiles a single thread may access: those that it holds.
+"""Access of single threads to a warp's tiles: each may take the elements that it holds.
 
 The threads of a fragment are a warp as ``threadIdx.y`` by ``threadIdx.x``: rows by pairs of
 columns (``intrinsics.Matrix``). A block in loops over both, which takes only the elements of its

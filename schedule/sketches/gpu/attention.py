@@ -35,7 +35,7 @@ def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     k = find_attention(func, blocks_of(func))
     if k is None or k.exponential is None:
         return ()
-    spaces: list[Space] = [SimtSpace(k, target)]
+    spaces: list[AttentionSpace] = [SimtSpace(k, target)]
     core = attention_core(k, target)
     if core is not None:
         spaces.append(MmaSpace(k, target, core))
@@ -43,7 +43,7 @@ def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
 
 
-class Space(Protocol):
+class AttentionSpace(Protocol):
     """The schedules of an attention in one way."""
 
     name: ClassVar[str]
@@ -61,7 +61,7 @@ class Space(Protocol):
         """Estimate the seconds."""
 
 
-def _sketch(space: Space) -> Sketch | None:
+def _sketch(space: AttentionSpace) -> Sketch | None:
     decisions = space.decisions()
     default = cheapest(decisions, space.valid, space.cost, {})
     if not space.valid(default):
