@@ -19,7 +19,7 @@ from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_accuracy
 from . import log as logs
 from . import tasks
-from .best import AUTO, best_traces, foreign
+from .log.best import AUTO, best_traces, foreign
 from .lowered import as_arguments, lower
 from .recipe import Constants, GraphLike, ModelLike
 from .rules import OpenShapes, SizeRule, fixed, is_open

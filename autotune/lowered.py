@@ -59,8 +59,8 @@ class Lowered(BuildRecipe):
         own tree: see ``Executable.__call__``. Where parameters are frozen by ``constants``, or
         weights are arguments, it takes the leaves that are left.
         """
-        from .best import warn_of_use  # a graph is shown without
         from .compiled import built, warn_of_weights
+        from .log.best import warn_of_use  # a graph is shown without
 
         spent: dict[str, float] = {} if timings is None else timings
         exe = built(self, self.schedules(log), spent, cache)
@@ -173,7 +173,7 @@ class Lowered(BuildRecipe):
 
         if log is None:
             return Schedules({})
-        from .best import best_traces
+        from .log.best import best_traces
 
         return best_traces(log, self.target)
 

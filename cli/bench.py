@@ -11,9 +11,8 @@ import click
 
 from ..ir.errors import ArgumentError
 from ..ir.target import KINDS
-from .options import ModelCommand
+from .options import ModelCommand, RecipeOptions, recipe_options
 from .profile import print_profile, profile_options, write_traces
-from .recipe import RecipeOptions, recipe_options
 
 Numbers: TypeAlias = tuple[int, ...] | None
 

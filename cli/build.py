@@ -11,8 +11,7 @@ import click
 
 from ..ir.errors import ArgumentError
 from .library import library_lines, library_options, read_library
-from .options import ModelCommand
-from .recipe import RecipeOptions, recipe_options
+from .options import ModelCommand, RecipeOptions, recipe_options
 from .variants import variant_lines
 from .weights import weight_lines
 

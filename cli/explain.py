@@ -6,8 +6,7 @@ import json
 
 import click
 
-from .options import ModelCommand
-from .recipe import RecipeOptions, recipe_options
+from .options import ModelCommand, RecipeOptions, recipe_options
 
 
 @click.command(cls=ModelCommand)

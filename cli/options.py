@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +13,7 @@ import click
 from ..ir.errors import ArgumentError
 
 if TYPE_CHECKING:  # `--help` needs no tuner
+    from ..autotune.lowered import Lowered
     from ..autotune.rules import OpenShapes, OpenSize, SizeRule
 
 SHAPE_HINT = "--shape input=1x3x224x224, or --shape 0=8x? for the first input"
@@ -17,6 +21,7 @@ RANGE_HINT = "--shape input=1..64x3x224x224 --rule buckets"
 ONE_HINT = "--shape input=64x3x224x224; `nestwright run` and nw.build(shapes=...) take ranges"
 RULE_HINT = "--rule exact, buckets (powers of two), 16 (multiples of 16), or 8,32,64"
 MOST_DIGITS = 18  # of a size, which has to fit 64 bits
+_OF_A_BUILD = ("shapes", "constants", "weights", "excess_precision", "accuracy")
 
 
 class ModelCommand(click.Command):
@@ -145,3 +150,89 @@ def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]
         show_default=default is not None,
         help="Keep narrow floats as f32 inside fused groups, or round after every operation.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeOptions:
+    """The options as they were given; None, and no shapes, for those that were not."""
+
+    shapes: tuple[str, ...] = ()
+    constants: str | None = None
+    weights: str | None = None
+    excess_precision: bool | None = None
+    accuracy: float | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The values by the options' names, None for those that were not given."""
+        return {
+            "--shape": self.shapes or None,
+            "--constants": self.constants,
+            "--weights": self.weights,
+            "--excess-precision": self.excess_precision,
+            "--accuracy": self.accuracy,
+        }
+
+    @property
+    def asked(self) -> str:
+        """The options that decide what is tuned, as words of a command."""
+        words = [f" --shape {shlex.quote(s)}" for s in self.shapes]
+        if self.weights is not None:
+            words.append(f" --weights {shlex.quote(self.weights)}")
+        if self.accuracy is not None:
+            words.append(f" --accuracy {self.accuracy:g}")
+        return "".join(words)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``lower`` by keyword, files read; but for the accuracy."""
+        from .arrays import read_constants
+
+        return {
+            "shapes": read_shapes(self.shapes),
+            "constants": read_constants(self.constants),
+            "weights": self.weights,
+            "excess_precision": self.excess_precision,
+        }
+
+    def lowered(self, model: str, target: str) -> Lowered:
+        """Return the model with these options; raises what ``lower`` raises."""
+        from ..autotune.lowered import lower
+
+        return lower(model, target=target, accuracy=self.accuracy, **self.arguments())
+
+
+def recipe_options(
+    *, ranges: bool = False, excess_precision: bool | None = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the options of a build, which a command gets as its argument ``recipe``.
+
+    With ``ranges`` a size may be a range. ``excess_precision`` is the default of its option.
+    """
+    options = (
+        shape_option(ranges),
+        click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
+        click.option(
+            "--weights",
+            help="Store constant f32 weights of dots and convolutions as bf16, or as int8 with a "
+            "scale per output channel.",
+        ),
+        excess_precision_option(excess_precision),
+        click.option(
+            "--accuracy",
+            type=float,
+            metavar="BOUND",
+            help="Error that schedules may add to rounding, relative to a result's rms, as 1e-5.",
+        ),
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def gathered(*args: Any, **named: Any) -> Any:
+            recipe = RecipeOptions(**{name: named.pop(name) for name in _OF_A_BUILD})
+            return command(*args, recipe=recipe, **named)
+
+        for option in reversed(options):
+            gathered = option(gathered)
+        return gathered
+
+    return decorate

@@ -199,7 +199,7 @@ def _read(path: str, entry: Computation) -> list[Array]:
 
 def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log's text."""
-    from ..autotune.best import best_traces
+    from ..autotune.log.best import best_traces
     from ..ir.scratch import scratch
 
     if not records:

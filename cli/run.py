@@ -16,17 +16,18 @@ from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, sizes, write_npz
 from .options import (
     ModelCommand,
+    RecipeOptions,
     has_ranges,
     read_open_shapes,
     read_rule,
     read_shapes,
+    recipe_options,
     refuse_trusted,
     rule_option,
     trusted_option,
 )
 from .profile import print_profile, profile_options
 from .ranks import Ranks, own_parts, ranks
-from .recipe import RecipeOptions, recipe_options
 from .variants import variant_lines
 from .weights import weight_lines
 

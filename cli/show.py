@@ -14,10 +14,11 @@ from ..ir.archive import is_zip
 from ..ir.errors import ArgumentError
 from .options import (
     ModelCommand,
+    RecipeOptions,
+    recipe_options,
     refuse_trusted,
     trusted_option,
 )
-from .recipe import RecipeOptions, recipe_options
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..autotune.lowered import Lowered
@@ -129,7 +130,7 @@ def _traces(log: str | None, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log; none without one."""
     if log is None:
         return {}
-    from ..autotune.best import best_traces
+    from ..autotune.log.best import best_traces
 
     return best_traces(log, target)
 

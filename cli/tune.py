@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import ArgumentError
-from .options import ModelCommand
-from .recipe import RecipeOptions, recipe_options
+from .options import ModelCommand, RecipeOptions, recipe_options
 
 if TYPE_CHECKING:
     from ..autotune.fleet.crew import Crew

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...ir.target import Target
-from ..best import AUTO
+from ..log.best import AUTO
 from ..log.contents import Log
 from ..log.journal import read
 from ..log.records import device_id

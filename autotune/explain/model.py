@@ -15,8 +15,8 @@ from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.lazy import resolve
 from ...schedule.sketches.generate import generate
-from ..best import AUTO
 from ..compiled import key_of
+from ..log.best import AUTO
 from ..log.contents import Log
 from ..log.journal import read
 from ..log.shelf import shelved, with_kin

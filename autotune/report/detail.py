@@ -9,7 +9,7 @@ MOST_BYTES = 2_000_000  # of a page
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What of each cell is shown; what is not shown is among the data of the page.
+    """The parts of each cell that are shown; the others are among the data of the page.
 
     ``groups`` is how many tuned groups, the heaviest first (None: all); with ``nests`` their loop
     nests are compared, too. With ``repeated`` cells of one model have a graph and a timeline each,
@@ -22,7 +22,7 @@ class Detail:
 
     @property
     def left_out(self) -> str:
-        """What a reader misses, in words; "" if nothing."""
+        """The parts that a reader misses, in words; "" if there are none."""
         parts = []
         if not self.repeated:
             parts.append("graphs and timelines of a model's further cells")

@@ -12,11 +12,11 @@ from pathlib import Path
 from ...codegen.driver.build import PreparedModule
 from ...ir.errors import ArgumentError, TargetError
 from ...ir.target import Target
-from ..best import AUTO, warn_of
 from ..calibrate.take import calibrated
 from ..fleet.crew import Crew, ExecutorCrew
 from ..fleet.fleet import Fleet
 from ..fleet.identity import question
+from ..log.best import AUTO, warn_of
 from ..log.contents import Log
 from ..log.journal import LogWriter, read
 from ..log.records import device_id

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import nestwright as nw
-from nestwright.autotune.best import best_traces
 from nestwright.autotune.log import contents, journal
+from nestwright.autotune.log.best import best_traces
 from nestwright.autotune.tasks.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
 from nestwright.codegen.driver.artifact import is_artifact

@@ -83,7 +83,7 @@ class Part:
 
     def build(self, text: str, options: str = "") -> tuple[Any, float]:
         """Return the executable of HLO text under the log's schedules, and the seconds it took."""
-        from nestwright.autotune.best import best_traces
+        from nestwright.autotune.log.best import best_traces
         from nestwright.codegen.driver.build import build
         from nestwright.ir.hlo.text import parse
 

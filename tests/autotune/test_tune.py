@@ -16,8 +16,8 @@ import pytest
 
 from nestwright import te
 from nestwright.autotune.api import tune
-from nestwright.autotune.best import best_traces
 from nestwright.autotune.build import build
+from nestwright.autotune.log.best import best_traces
 from nestwright.autotune.log.journal import check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.best import best_traces
 from nestwright.autotune.build import build
+from nestwright.autotune.log.best import best_traces
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.encoding import encode
 from nestwright.autotune.log.journal import LogWriter, check, read

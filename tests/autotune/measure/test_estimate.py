@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from nestwright.autotune.api import tune
-from nestwright.autotune.best import best_traces
 from nestwright.autotune.build import build
+from nestwright.autotune.log.best import best_traces
 from nestwright.autotune.log.journal import check, read
 from nestwright.autotune.log.records import Trial, device_id, estimates_id
 from nestwright.ir.hlo.text import parse

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 
-from ..codegen.driver.schedules import Schedules
-from ..codegen.plan.nodes import KernelThunk, walk
-from ..codegen.plan.notes import SCHEDULED
-from ..codegen.runtime.executable import Executable
-from ..ir.errors import NestwrightWarning
-from ..ir.target import Target
-from . import log as logs
-from .log.units import counted
+from ...codegen.driver.schedules import Schedules
+from ...codegen.plan.nodes import KernelThunk, walk
+from ...codegen.plan.notes import SCHEDULED
+from ...codegen.runtime.executable import Executable
+from ...ir.errors import NestwrightWarning
+from ...ir.target import Target
+from .. import log as logs
+from .units import counted
 
 AUTO = "auto"
 """The log that means all logs that are found."""
