@@ -2,8 +2,9 @@
 ;
 ; ``void nw_sim_arrive(ptr slots, i64 stride, i64 threads, i64 blocks)`` is done when all threads of
 ; a block are there; each has deposited where it wants the answer, and the counter's number. What a
-; block did before the barrier before its arrival, and what the thread that arrives did at all, comes
-; before what the last block does. A counter that is not back at zero when the launch ends is a fault.
+; block did before the barrier before its arrival, and what the thread that arrives did at all,
+; comes before what the last block does. A counter that is not back at zero when the launch ends is
+; a fault.
 
 @counters = internal global ptr null
 @arrivals = internal global ptr null

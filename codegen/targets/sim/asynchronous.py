@@ -133,9 +133,8 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
         "table": _values(sim, x.operands) if known == "byte" else "null",
     }
     for n, side in enumerate("ab"):
-        fields = ("turned", "swizzle", "leading", "stride")
         layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n])
-        values |= {f"{side}.{f}": v for f, v in zip(fields, layout, strict=True)}
+        values[side] = f"[{', '.join(f'i64 {v}' for v in layout)}]"
     product = _constant(sim, "product", structs.PRODUCT.constant(values))
     records = [IRValue(sim.record(r.buffer), index) for r in (a, b)]
     operands = (*map(sim.address, (c, a, b)), *records)

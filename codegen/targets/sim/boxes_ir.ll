@@ -6,7 +6,8 @@
 @reads = internal global ptr null ; what is read asynchronously, in no order
 @read_count = internal global i64 0
 @read_room = internal global i64 0
-@open_groups = internal global ptr null ; of bulk stores by thread; of products by their first thread
+; Of bulk stores by thread; of products by their first thread.
+@open_groups = internal global ptr null
 
 define internal void @open_reads() {
   %threads = call i64 @threads()
@@ -242,7 +243,8 @@ fault:
   ret i1 true
 }
 
-define i1 @nw_box_load(ptr %box, ptr %to, ptr %target, ptr %from, ptr %matrix, ptr %bars, ptr %bar_at,
+define i1 @nw_box_load(ptr %box, ptr %to, ptr %target, ptr %from, ptr %matrix, ptr %bars,
+                       ptr %bar_at,
                        i64 %column, i64 %row) {
 entry:
   %index = call i64 @mbarrier(ptr %bars, ptr %bar_at)
@@ -300,7 +302,8 @@ define internal void @land_box(ptr %flight) {
   %box = call ptr @get_ptr(ptr %flight, i64 ${flight.box})
   %column = call i64 @get(ptr %flight, i64 ${flight.column})
   %row = call i64 @get(ptr %flight, i64 ${flight.row})
-  %none = call i1 @copy_box(ptr %box, ptr %target, ptr null, ptr %matrix, i64 %column, i64 %row, i1 true)
+  %none = call i1 @copy_box(ptr %box, ptr %target, ptr null, ptr %matrix, i64 %column, i64 %row,
+                            i1 true)
   %all = call i64 @box_bytes(ptr %box)
   %self_p = call ptr @of_core(i64 ${core.self})
   %self = load i32, ptr %self_p
@@ -319,7 +322,8 @@ define internal void @land_box(ptr %flight) {
   ret void
 }
 
-define i1 @nw_box_store(ptr %box, ptr %from, ptr %source, ptr %to, ptr %matrix, i64 %column, i64 %row) {
+define i1 @nw_box_store(ptr %box, ptr %from, ptr %source, ptr %to, ptr %matrix, i64 %column,
+                        i64 %row) {
 entry:
   %odd = call i1 @askew(ptr %box, ptr %from, ptr %source)
   br i1 %odd, label %fault, label %check
@@ -333,7 +337,8 @@ put:
   %group_p = getelementptr i64, ptr %groups, i64 %me
   %group = load i64, ptr %group_p
   %read = call ptr @new_read(i64 %me, i64 ${read.BOX}, i64 %group, ptr %from, ptr %source, i64 %all)
-  %bad = call i1 @copy_box(ptr %box, ptr %source, ptr %to, ptr %matrix, i64 %column, i64 %row, i1 false)
+  %bad = call i1 @copy_box(ptr %box, ptr %source, ptr %to, ptr %matrix, i64 %column, i64 %row,
+                           i1 false)
   ret i1 %bad
 fault:
   ret i1 true
@@ -359,7 +364,8 @@ define void @nw_box_wait(i64 %left) {
   ret void
 }
 
-; What a thread reads asynchronously, by bulk stores or by products, in groups before a number, ends.
+; What a thread reads asynchronously, by bulk stores or by products, in groups before a number,
+; ends.
 define internal void @end_group(i64 %thread, i1 %boxes, i64 %over) {
 entry:
   %now = call i32 @tick()

@@ -30,13 +30,14 @@ def phases_text(em: Emitter, checked: bool, products: bool) -> str:
         "begin": "call void @begin_products()" if products else "",
     }
     order = render(__package__, "order_ir.ll", [NAMES], names)
-    files = (*_PARTS, "groups_ir.ll") if products else _PARTS
+    files = (*_PARTS, *_PRODUCTS) if products else _PARTS
     parts = [order, *(render(__package__, file, [NAMES]) for file in files)]
     text = _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
     return _SEEN.sub("define internal ", text)
 
 
 _PARTS = ("phases_ir.ll", "flights_ir.ll", "boxes_ir.ll")
+_PRODUCTS = ("groups_ir.ll", "operands_ir.ll")
 
 
 _CALLED = {

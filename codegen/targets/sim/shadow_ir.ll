@@ -10,8 +10,9 @@
 ; readers. A thread is a number over the whole launch, from 1 on. Two accesses are unordered if the
 ; later one's last barrier with the earlier thread lies before the earlier access: the block's for
 ; threads of a block, the warp's for those of a warp, and for those of different blocks none but the
-; beginning of the launch, and for the last block at a counter the arrivals of the others. Shared memory also knows what nothing was written to since the block
-; began, or since it became another buffer's, and what a copy under way is going to write.
+; beginning of the launch, and for the last block at a counter the arrivals of the others. Shared
+; memory also knows what nothing was written to since the block began, or since it became another
+; buffer's, and what a copy under way is going to write.
 
 define i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 %how) {
 entry:
@@ -371,7 +372,8 @@ define internal i1 @still_read(ptr %cell, i32 %reader) {
 }
 
 ; Two readers are kept, so that any writer meets one that is not itself. One that is ordered before
-; this thread makes room; where threads also wait for some of a block, those that lie far apart stay.
+; this thread makes room; where threads also wait for some of a block, those that lie far apart
+; stay.
 define internal void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %now) {
 entry:
   %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}

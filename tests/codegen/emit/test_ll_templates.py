@@ -14,6 +14,7 @@ import pytest
 
 from nestwright.autotune.measure.host import peak
 from nestwright.autotune.measure.memory import stain, stir
+from nestwright.codegen.emit.expr import Emitter
 from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text
@@ -31,7 +32,7 @@ from nestwright.codegen.runtime.profile import structs as profile_structs
 from nestwright.codegen.runtime.sim import structs as sim_structs
 from nestwright.codegen.targets.cpu import entry_ir, instance, interrupts_ir, pool, probe
 from nestwright.codegen.targets.cpu import toolchain as cpu
-from nestwright.codegen.targets.sim import matrix_ir, runtime_ir
+from nestwright.codegen.targets.sim import matrix_ir, phases_ir, runtime_ir
 from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.loop.intrinsics import TABLE
@@ -50,6 +51,8 @@ def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
     for module in (pool, probe, entry_ir, interrupts_ir, runtime_ir, peak, stain, stir):
         yield module.module_text(target)
+    for checked, products in ((True, True), (True, False), (False, True)):
+        yield phases(target, checked, products)
     for threads, weights in ((1, "none"), (2, "object"), (2, "file")):
         yield instance.module_text(library(threads, weights), target)
     for name, row in TABLE.items():
@@ -66,6 +69,13 @@ def modules(target: Target) -> Iterator[str]:
     ):
         yield INTRINSICS + function.replace("define internal", "define")
     yield render("nestwright.codegen.driver", "llvm_faults.ll")
+
+
+def phases(target: Target, checked: bool, products: bool) -> str:
+    """The part of a kernel's module for barriers with phases, seen from outside."""
+    em = Emitter(target)
+    text = phases_ir.phases_text(em, checked, products).replace("define internal", "define")
+    return "\n".join([f'target triple = "{target.triple}"', text, *em.declarations.values()])
 
 
 def library(threads: int, weights: Weights) -> Interface:
