@@ -15,7 +15,7 @@ from ...space.analyze import blocks_of
 from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .attention_mma import apply_mma, attention_core
-from .attention_simt import BANKS, LANES, apply_attention
+from .attention_simt import BANKS, LANES, WIDEST, apply_attention
 from .machine import BARRIER, LATENCY, LAUNCH, LaunchShape, resident
 from .mma import COLUMNS, ROWS
 from .threads import power_up, powers
@@ -26,6 +26,7 @@ PRODUCT = 3.0  # issue slots of a matrix instruction, with its share of the load
 COPY = 0.75  # instructions of an element that a thread copies to shared memory
 FIXED = 40  # registers for addresses and values of rows
 SPARE = 24  # registers that an estimate leaves free
+AT_ONCE = 8  # loads of a thread that are under way together
 LOADS = 2  # loads of a part that wait for memory: keys and values
 BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 
@@ -33,8 +34,8 @@ BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     """Return the sketches of an attention, the cheapest first; () for any other function."""
     k = find_attention(func, blocks_of(func))
-    if k is None or k.exponential is None:
-        return ()
+    if k is None or k.exponential is None or k.queries == 1:
+        return ()  # of one query, whose keys are not split over blocks, heads are too few blocks
     spaces: list[AttentionSpace] = [SimtSpace(k, target)]
     core = attention_core(k, target)
     if core is not None:
@@ -98,8 +99,8 @@ class SimtSpace:
     def valid(self, c: Choices) -> bool:
         """True if a block fits on a multiprocessor, and most of its rows are queries."""
         warps, rows = int(c["warps"]), int(c["rows"])
-        if warps * rows > max(power_up(self.k.queries), 1):
-            return False
+        if rows > 1 and warps * rows > power_up(self.k.queries):
+            return False  # with one row each, warps without a query help to copy
         shape = self.launch(c)
         fits = shape.registers <= self.target.gpu.registers_per_thread
         return fits and resident(self.target, shape) > 0
@@ -183,6 +184,8 @@ def _seconds(
     issued = most * warps * parts * work
     rate = gpu.f32_flops / gpu.multiprocessors / (2 * LANES)
     busy = min(1.0, at_once * warps / BUSY)
-    wait = 4 * BARRIER + (LOADS * LATENCY if stages == 1 else LATENCY / stages)
+    moved = keys * (k.depth + k.width) * k.keys.buffer.dtype.bytes / (WIDEST * shape.threads)
+    loads = LOADS + moved / AT_ONCE
+    wait = 4 * BARRIER + (loads * LATENCY if stages == 1 else LATENCY / stages)
     waiting = math.ceil(most / at_once) * parts * wait
     return LAUNCH + 2 * LATENCY + math.hypot(issued / rate / busy, waiting)

@@ -112,7 +112,7 @@ def assert_same(found: Array, m: HloModule, args: list[Array], dt: str) -> None:
 
 
 CASES = [
-    ("f32", (2, 1, 7, 40, 40), "gpu_attention@1"),
+    ("f32", (2, 3, 7, 40, 40), "gpu_attention@1"),
     ("f32", (1, 7, 65, 16, 24), "gpu_attention@1"),
     ("f32", (1, 65, 130, 64, 32), "gpu_attention@1"),
     ("bf16", (1, 32, 130, 40, 80), "gpu_attention_mma@1"),
