@@ -161,7 +161,7 @@ def test_only_inputs_that_are_read_in_full_are_certain_bytes() -> None:
 
 RAISED = """
 import os
-from nestwright.autotune.measure import placement
+from nestwright.autotune.measure.host import placement
 
 def policies():
     return [os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/task")]
