@@ -1,4 +1,4 @@
-"""Takes a calibration: the loops of ``measure/peak.py`` under the machine's lock; a few seconds.
+"""Takes a calibration: the loops of ``measure/host/peak.py`` under the machine's lock; a few seconds.
 
 ``calibrated`` is what tuning asks: the target with what is known of this machine.
 """
