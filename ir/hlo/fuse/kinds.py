@@ -74,11 +74,12 @@ def is_unit_view(i: Instruction) -> bool:
 
 def is_part(i: Instruction) -> bool:
     """True if ``i`` is a piece of its operand's buffer, from a place where a value may begin."""
-    if i.opcode != "slice" or any(i.operands[0].array.dynamic) or not i.array.size:
+    cuts = i.attrs.get("slice")
+    if cuts is None or any(i.operands[0].array.dynamic) or not i.array.size:
         return False
     whole, own = i.operands[0].array.dims, i.array.dims
     cut = [d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b]
-    plain = all(c.stride == 1 for c in i.attrs["slice"])
+    plain = all(c.stride == 1 for c in cuts)
     return plain and math.prod(own[: max(cut, default=0)]) == 1 and part_start(i) % ALIGNMENT == 0
 
 

@@ -110,29 +110,35 @@ def test_host_arrays_for_results(fake: Any) -> None:
         exe(*args, out=np.zeros(3, np.float32))
 
 
-SUM = """HloModule total
+TWO = """HloModule two
 add { a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT c = f32[] add(a, b) }
+most { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b) }
 ENTRY main {
   x = f32[70000] parameter(0)
   zero = f32[] constant(0)
-  ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=add
+  low = f32[] constant(-inf)
+  s = f32[] reduce(x, zero), dimensions={0}, to_apply=add
+  m = f32[] reduce(x, low), dimensions={0}, to_apply=most
+  ROOT r = (f32[], f32[]) tuple(s, m)
 }
 """
 
 
-@pytest.mark.parametrize("text", [ADD, CHAIN, COUNT, CHOOSE, SUM])
+@pytest.mark.parametrize("text", [ADD, CHAIN, COUNT, CHOOSE, TWO])
 def test_models_built_for_a_gpu_run_as_their_plan_says(fake: Any, text: str) -> None:
     exe = fake.simulated(text)
     for seed in range(3):
         args = arguments(exe, seed)
         assert_right(exe, args, exe(*args))
-    (first,) = {c.launches for c in exe.bundle.kernels.values()} if text is SUM else [()]
-    if text is SUM:  # several launches on the same arguments, the workspace last
+    (first,) = {c.launches for c in exe.bundle.kernels.values()} if text is TWO else [()]
+    if text is TWO:  # several launches on the same arguments, the workspace last
         words = [w for s, _, w in fake.launched if s in {x.symbol for x in first}]
-        assert len(first) == 2 and words[0] == words[1] and len(words[0]) == 3
-        assert words[0][2] == exe.loaded().arena.address  # type: ignore[attr-defined]
+        assert len(first) == 2 and words[0] == words[1] and len(words[0]) == 4
+        assert words[0][3] == exe.loaded().arena.address  # type: ignore[attr-defined]
 
 
 def test_a_forked_process_is_told(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:

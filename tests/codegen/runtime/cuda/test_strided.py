@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.codegen.plan.code import LaunchConfig
 from nestwright.codegen.runtime.cuda import strided
 from nestwright.codegen.targets.cuda import ptxas
 
@@ -99,6 +100,7 @@ class Driver:
 class Kernel:
     def __init__(self, width: int) -> None:
         self.function = f"nw_gather_{width}"
+        self.launch = LaunchConfig(self.function, (1, 1, 1), (1, 1, 1), 0)
 
 
 class Device:
