@@ -60,8 +60,7 @@ STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
 Control flow that calls one computation twice has it twice in its plan."""
 
-SIZE_BYTES = 4
-"""Live sizes of bounded dimensions are s32."""
+SIZE_BYTES = 4  # live sizes of bounded dimensions are s32
 
 
 def make_plan(
@@ -478,9 +477,7 @@ def called(i: Instruction) -> tuple[Computation, ...]:
 def in_order(
     root: Instruction, owner: Mapping[Instruction, Group]
 ) -> Iterator[Instruction | Group]:
-    """Yield groups and instructions outside them, each after its operands; only those that the root
-    needs.
-    """
+    """Yield the groups and other instructions that the root needs, each after its operands."""
     seen: set[Instruction | Group] = set()
     stack: list[tuple[Instruction | Group, Iterator[Instruction]]] = []
 
