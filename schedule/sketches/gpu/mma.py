@@ -22,6 +22,7 @@ from .matmul import Matmul, MatmulOperand
 from .threads import Y, Z
 from .tiles import (
     BlockDim,
+    MatmulBlocks,
     can_copy_ahead,
     copy_tile,
     copy_width,
@@ -71,15 +72,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
     sides = sides_of(k, core, c)
     parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
     threads = BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
-    if parts.total is None:
-        b, m, n = result_loops(k, sch, parts.last)
-        at = spread_tiles(sch, b, m, n, c)
-        sch.set_scope(parts.product, 0, "shared")
-        store = sch.cache_write(parts.product, 0, "warp").name
-        sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
-        sch.storage_align(store, 0, 1, WARP, BANK_OFFSET)
-    else:
-        store, at = split_tiles(k, sch, parts, c, threads, "warp")
+    store, at = place_sums(k, sch, parts, c, threads, "warp")
     step = _warp_tiles(core, sch, parts.product, store, at, c)
     tiles = [
         _fragments(core, sch, parts.product, block, side, step)
@@ -99,6 +92,24 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
     for block, x, side in zip((parts.left, parts.right), (k.left, k.right), sides, strict=True):
         if side.packed and not x.frozen:
             pack(sch, block, target)
+
+
+def place_sums(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices, threads: BlockDim, scope: str
+) -> tuple[str, LoopRef]:
+    """Make the sums in ``scope``, and store them in shared memory or as parts of a split depth.
+
+    Returns the block that stores them, and the loop in which a block of threads does this.
+    """
+    if parts.total is not None:
+        return split_tiles(k, sch, parts, c, threads, scope)
+    b, m, n = result_loops(k, sch, parts.last)
+    at = spread_tiles(sch, b, m, n, c)
+    sch.set_scope(parts.product, 0, "shared")
+    store = sch.cache_write(parts.product, 0, scope).name
+    sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
+    sch.storage_align(store, 0, 1, WARP, BANK_OFFSET)
+    return store, at
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,21 +18,17 @@ from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
 from .matmul import Matmul
-from .mma import BANK_OFFSET, Core, layout_of, sides_of
+from .mma import Core, layout_of, place_sums, sides_of
 from .threads import Y, Z
 from .tiles import (
     BlockDim,
     copy_tile,
     make_product,
     pack,
-    result_loops,
     run_epilogue,
-    split_tiles,
-    spread_tiles,
 )
 
 ROWS, COLUMNS = 64, 8  # of a box of sums; a product has the columns of a group
-BANKS = 32
 PANEL = 64  # two-byte columns of a turned tile that lie together
 
 
@@ -55,15 +51,7 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
     sides = sides_of(k, core, c)
     parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
     threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), WARPGROUP)
-    if parts.total is None:
-        b, m, n = result_loops(k, sch, parts.last)
-        at = spread_tiles(sch, b, m, n, c)
-        sch.set_scope(parts.product, 0, "shared")
-        store = sch.cache_write(parts.product, 0, "warpgroup").name
-        sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
-        sch.storage_align(store, 0, 1, BANKS, BANK_OFFSET)
-    else:
-        store, at = split_tiles(k, sch, parts, c, threads, "warpgroup")
+    store, at = place_sums(k, sch, parts, c, threads, "warpgroup")
     step = _group_tiles(core, sch, parts.product, store, at, c)
     for block, side, operand in zip(
         (parts.left, parts.right), sides, (k.left, k.right), strict=True
