@@ -22,8 +22,8 @@ from ..ir.conversion import convert
 from ..ir.dtypes import to_numpy
 from ..ir.elementwise import TABLE, identity
 from ..ir.loop.build import op
+from ..ir.loop.interp.scalar import constant
 from ..ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Let, Load, Op, Seq, Stmt, Store, Var
-from ..ir.loop.scalar import constant
 from ..ir.loop.visit import map_expr, substitute_expr, walk_expr
 from .legality import update_of
 

@@ -16,7 +16,7 @@ from ...ir.hlo.analysis.inputs import random_arguments
 from ...ir.hlo.interp.evaluate import evaluate_computation
 from ...ir.hlo.nodes import Computation
 from ...ir.hlo.text import parse as parse_hlo
-from ...ir.loop.interp import run as run_loops
+from ...ir.loop.interp.evaluate import run as run_loops
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.loop.parser import parse as parse_loops
 from ...ir.loop.widen import in_f64

@@ -38,7 +38,7 @@ from nestwright.ir.frontends.load import read_model
 from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse, show
-from nestwright.ir.loop.interp import run as run_loops
+from nestwright.ir.loop.interp.evaluate import run as run_loops
 from nestwright.ir.loop.nodes import Const, For, Func, Stmt
 from nestwright.ir.loop.parser import parse as parse_loops
 from nestwright.ir.loop.printer import show as show_loops

@@ -14,7 +14,7 @@ from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Kind
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk

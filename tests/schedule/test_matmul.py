@@ -10,7 +10,7 @@ import pytest
 
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.text import parse as parse_hlo
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

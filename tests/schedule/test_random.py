@@ -12,7 +12,7 @@ import pytest
 from fuzzing.loops import PROGRAMS
 from fuzzing.requests import ON_THREADS, WEIGHTS, Draw, attempt
 
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import equal, walk

@@ -10,7 +10,7 @@ import pytest
 
 import nestwright.te as te
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Block
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

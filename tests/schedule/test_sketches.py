@@ -21,7 +21,7 @@ from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind, Scope
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.printer import show

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func, Intrinsic
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func, Kind, Scope
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify

@@ -18,7 +18,7 @@ from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.verify import verify

@@ -7,7 +7,7 @@ import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target

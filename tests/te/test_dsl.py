@@ -11,7 +11,7 @@ import pytest
 
 from nestwright import te
 from nestwright.ir.errors import ArgumentError
-from nestwright.ir.loop import interp
+from nestwright.ir.loop.interp import evaluate
 from nestwright.ir.loop.nodes import Block
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
@@ -21,7 +21,7 @@ from nestwright.ir.loop.visit import walk
 def run(tensors: list[te.Tensor], *args: Any) -> list[Any]:
     func = te.create_func(tensors)
     verify(func)
-    return interp.run(func, args)
+    return evaluate.run(func, args)
 
 
 def floats(*shape: int) -> Any:

@@ -14,7 +14,7 @@ from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop import interp
+from nestwright.ir.loop.interp import evaluate
 from nestwright.ir.loop.nodes import Block, Func
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import walk
@@ -77,7 +77,7 @@ def check(group: Group) -> None:
     args = [draw(p.array, rng) for p in group.computation.parameters]
     want = evaluate_computation(group.computation, args)
     flat = want if isinstance(want, tuple) else (want,)
-    for a, b in zip(interp.run(func, args), flat, strict=True):
+    for a, b in zip(evaluate.run(func, args), flat, strict=True):
         b = np.asarray(b)
         narrow = a.dtype.itemsize < 4
         np.testing.assert_allclose(

@@ -15,7 +15,7 @@ from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError, VerifyError
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Buffer, Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target

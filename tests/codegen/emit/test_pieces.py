@@ -11,7 +11,7 @@ from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit import pieces
 from nestwright.codegen.emit.pieces import few_pieces
 from nestwright.codegen.targets.registry import emit, lower
-from nestwright.ir.loop.interp import run as interpret
+from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.nodes import For, Func, Kind
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.visit import walk

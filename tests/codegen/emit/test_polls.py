@@ -23,7 +23,7 @@ from nestwright.codegen.targets.cpu.backend import shared_runtime
 from nestwright.codegen.targets.cpu.program import BUDGET, LARGE_UNITS, module_text
 from nestwright.ir.hlo import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
-from nestwright.ir.loop.interp import run as interpret
+from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.parser import parse as parse_loops
 from nestwright.ir.target import Target
 

@@ -18,7 +18,7 @@ from nestwright.codegen.lower.passes.promote import promote
 from nestwright.codegen.lower.passes.unroll import choose_unrolling
 from nestwright.codegen.lower.passes.workspace import workspace_bytes
 from nestwright.codegen.targets.registry import backend, lower
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -14,7 +14,7 @@ from nestwright.ir.dtypes import BY_NAME, DType, to_numpy
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.errors import ArgumentError
 from nestwright.ir.loop import build
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.nodes import Buffer, Cast, Const, Expr, For, Func, Load, Store, Var
 from nestwright.ir.loop.parser import parse
 

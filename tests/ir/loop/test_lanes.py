@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestwright.ir.loop import interp, lanes
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp import evaluate, lanes
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Kind
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
@@ -70,7 +70,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         went.append(lanes.run_as_lanes(*args))
         return went[-1]
 
-    monkeypatch.setattr(interp, "run_as_lanes", attempt)
+    monkeypatch.setattr(evaluate, "run_as_lanes", attempt)
     return went
 
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 

@@ -14,10 +14,10 @@ from nestwright.ir.dtypes import f32
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.loop.affine import Interval
 from nestwright.ir.loop.build import as_int
+from nestwright.ir.loop.interp.races import private_buffers
 from nestwright.ir.loop.nodes import Buffer, Expr, For, Func, Kind, Op, Region, Store, Var
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
-from nestwright.ir.loop.races import private_buffers
 from nestwright.ir.loop.regions import accesses, touched
 from nestwright.ir.loop.visit import walk
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -21,7 +21,7 @@ from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Alloc, Func
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.schedule.errors import ScheduleError

@@ -11,7 +11,7 @@ import pytest
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify

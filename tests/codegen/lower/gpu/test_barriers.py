@@ -11,7 +11,7 @@ from nestwright.codegen.lower.gpu.barriers import place_barriers
 from nestwright.codegen.lower.passes.rebuild import with_body
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -15,7 +15,7 @@ from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.errors import SimulationError, UnsupportedError
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import For, Func
 from nestwright.ir.loop.notes import PIPELINE
 from nestwright.ir.loop.parser import parse

@@ -10,7 +10,7 @@ import pytest
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.lower.gpu.side_by_side import may_join, shapes, side_by_side
 from nestwright.codegen.targets.registry import lower
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -12,7 +12,7 @@ from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
 from nestwright.codegen.lower.passes.rebuild import with_body
 from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show

@@ -13,7 +13,7 @@ from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import SimulationError
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target

@@ -11,10 +11,10 @@ from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.errors import SimulationError
-from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.interp.evaluate import run
+from nestwright.ir.loop.interp.races import UndefinedError
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
-from nestwright.ir.loop.races import UndefinedError
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule

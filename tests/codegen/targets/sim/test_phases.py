@@ -11,7 +11,7 @@ import pytest
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.ir.errors import SimulationError
-from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..conversion import convert
-from ..dtypes import DType, index, to_numpy
-from ..elementwise import TABLE
+from ...conversion import convert
+from ...dtypes import DType, index, to_numpy
+from ...elementwise import TABLE
 
 Env: TypeAlias = list[Any]
 Value: TypeAlias = Any  # a NumPy scalar, or a Python int or bool

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from .nodes import Alloc, Buffer, Scope, Stmt
+from ..nodes import Alloc, Buffer, Scope, Stmt
+from ..visit import children, walk
 from .races import UndefinedError
-from .visit import children, walk
 
 Clock: TypeAlias = dict[int, int]
 """For each thread, or mbarrier at which boxes land, since when its accesses are not known."""

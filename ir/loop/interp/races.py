@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..errors import NestwrightError
-from .nodes import (
+from ...errors import NestwrightError
+from ..nodes import (
     AllReduce,
     Block,
     Buffer,
@@ -22,8 +22,8 @@ from .nodes import (
     Store,
     Var,
 )
+from ..visit import children, exprs, free_vars, walk, walk_expr
 from .scalar import Closure, Env
-from .visit import children, exprs, free_vars, walk, walk_expr
 
 Action: TypeAlias = Callable[[Env], None]
 Place: TypeAlias = tuple[Buffer, int]

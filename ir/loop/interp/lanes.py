@@ -15,13 +15,12 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from ..conversion import convert
-from ..dtypes import index, pred, to_numpy
-from ..elementwise import TABLE
-from .affine import Interval, bounds
-from .build import as_int
-from .memory import Memory
-from .nodes import (
+from ...conversion import convert
+from ...dtypes import index, pred, to_numpy
+from ...elementwise import TABLE
+from ..affine import Interval, bounds
+from ..build import as_int
+from ..nodes import (
     Alloc,
     AllReduce,
     AxisKind,
@@ -41,9 +40,10 @@ from .nodes import (
     Store,
     Var,
 )
-from .regions import loop_ranges
+from ..regions import loop_ranges
+from ..visit import children, exprs, free_vars, substitute_expr, walk, walk_expr
+from .memory import Memory
 from .scalar import boxed
-from .visit import children, exprs, free_vars, substitute_expr, walk, walk_expr
 
 Array: TypeAlias = Any  # a NumPy array that broadcasts to the grid of lanes, or a NumPy scalar
 MAX_LANES = 1 << 21

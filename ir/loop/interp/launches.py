@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from .build import as_int
-from .intrinsics import BLOCK
+from ..build import as_int
+from ..intrinsics import BLOCK
+from ..nodes import THREADS, Block, Buffer, For, Kind, Scope, Stmt, Var
+from ..visit import walk
+from ..warpgroups import WARPGROUP
 from .memory import Memory
-from .nodes import THREADS, Block, Buffer, For, Kind, Scope, Stmt, Var
 from .phases import Pause, Phases, Products, deadlock
 from .races import UndefinedError
 from .scalar import Env
 from .shadow import Shadow
 from .threads import Meeting, Run, Thread, ThreadCompiler
-from .visit import walk
-from .warpgroups import WARPGROUP
 
 
 @dataclass(frozen=True, slots=True)

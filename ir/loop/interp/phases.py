@@ -14,13 +14,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ..dtypes import f32, s8, to_numpy
-from .intrinsics import TABLE
-from .nodes import Buffer, Expr, Intrinsic, Region
+from ...dtypes import f32, s8, to_numpy
+from ..intrinsics import TABLE
+from ..nodes import Buffer, Expr, Intrinsic, Region
+from ..warpgroups import WARPGROUP, GroupMatrix, descriptors_of
 from .races import UndefinedError
 from .scalar import Closure, Env
 from .shadow import Clock, Shadow
-from .warpgroups import WARPGROUP, GroupMatrix, descriptors_of
 
 Action: TypeAlias = Callable[[Env], None]
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..dtypes import to_numpy
-from .nodes import Buffer
+from ...dtypes import to_numpy
+from ..nodes import Buffer
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -14,11 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..dtypes import to_numpy
-from .actions import Action, Compiler, extents_of, unwritten
-from .intrinsics import BLOCK, NAMED, TABLE, Form
-from .memory import Memory
-from .nodes import (
+from ...dtypes import to_numpy
+from ..intrinsics import BLOCK, NAMED, TABLE, Form
+from ..nodes import (
     Alloc,
     AllReduce,
     Buffer,
@@ -34,12 +32,14 @@ from .nodes import (
     Store,
     Var,
 )
+from ..printer import show
+from ..visit import walk
+from .actions import Action, Compiler, extents_of, unwritten
+from .memory import Memory
 from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, pause_of
-from .printer import show
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
 from .shadow import Shadow
-from .visit import walk
 from .warps import load_matrices, multiply_fragments
 
 Steps: TypeAlias = Iterator["Meeting | Pause"]

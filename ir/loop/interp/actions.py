@@ -14,12 +14,11 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from ..dtypes import index, to_numpy
-from .affine import Interval, Linear, bounds, linear
-from .build import add, as_int
-from .intrinsics import TABLE, Meaning
-from .memory import Memory
-from .nodes import (
+from ...dtypes import index, to_numpy
+from ..affine import Interval, Linear, bounds, linear
+from ..build import add, as_int
+from ..intrinsics import TABLE, Meaning
+from ..nodes import (
     Alloc,
     AllReduce,
     AxisKind,
@@ -41,9 +40,10 @@ from .nodes import (
     Store,
     Var,
 )
+from ..visit import free_vars
+from .memory import Memory
 from .races import UndefinedError, Watch
 from .scalar import Closure, Env, boxed, constant, conversion, operation, reinterpretation
-from .visit import free_vars
 
 Action: TypeAlias = Callable[[Env], None]
 Data: TypeAlias = list[Any]
