@@ -11,7 +11,7 @@ from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.interp import evaluate
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.verify import verify
 from nestwright.te.from_hlo import lower_group
 
@@ -217,7 +217,7 @@ def test_opcode(name: str) -> None:
     for _ in range(2):
         args = [draw(p.array, rng) for p in module.entry.parameters]
         want = leaves(evaluate(module, args))
-        got = evaluate.run(func, args)
+        got = run(func, args)
         assert len(got) == len(want)
         for a, b in zip(got, want, strict=True):
             assert a.dtype == np.asarray(b).dtype and a.shape == np.shape(b)
