@@ -224,7 +224,7 @@ class Arrivals:
         sizes = (prod(as_int(x.extent) or 0 for x in c.writes[0].ranges) for c in copies)
         many = sum(n * c.writes[0].buffer.dtype.bytes for n, c in zip(sizes, copies, strict=True))
         expect = Intrinsic("mbarrier_expect", (self.bar(place),), (), (many,))
-        return self.by_one(seq(*(s for c in copies for s in self.loads(c, place)), expect))
+        return self.by_one(seq(expect, *(s for c in copies for s in self.loads(c, place))))
 
     def loads(self, copy: Intrinsic, place: Expr) -> Iterator[Stmt]:
         """A copy for each panel of a buffer."""

@@ -146,7 +146,8 @@ append:
   ret i1 false
 }
 
-; Set who wrote the cells of an access, now; ``flag`` says that it is only on its way.
+; Set who wrote the cells of an access, now; ``flag`` says that it is only on its way. Nobody has
+; read what is there.
 define void @nw_sim_mark(ptr %record, ptr %at, i64 %size, i32 %flag) {
 entry:
   %cells_n = call i64 @field(ptr %record, i64 ${sim_record.cells})
@@ -173,9 +174,11 @@ next:
   %by_p = getelementptr i8, ptr %cell, i64 ${cell.by}
   %part_p = getelementptr i8, ptr %cell, i64 ${cell.part}
   %written_p = getelementptr i8, ptr %cell, i64 ${cell.written}
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
   store i32 %now, ptr %written_p
   store i32 %by, ptr %by_p
   store i32 %part, ptr %part_p
+  store i32 0, ptr %read_p
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %last
   br i1 %more, label %next, label %out

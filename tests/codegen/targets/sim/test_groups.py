@@ -71,6 +71,8 @@ reads(B[0 : 8192], q[0 : 2], full[k % 2]), args(128, 64, 128, 32, 64, 64))
 """
 """64 x 120 by 64 x 128 transposed, a warp loading boxes of 64 x 32 into two places in turn."""
 
+EXPECT = '                    intrinsic("mbarrier_expect", writes(full[k % 2]), args(8192))\n'
+
 STORED = """
 @func(outputs=1)
 def stored(A: {type}[{size}], B: {type}[{size}], C: {sums}[4096]):
@@ -154,6 +156,18 @@ def test_boxes_and_products_in_a_pipeline(spec: str, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(simulated(a.ravel(), b.ravel()), expected.ravel())
 
 
+def test_what_landed_may_be_overwritten_by_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the thread that began the copy did so after it had said how many bytes would come."""
+    a, b = operands()
+    before, after = PIPELINE.rsplit("            for e in", 1)
+    text = f"{before}            SA[t] = bf16(1.0)\n            for e in{after}"
+    expected = a.astype(np.float32) @ b[:, :120].astype(np.float32).T
+    simulated = kernel(text)
+    for seed in "012":
+        monkeypatch.setenv(SEED, seed)
+        np.testing.assert_array_equal(simulated(a.ravel(), b.ravel()), expected.ravel())
+
+
 def test_the_interpreter_does_the_same() -> None:
     a, b = operands()
     expected = a.astype(np.float32) @ b[:, :120].astype(np.float32).T
@@ -213,6 +227,13 @@ def test_products_of_each_kind(kind: str) -> None:
         ("args(8192)", "args(8191)", r"phase 0 of full\[\d\].* 1 bytes too many landed"),
         ("args(8192)", "args(8193)", r"phase 0 of full\[\d\].* 1 bytes are missing"),
         ("args(8192)", "args(4096)", r"phase 0 of full\[\d\] ends too early"),
+        (EXPECT, "", r"full\[\d\]: 0 of 1 arrivals are there"),
+        (EXPECT, EXPECT.replace("_expect", "_arrive").replace(", args(8192)", ""), "while an asy"),
+        (
+            '                    intrinsic("mbarrier_wait", reads(empty[k % 2], p[0]))\n',
+            "",
+            r"full\[0\] gets too many|while an asynchronous copy|is written while it is read",
+        ),
         ("args(128)", "args(129)", r"deadlock.* at empty\[0\]"),
         (
             '                intrinsic("mbarrier_wait", reads(full[k % 2], p[0]))\n',
