@@ -10,6 +10,8 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -35,10 +37,12 @@ RIDDLE = re.compile(r"(What|Whether|Which)\b")
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+@cache
 def package_files() -> list[Path]:
     return [p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))]
 
 
+@cache
 def imported(path: Path) -> list[tuple[int, tuple[str, ...]]]:
     """(line, module path from the root) of each import of our own code in a file."""
     here = path.relative_to(ROOT).parts
@@ -58,6 +62,7 @@ def imported(path: Path) -> list[tuple[int, tuple[str, ...]]]:
     return found
 
 
+@cache
 def resolve(module: tuple[str, ...]) -> Path | None:
     """The file that a dotted path from the root names (its last part may be a name in it)."""
     for parts in (module, module[:-1]):
@@ -81,6 +86,7 @@ def test_imports_run_downward(path: Path) -> None:
         assert rooms not in APART, f"line {line}: imports {'.'.join(module[:2])}"
 
 
+@cache
 def arrows() -> dict[Path, set[Path]]:
     """The files of our own that each file imports."""
     return {
@@ -214,9 +220,24 @@ def test_file_says_what_it_is_for(path: Path) -> None:
     assert doc and doc.splitlines()[0].strip(), "the first line says what the file is for"
 
 
-def parsed_files() -> dict[Path, ast.Module]:
-    """The package's files, parsed."""
-    return {p: ast.parse(p.read_text()) for p in package_files()}
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the definitions of one file are called and say."""
+
+    undocumented: tuple[str, ...]
+    riddles: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+@cache
+def pages() -> dict[Path, Page]:
+    """Each file of the package, parsed once for all that asks of its definitions."""
+    found = {}
+    for path in package_files():
+        tree = ast.parse(path.read_text())
+        classes = (n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+        found[path] = Page((*undocumented(tree.body),), (*riddles(tree),), (*classes,))
+    return found
 
 
 def name(path: Path) -> str:
@@ -244,28 +265,25 @@ def riddles(tree: ast.Module) -> Iterator[str]:
 
 
 def test_public_names_have_docstrings() -> None:
-    files = parsed_files().items()
-    assert [f"{name(p)}: {n}" for p, tree in files for n in undocumented(tree.body)] == []
+    assert [f"{name(p)}: {n}" for p, page in pages().items() for n in page.undocumented] == []
 
 
 def test_docstrings_say_what_is_returned_or_done() -> None:
-    files = parsed_files().items()
-    assert [f"{name(p)}: {text}" for p, tree in files for text in riddles(tree)] == []
+    assert [f"{name(p)}: {text}" for p, page in pages().items() for text in page.riddles] == []
 
 
 def test_no_two_classes_have_one_name() -> None:
     homes: dict[str, list[str]] = {}
-    for path, tree in parsed_files().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, []).append(name(path))
+    for path, page in pages().items():
+        for found in page.classes:
+            homes.setdefault(found, []).append(name(path))
     assert {n: at for n, at in homes.items() if len(at) > 1} == {}
 
 
 def test_formatter_formats_everything() -> None:
     skip = "fmt: " + "skip"
     others = [p for f in ("tests", "benchmarks", "examples") for p in (ROOT / f).rglob("*.py")]
-    assert [name(p) for p in (*parsed_files(), *others) if skip in p.read_text()] == []
+    assert [name(p) for p in (*package_files(), *others) if skip in p.read_text()] == []
 
 
 def test_faults_of_docstrings_are_found() -> None:

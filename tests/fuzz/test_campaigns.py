@@ -22,8 +22,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")
 FEW = {
-    "programs": 200,
-    "schedules": 400,
+    "programs": 120,
+    "schedules": 250,
     "hlo": 2000,
     "malformed": 2000,
     "bytes": 500,
