@@ -83,7 +83,7 @@ def key_of(model: BuildRecipe, schedules: Schedules) -> BuildKey | None:
 def _key(
     model: BuildRecipe, schedules: Schedules, frozen: dict[int | str, Any], unread: bool
 ) -> BuildKey | None:
-    content = _content(model.model if unread else model.imported)
+    content = content_of(model.model if unread else model.imported)
     if content is None:
         return None
     strict, weights, fallback = model.excess_precision, model.weights, model.fallback
@@ -104,7 +104,7 @@ def _module_of(model: str | os.PathLike[str] | Imported) -> Callable[[], HloModu
     return lambda: imported_model(model).module
 
 
-def _content(model: str | os.PathLike[str] | Imported) -> bytes | None:
+def content_of(model: str | os.PathLike[str] | Imported) -> bytes | None:
     """Return a hash of a model's graph and names; None for a file that cannot be read.
 
     The weights that it carries are hashed with the other frozen arrays.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from hashlib import sha256
+from os.path import exists, isfile
+from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias
 
 import click
 
-from ..ir.errors import ArgumentError
+from ..ir.errors import ArgumentError, ReportError
 from ..ir.target import KINDS
 from .options import ModelCommand, RecipeOptions, recipe_options
 from .profile import print_profile, profile_options, write_traces
@@ -117,20 +123,22 @@ def bench(
         raise ArgumentError("--fail-on-regression", "there is no --against to compare with")
     old = None if against is None else read_report(against)  # before minutes of timing
     wanted = tuple(PEERS) if peers == "all" else tuple(peers.split(",")) if peers else ()
-    report = bench_models(
-        models,
-        target=[with_accuracy(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
-        log=logs or None,
-        threads=threads,
-        batch=batch,
-        peers=wanted,
-        callers=callers or (),
-        seed=seed,
-        **recipe.arguments(),
-        attribute=attribute,
-        profile=profile or trace is not None,
-        progress=lambda text: click.echo(f"bench: {text}", err=True),
-    )
+    with _Underway(json_path, html_path) as under_way:
+        report = bench_models(
+            models,
+            target=[with_accuracy(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
+            log=logs or None,
+            threads=threads,
+            batch=batch,
+            peers=wanted,
+            callers=callers or (),
+            seed=seed,
+            **recipe.arguments(),
+            attribute=attribute,
+            profile=profile or trace is not None,
+            progress=lambda text: click.echo(f"bench: {text}", err=True),
+            keep=under_way.place,
+        )
     report = report if old is None else compared(report, old)
     print_report(report)
     profiles = [Profile.from_json(c.profile) for c in report.cells if c.profile is not None]
@@ -139,10 +147,57 @@ def bench(
     _write(trace, partial(write_traces, profiles))
     _write(json_path, report.write_json)
     _write(html_path, report.write_html)
+    under_way.done()
     if fail_on_regression and report.against is not None and report.against.regressions:
         return 1
     bad = sum(bool(c.problem) for c in report.cells)
     return 0 if not bad else 1 if bad < len(report.cells) else 2
+
+
+class _Underway:
+    """Where a sweep is kept while it runs: the file of ``--json``, else one of the user's caches.
+
+    What was measured before an interrupt or a fault is on the page, too.
+    """
+
+    def __init__(self, json_path: str | None, html_path: str | None) -> None:
+        self._json, self._html = json_path, html_path
+        usable = json_path is not None and (isfile(json_path) or not exists(json_path))
+        self.place = Path(json_path) if json_path and usable else _cached()
+
+    def __enter__(self) -> _Underway:
+        self._began = time.time()
+        return self
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from ..autotune.bench.data import read_report
+        from ..autotune.bench.kept import kept_line
+
+        if error is None or self.place is None:
+            return
+        with suppress(ReportError, OSError):
+            found = read_report(self.place)
+            if found.missing and (found.created >= self._began or kind is KeyboardInterrupt):
+                _write(self._html, found.write_html)
+                place = self._json or "the cache"
+                click.echo(f"bench: {kept_line(found, place)}", err=True)
+
+    def done(self) -> None:
+        """Remove the file unless it was asked for."""
+        if self.place is not None and self.place != Path(self._json or ""):
+            self.place.unlink(missing_ok=True)
+
+
+def _cached() -> Path | None:
+    """Return a file for this command in this folder; None if there is to be no cache."""
+    from ..codegen.driver.store import folder
+    from ..ir.files import cache_folder
+
+    asked = repr((sorted(click.get_current_context().params.items()), str(Path.cwd())))
+    home = cache_folder() / "sweeps"
+    return home / f"{sha256(asked.encode()).hexdigest()[:32]}.json" if folder() else None
 
 
 def _write(path: str | None, write: Callable[[str], None]) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..recipe import Constants, GraphLike
 from .cell import CellPlan, bench_cell
 from .data import BenchReport, CellBench, CellKey, TargetPeak
 from .facts import load_now, machine_facts, versions, without_folders
+from .kept import KeptCells, inputs_of
 from .logs import BenchLogs, LogLike
 from .peers.table import ways_of
 from .subject import BenchModel, name_of
@@ -46,6 +47,7 @@ def bench(
     callers: Sequence[int] = (),
     attribute: float = 0.0,
     profile: bool = False,
+    keep: str | os.PathLike[str] | None = None,
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
@@ -59,6 +61,9 @@ def bench(
     its problem, and the sweep continues. ``attribute`` seconds per cell go to measuring why the
     winners won: their decisions are put back to the default's one at a time. ``profile`` adds the
     tuned build's to each cell. ``progress`` is called with a line of text at each step.
+
+    In the file ``keep`` the report is written after each cell. If it has one of a sweep that was
+    interrupted, cells whose inputs are the same are taken from there and not measured again.
     """
     tell = progress or (lambda text: None)
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
@@ -77,33 +82,17 @@ def bench(
         attribute,
         profile,
     )
-    tell("measuring the machine's peaks")
-    began, load = time.time(), load_now()
-    peaks = {m: measure_peak(m.target) for m in machines}
-    trusts = [trust(n) for n in sorted({m.target.threads for m in machines})]
-    logs, names = BenchLogs(), _names(_each(models))
-    cells = [
-        cell
+    names = _names(_each(models))
+    wanted = [
+        _Model(model, name, size, shapes, example)
         for model, name in zip(_each(models), names, strict=True)
         for size in _each(batch)
-        for cell in _cells(
-            _Model(model, name, size, shapes, example), machines, _each(log), plan, logs
-        )
     ]
-    return BenchReport(
-        machine_facts(),
-        (load, load_now()),
-        versions(dict.fromkeys(w.package for w in ways)),
-        seed,
-        began,
-        tuple(cells),
-        tuple(TargetPeak(m.name, m.target.threads, peak) for m, peak in peaks.items()),
-        tuple(logs.facts.values()),
-        (
-            *(f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"),
-            *logs.warnings,
-        ),
-    )
+    kept = KeptCells(None if keep is None else Path(keep))
+    if kept.told:
+        tell(kept.told)
+    tell("measuring the machine's peaks")
+    return _Sweep.begun(machines, _each(log), plan, kept).run(wanted)
 
 
 def _names(models: Sequence[GraphLike]) -> list[str]:
@@ -156,27 +145,97 @@ class _Model:
         return without_folders(str(error), map(Path, files))
 
 
-def _cells(
-    given: _Model,
-    machines: Sequence[_Machine],
-    chosen: Sequence[LogLike | None],
-    plan: CellPlan,
-    logs: BenchLogs,
-) -> Iterator[CellBench]:
-    """Yield the cells of one model at one batch size; it is read once."""
-    places = list(itertools.product(machines, chosen))
-    keys = [CellKey(given.name, m.name, m.target.threads, given.batch) for m, _ in places]
-    try:
-        subject = BenchModel.read(given.model, given.batch, given.shapes, given.example)
-    except NestwrightError as e:
-        yield from (CellBench(key, problem=given.problem(e)) for key in keys)
-        return
-    for key, (machine, asked) in zip(keys, places, strict=True):
-        plan.tell(str(key))
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """A sweep under way: machines and logs of each model, the peaks, what was found at the start.
+
+    ``began`` are seconds since 1970, ``load`` is the load average then, ``trusted`` why the machine
+    is not to be trusted.
+    """
+
+    machines: Sequence[_Machine]
+    chosen: Sequence[LogLike | None]
+    plan: CellPlan
+    kept: KeptCells
+    peaks: Sequence[TargetPeak]
+    trusted: tuple[str, ...]
+    began: float
+    load: float
+    logs: BenchLogs = field(default_factory=BenchLogs)
+
+    @staticmethod
+    def begun(
+        machines: Sequence[_Machine],
+        chosen: Sequence[LogLike | None],
+        plan: CellPlan,
+        kept: KeptCells,
+    ) -> _Sweep:
+        """Measure what all cells share."""
+        began, load = time.time(), load_now()
+        peaks = [TargetPeak(m.name, m.target.threads, measure_peak(m.target)) for m in machines]
+        trusts = [trust(n) for n in sorted({m.target.threads for m in machines})]
+        told = tuple(
+            f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"
+        )
+        return _Sweep(machines, chosen, plan, kept, peaks, told, began, load)
+
+    def run(self, models: Sequence[_Model]) -> BenchReport:
+        """Measure the cells of all models; the report is kept after each."""
+        count = len(models) * len(self.machines) * len(self.chosen)
+        cells: list[CellBench] = []
+        for cell in itertools.chain.from_iterable(map(self._cells, models)):
+            cells.append(cell)
+            self.kept.keep(self._report(cells, count - len(cells)))
+        return self._report(cells, 0)
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        return versions(dict.fromkeys(w.package for w in self.plan.peers))
+
+    def _report(self, cells: Sequence[CellBench], missing: int) -> BenchReport:
+        return BenchReport(
+            machine_facts(),
+            (self.load, load_now()),
+            self._versions,
+            self.plan.seed,
+            self.began,
+            tuple(cells),
+            tuple(self.peaks),
+            tuple(self.logs.facts.values()),
+            tuple(dict.fromkeys((*self.kept.warnings, *self.trusted, *self.logs.warnings))),
+            missing=missing,
+        )
+
+    def _cells(self, given: _Model) -> Iterator[CellBench]:
+        """Yield the cells of one model at one batch size; it is read once."""
+        places = list(itertools.product(self.machines, self.chosen))
+        keys = [CellKey(given.name, m.name, m.target.threads, given.batch) for m, _ in places]
+        try:
+            subject = BenchModel.read(given.model, given.batch, given.shapes, given.example)
+        except NestwrightError as e:
+            yield from (CellBench(key, problem=given.problem(e)) for key in keys)
+            return
+        for key, (machine, asked) in zip(keys, places, strict=True):
+            yield self._cell(key, given, subject, machine.target, asked)
+
+    def _cell(
+        self,
+        key: CellKey,
+        given: _Model,
+        subject: BenchModel,
+        target: Target,
+        asked: LogLike | None,
+    ) -> CellBench:
+        """Return a cell: measured in an interrupted run with the same inputs, else now."""
         here = key
         try:
-            used, history = logs.find(asked, subject.name, machine.target)
+            used, history = self.logs.find(asked, subject.name, target)
             here = replace(key, log=used)
-            yield bench_cell(here, subject, machine.target, history, plan)
+            facts = {**machine_facts(), **self._versions}
+            inputs = inputs_of(here, subject, target, history, self.plan, facts)
+            if (known := self.kept.find(inputs)) is not None:
+                return known
+            self.plan.tell(str(key))
+            return replace(bench_cell(here, subject, target, history, self.plan), inputs=inputs)
         except NestwrightError as e:
-            yield CellBench(here, problem=given.problem(e, asked))
+            return CellBench(here, problem=given.problem(e, asked))

@@ -206,7 +206,8 @@ class CellBench:
 
     ``flops`` and ``bytes`` are of one call. ``profile`` is that of the tuned build, as
     ``Profile.to_json`` gives it. ``warnings`` say why figures of this cell are not to be trusted.
-    ``graph`` has its groups and what flows between them.
+    ``graph`` has its groups and what flows between them. ``inputs`` is a digest of all that decides
+    its figures, "" where that is not known.
     """
 
     key: CellKey
@@ -219,6 +220,7 @@ class CellBench:
     profile: Mapping[str, Json] | None = None
     problem: str = ""
     graph: ModelGraph | None = None
+    inputs: str = ""
 
     def way(self, name: str) -> WayBench | None:
         """Return a way by its name; None if the cell has no such way."""
@@ -315,7 +317,8 @@ class BenchReport:
 
     ``machine`` has facts such as ``cpu``, ``cores``, ``vector_bits``, ``l1``, ``l2``, ``l3``;
     ``load`` is the one-minute load average before and after; ``versions`` are those of nestwright,
-    its compiler, and the peers; ``created`` is in seconds since 1970.
+    its compiler, and the peers; ``created`` is in seconds since 1970. ``missing`` is the number of
+    cells that a sweep had not measured when it was interrupted.
     """
 
     machine: Mapping[str, Json]
@@ -328,6 +331,7 @@ class BenchReport:
     logs: tuple[LogBench, ...] = ()
     warnings: tuple[str, ...] = ()
     against: Against | None = None
+    missing: int = 0
     version: int = field(default=VERSION)
 
     def peak(self, key: CellKey) -> Peak | None:
