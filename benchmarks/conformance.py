@@ -1,4 +1,4 @@
-"""The corpus beside this repository, compiled natively and held against its stored results.
+"""The corpus beside this repository, compiled for a target and held against its stored results.
 
 ::
 
@@ -8,9 +8,11 @@
     python benchmarks/conformance.py models --mlir
     python benchmarks/conformance.py xla                # modules out of XLA's repositories
     python benchmarks/conformance.py xla --text         # all of them: parse, print, parse again
+    python benchmarks/conformance.py stablehlo --target "cuda-sim -arch=sm_90a" --every 5
 
 Cases are shared out over ``--jobs`` processes; one of ``xla`` or ``models`` has its own process,
-limited to ``--seconds``. Nothing comes from the cache. Prints what failed, why, and the time taken.
+limited to ``--seconds``. Nothing comes from the cache. Prints what failed, why, the time taken, and
+what took over ``SLOW`` seconds.
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from fuzzing import sandbox
 from side_by_side import ROOT
 
 CORPUS = ROOT.parent / "shared" / "corpus"
 LARGEST = 16 << 30  # bytes of memory for one case in a process of its own
+SLOW = 10.0  # seconds
 
 
 class Result(NamedTuple):
@@ -47,12 +52,15 @@ def judged(name: str, run: Callable[[], str]) -> Result:
     """Return the verdict of ``run``, which returns a difference or raises."""
     from nestwright.ir.errors import NestwrightError
 
+    start = time.perf_counter()
     try:
         differs = run()
     except NestwrightError as error:
         return Result(name, "refused", str(error).replace("\n", " ")[:300])
     except Exception as error:
         return Result(name, "failed", f"{type(error).__name__}: {error}"[:300])
+    if (seconds := time.perf_counter() - start) > SLOW:
+        print(f"slow     {name}: {seconds:.0f} s", flush=True)
     return Result(name, "wrong" if differs else "right", differs)
 
 
@@ -62,24 +70,32 @@ def tools() -> None:
     os.environ["NESTWRIGHT_CACHE"] = "off"
 
 
-def operations(part: int, parts: int, mlir: bool) -> list[Result]:
-    """Run every ``parts``-th case of stablehlo_testdata."""
+def operations(given: argparse.Namespace) -> list[Result]:
+    """Run the cases of stablehlo_testdata, some hundred to a process."""
     tools()
     import cases
 
     import nestwright as nw
 
+    every = list(cases.cases(CORPUS / "stablehlo_testdata", given.only))[:: given.every]
+
     def run(case: Any) -> str:
-        out = nw.build(case.mlir if mlir else case.hlo)(*case.inputs)
+        out = nw.build(case.mlir if given.mlir else case.hlo, given.target)(*case.inputs)
         results = out if isinstance(out, tuple) else (out,)
         return "" if cases.passes(case, results) else "other values"
 
-    every = cases.cases(CORPUS / "stablehlo_testdata")
-    mine = (c for n, c in enumerate(every) if n % parts == part)
-    return [judged(case.name, lambda case=case: run(case)) for case in mine]
+    def outcome(number: int) -> str:
+        result = judged(every[number].name, lambda: run(every[number]))
+        return "right" if result.verdict == "right" else f"BAD {result.verdict}: {result.why}"
+
+    told = sandbox.run(outcome, range(len(every)), given.jobs)
+    found = [(every[n].name, text.removeprefix("BAD ")) for n, text in told.findings]
+    bad = [Result(name, *text.split(": ", 1)) for name, text in found if ": " in text]
+    bad += [Result(name, "failed", text) for name, text in found if ": " not in text]
+    return [Result("", "right")] * told.counts["right"] + bad
 
 
-def model(path: Path, text: bool) -> Result:
+def model(path: Path, text: bool, target: str) -> Result:
     """One file beside its NAME.json and NAME.expected.npz; with ``text``, only its text."""
     tools()
     import nestwright as nw
@@ -94,7 +110,7 @@ def model(path: Path, text: bool) -> Result:
         import reference
 
         spec = json.loads(path.with_suffix(".json").read_text())
-        out = nw.build(path)(*make_inputs.make_inputs(spec))
+        out = nw.build(path, target)(*make_inputs.make_inputs(spec))
         results = [np.asarray(a) for a in leaves(out)]
         with np.load(path.with_suffix(".expected.npz")) as stored:
             found = reference.summarize(results)
@@ -103,18 +119,18 @@ def model(path: Path, text: bool) -> Result:
     return judged(path.stem, again if text else run)
 
 
-def _child(answer: Connection, path: Path, text: bool) -> None:
+def _child(answer: Connection, path: Path, text: bool, target: str) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST, LARGEST))
-    answer.send(model(path, text))
+    answer.send(model(path, text, target))
 
 
-def alone(path: Path, text: bool, seconds: float) -> Result:
+def alone(path: Path, text: bool, target: str, seconds: float) -> Result:
     """Run a case in a process of its own, which is killed when its time is over."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(theirs, path, text))
+    child = context.Process(target=_child, args=(theirs, path, text, target))
     child.start()
     theirs.close()
     try:
@@ -147,6 +163,8 @@ def main() -> int:
     parser.add_argument("--text", action="store_true", help="only read and print")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--target", default="cpu", help="what is built for")
+    parser.add_argument("--every", type=int, default=1, help="of so many cases one")
     parser.add_argument("--only", default="", help="names that contain this")
     given = parser.parse_args()
     if not CORPUS.is_dir():
@@ -154,14 +172,12 @@ def main() -> int:
         return 1
     start = time.perf_counter()
     if given.what == "stablehlo":
-        parts = range(given.jobs)
-        with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-            made = pool.map(operations, parts, [given.jobs] * len(parts), [given.mlir] * len(parts))
-            results = [r for part in made for r in part if given.only in r.name]
+        results = operations(given)
     else:
         paths = [p for p in files(given.what, given.mlir, given.text) if given.only in p.stem]
+        run = partial(alone, text=given.text, target=given.target, seconds=given.seconds)
         with ThreadPoolExecutor(given.jobs) as threads:
-            results = list(threads.map(lambda p: alone(p, given.text, given.seconds), paths))
+            results = list(threads.map(run, paths[:: given.every]))
     for result in results:
         if result.verdict != "right":
             print(f"{result.verdict:8} {result.name}: {result.why}")
