@@ -1,14 +1,23 @@
 """Checks of the notes that a schedule puts on loops and blocks for lowering.
 
-Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``, ``fetch``,
-``fetch_ahead``.
+Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``,
+``resident``, ``fetch``, ``fetch_ahead``.
 """
 
 from __future__ import annotations
 
 from ..ir.loop.names import called
 from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, NoteValue, Op, Scope, Store
-from ..ir.loop.notes import ASYNC, BY_KEY, FETCH, FETCH_AHEAD, MIN_BLOCKS, PIPELINE, misfit
+from ..ir.loop.notes import (
+    ASYNC,
+    BY_KEY,
+    FETCH,
+    FETCH_AHEAD,
+    MIN_BLOCKS,
+    PIPELINE,
+    RESIDENT,
+    misfit,
+)
 from .errors import Reason
 
 
@@ -35,9 +44,9 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint="prefetch in a serial loop around the loads",
             )
-        case For() if note is MIN_BLOCKS and node.thread != "blockIdx.x":
+        case For() if note in (MIN_BLOCKS, RESIDENT) and node.thread != "blockIdx.x":
             return Reason(
-                "`min_blocks` is a note of a loop bound to blockIdx.x",
+                f"`{key}` is a note of a loop bound to blockIdx.x",
                 (node,),
                 hint='sch.bind(loop, "blockIdx.x") first',
             )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.errors import UnsupportedError, VerifyError
+from ...ir.gpus import Gpu
 from ...ir.loop.nodes import (
     SHARED_ALIGN,
     THREADS,
@@ -29,6 +30,7 @@ from ...ir.loop.nodes import (
     Stmt,
     Store,
 )
+from ...ir.loop.notes import RESIDENT
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
 from ..plan.code import LaunchConfig
@@ -58,6 +60,11 @@ class LaunchNest:
         """Threads of a block."""
         x, y, z = self.block
         return x * y * z
+
+    @property
+    def resident(self) -> int:
+        """Return what its loop over blocks notes of ``RESIDENT``; 0 where there is no note."""
+        return next((n for x in chain(self.body) if (n := RESIDENT.of(x)) is not None), 0)
 
     @property
     def exchanged(self) -> frozenset[Buffer]:
@@ -114,6 +121,13 @@ class DeviceEmitter(ABC):
     def watches(self, buffer: Buffer) -> bool:
         """True for registers whose accesses are to be announced."""
         return False
+
+
+def chain(s: Stmt) -> Iterator[For]:
+    """Yield the thread loops of a launch, outermost first."""
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        yield s
+        s = s.body
 
 
 def nests(func: Func) -> tuple[LaunchNest, ...]:
@@ -191,7 +205,8 @@ def own_stores(s: Stmt) -> set[Buffer]:
             return set()
 
 
-_QUIET = ("mma.", "ldmatrix.", "copy_async", "commit_async", "wgmma", "fence_proxy_async")
+_COPIES = ("copy_async", "commit_async", "fence_proxy_async")
+_QUIET = ("mma.", "ldmatrix.", "wgmma", "grid_blocks", *_COPIES)
 
 
 def synchronizes(s: Stmt) -> bool:
@@ -205,10 +220,17 @@ def launches(flat: Func) -> tuple[LaunchConfig, ...]:
     """Return the launches of a function that was lowered for a GPU."""
     return tuple(
         LaunchConfig(
-            n.symbol, n.grid, n.block, shared_bytes(n.body), tensor_maps(n.body, flat.params)
+            *(n.symbol, n.grid, n.block, shared_bytes(n.body)),
+            *(tensor_maps(n.body, flat.params), n.resident),
         )
         for n in nests(flat)
     )
+
+
+def launched(nest: LaunchNest, gpu: Gpu) -> tuple[int, int, int]:
+    """Return the grid of a launch on the board that the table has of an architecture."""
+    given = LaunchConfig(nest.symbol, nest.grid, nest.block, 0, resident=nest.resident)
+    return given.on(gpu.multiprocessors)
 
 
 def shared_bytes(s: Stmt) -> int:

@@ -29,6 +29,7 @@ from .gpu.narrow import narrow_shared
 from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
+from .gpu.strides import stride_blocks
 from .gpu.warpgroups import lower_warpgroups
 from .invariants import (
     ASSIGNED_IR,
@@ -256,6 +257,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "join_launches",
         join_launches,
         "Launches that need nothing of each other are one, where the GPU holds all their blocks.",
+    ),
+    LoweringPass(
+        "stride_blocks",
+        _whatever(stride_blocks),
+        "Loops over blocks that ask the device for its size run in any number of blocks.",
     ),
     LoweringPass("check_limits", check_limits, "Every launch fits the GPU."),
 )

@@ -42,7 +42,8 @@ class LaunchConfig:
     """The launch of one kernel. ``grid`` and ``block`` are extents of x, y and z.
 
     The kernel takes the function's parameters, followed by the workspace if there is one, and then
-    the tensor ``maps`` by value.
+    the tensor ``maps`` by value. If ``resident`` is not 0, the kernel takes any number of blocks in
+    x; ``grid`` has the most, and ``on`` says how many a device gets.
     """
 
     symbol: str
@@ -50,6 +51,12 @@ class LaunchConfig:
     block: tuple[int, int, int]
     shared_bytes: int
     maps: tuple[TensorMap, ...] = ()
+    resident: int = 0
+
+    def on(self, multiprocessors: int) -> tuple[int, int, int]:
+        """Return the grid for a device with so many multiprocessors."""
+        x, y, z = self.grid
+        return min(x, self.resident * multiprocessors) if self.resident else x, y, z
 
     @property
     def threads(self) -> int:
@@ -137,9 +144,10 @@ def code_pieces(code: Code) -> dict[str, bytes]:
 
 
 def _launch_facts(x: LaunchConfig) -> list[object]:
-    """Return a launch as JSON; one without tensor maps as before there were any."""
+    """Return a launch as JSON; what came to be later is left out where it says nothing."""
     maps = [list(astuple(m)) for m in x.maps]
-    return [x.symbol, x.grid, x.block, x.shared_bytes, *([maps] if maps else [])]
+    later = [maps, x.resident] if x.resident else [maps] if maps else []
+    return [x.symbol, x.grid, x.block, x.shared_bytes, *later]
 
 
 def code_bytes(code: Code) -> int:
@@ -196,7 +204,10 @@ DEVICE = Codec(("json", "ptx", "cubin"), _device_code, linked=False)
 
 def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
     """Return a launch that the device can take; ``ValueError`` for others."""
-    symbol, grid, block, shared, *maps = data
+    symbol, grid, block, shared, *later = data
+    if len(later) > 2:
+        raise ValueError(f"{len(later)} facts more than a launch has")
+    maps, resident = later[0] if later else [], _count(later[1]) if later[1:] else 0
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
         raise ValueError(f"{symbol!r} is not a symbol")
     g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
@@ -204,8 +215,9 @@ def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
         raise ValueError(f"{math.prod(b)} threads in a block")
     if _count(shared) > gpu.shared_per_block:
         raise ValueError(f"{shared} bytes of shared memory")
-    found = tuple(_map(x) for part in maps for x in part)
-    return LaunchConfig(symbol, g, b, shared, found)
+    if resident > gpu.blocks_per_multiprocessor:
+        raise ValueError(f"{resident} blocks for each multiprocessor")
+    return LaunchConfig(symbol, g, b, shared, tuple(map(_map, maps)), resident)
 
 
 def _map(data: Any) -> TensorMap:

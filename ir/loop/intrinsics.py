@@ -432,6 +432,8 @@ _ROWS = (
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
     IntrinsicDef("arrive", 75, lane=_arrives()),
+    # The number of blocks of the launch in x, which is known when it begins.
+    IntrinsicDef("grid_blocks", 75, lane=Form(_calls(writes=(_NUMBER,)), 1)),
     IntrinsicDef("copy_async", 80, lane=_copy_async(filled=False)),
     IntrinsicDef("copy_async_zfill", 80, lane=_copy_async(filled=True)),
     IntrinsicDef("commit_async", 80, lane=Form(_EMPTY, 1)),

@@ -240,6 +240,14 @@ MIN_BLOCKS = Note(
     ("codegen",),
     "blocks that fit a multiprocessor at once: registers are rationed for it",
 )
+RESIDENT = Note(
+    "resident",
+    For,
+    _between(1, 32),
+    "schedule",
+    ("codegen",),
+    "at most so many blocks a multiprocessor of the device go through this loop over blockIdx.x",
+)
 FETCH = Note(
     "fetch",
     For,
@@ -274,6 +282,7 @@ NOTES = (
     PIPELINE,
     PRODUCERS,
     MIN_BLOCKS,
+    RESIDENT,
     FETCH,
     FETCH_AHEAD,
 )

@@ -105,6 +105,7 @@ class FakeApi:
     kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
     failing: dict[str, list[Status]] = field(default_factory=dict)
     capability: int = 90
+    multiprocessors: int = 132
     total: int = 1 << 30
     calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     launched: list[tuple[str, tuple[int, ...], list[int]]] = field(default_factory=list)
@@ -217,6 +218,8 @@ class FakeApi:
             return self.capability // 10
         if attribute.endswith("OPTIN"):
             return 227 << 10
+        if attribute.endswith("MULTIPROCESSOR_COUNT"):
+            return self.multiprocessors
         return self.capability % 10 if attribute.endswith("MINOR") else 1 << 20
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> str:

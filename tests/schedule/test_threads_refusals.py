@@ -321,6 +321,10 @@ def min_blocks_inside(sch: Schedule) -> None:
     sch.annotate(sch.get_loops("C")[0], "min_blocks", 2)
 
 
+def resident_inside(sch: Schedule) -> None:
+    sch.annotate(sch.get_loops("C")[0], "resident", 2)
+
+
 CASES: list[tuple[Callable[[], Func], Ask]] = [
     *(
         (chain, f)
@@ -365,6 +369,7 @@ CASES: list[tuple[Callable[[], Func], Ask]] = [
             pipeline_threads,
             async_sum,
             min_blocks_inside,
+            resident_inside,
         )
     ),
     *((large, f) for f in (too_deep, too_many, too_wide)),

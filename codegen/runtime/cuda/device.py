@@ -64,6 +64,7 @@ class Device:
         self.capability += self._attribute(handle, "COMPUTE_CAPABILITY_MINOR")
         self.l2 = self._attribute(handle, "L2_CACHE_SIZE")
         self.shared_per_block = self._attribute(handle, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.multiprocessors = self._attribute(handle, "MULTIPROCESSOR_COUNT")
         self.context = driver.call("cuDevicePrimaryCtxRetain", handle)
         self.heap = Heap(driver, self.context, self.dispose, self.name)
         with self.during(f"GPU {ordinal} cannot be used"):

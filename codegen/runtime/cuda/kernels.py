@@ -33,6 +33,11 @@ class DeviceFunction:
     launch: LaunchConfig
     module: LoadedModule
 
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """The blocks that this device gets, in x, y and z."""
+        return self.launch.on(self.module.device.multiprocessors)
+
 
 class LoadedModule:
     """A loaded module; unloaded with its last kernel."""

@@ -75,7 +75,7 @@ class LaunchOp:
         device.driver.call(
             "cuLaunchKernel",
             self.kernel.function,
-            *launch.grid,
+            *self.kernel.grid,
             *launch.block,
             launch.shared_bytes,
             stream,

@@ -148,11 +148,21 @@ class Nvptx(DeviceEmitter):
         if s.name == "arrive":
             counter = in_space(self.em, start_of(self.em, s.reads[0]), 1)
             emit_arrival(self.em, self.nest, counter, start_of(self.em, s.writes[0]), s.args[0])
+        elif s.name == "grid_blocks":
+            self._grid_blocks(start_of(self.em, s.writes[0]))
         elif s.name in COPIES:
             numbers = {b: n for n, b in enumerate(self.func.params)}
             emit_bulk_copy(self.em, s, self.maps[map_of(s, numbers)])
         else:
             emit_intrinsic(self.em, s)
+
+    def _grid_blocks(self, to: IRValue) -> None:
+        call = "llvm.nvvm.read.ptx.sreg.nctaid.x"
+        self.em.declare(call, "i32", [])
+        assert self.nest is not None
+        most = (self.nest.grid[0] + 1) % 2**32
+        count = self.em.pure(f"call range(i32 1, {most}) i32 @{call}()", s32, 0, 0)
+        self.em.function.write(f"store {count}, ptr {to.text}, align 4")
 
     def all_reduce(self, s: AllReduce) -> None:
         """Emit a reduction across threads."""

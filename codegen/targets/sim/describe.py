@@ -41,6 +41,7 @@ class Described:
     slots: int = 0
     hooks: str = "null"
     counters: int = 0
+    grid: tuple[int, int, int] = (1, 1, 1)
 
     def number(self, buffer: Buffer, arg: int, offset: int, written: bool) -> int:
         """Return the number of a buffer's record."""
@@ -130,7 +131,7 @@ class SimulatedModule:
             "sites": f"{name}.sites",
             "hooks": x.hooks,
         }
-        for axis, grid, block in zip("xyz", x.nest.grid, x.nest.block, strict=True):
+        for axis, grid, block in zip("xyz", x.grid, x.nest.block, strict=True):
             fields |= {f"grid.{axis}": grid, f"block.{axis}": block}
         yield f"{name} = constant {structs.LAUNCH.constant(fields)}"
 

@@ -32,7 +32,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.notes import IN_PLACE
 from ....ir.loop.visit import children, walk
 from ...emit.expr import Emitter
-from ...emit.launches import DeviceEmitter, LaunchNest, shared_bytes
+from ...emit.launches import DeviceEmitter, LaunchNest, launched, shared_bytes
 from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
@@ -67,6 +67,7 @@ class Simulator(DeviceEmitter):
         self.thread = em.function = ThreadFunction(f"{nest.symbol}.thread", self.host, self.meet)
         self.here = Described(nest, self._suspends(nest), shared_bytes(nest.body))
         self.here.check = em.target.check
+        self.here.grid = launched(nest, em.target.gpu)
         args = [f"%p{n}" for n in range(len(func.params))]
         em.buffers = {b: IRValue(p, index) for b, p in zip(func.params, args, strict=True)}
         if workspace_bytes(func.body):
@@ -315,6 +316,9 @@ class Simulator(DeviceEmitter):
                 self._barrier(name, structs.WARP)
             case "arrive":
                 self._arrive(s)
+            case "grid_blocks":
+                place = self.address(s.writes[0])
+                self.em.function.write(f"store i32 {self.here.grid[0]}, ptr {place.text}, align 4")
             case "copy_async" | "copy_async_zfill":
                 self._copy(s)
             case "commit_async":
@@ -442,7 +446,7 @@ def _size(buffer: Buffer) -> int:
 def _meets(s: Stmt) -> bool:
     """True if a thread suspends at a statement."""
     if isinstance(s, Intrinsic):
-        return not s.name.startswith(("copy_async", "commit_async"))
+        return not s.name.startswith(("copy_async", "commit_async", "grid_blocks"))
     return isinstance(s, AllReduce)
 
 

@@ -15,7 +15,8 @@ from itertools import product
 
 from ..build import as_int
 from ..intrinsics import BLOCK
-from ..nodes import THREADS, Block, Buffer, For, Kind, Scope, Stmt, Var
+from ..nodes import THREADS, Block, Buffer, For, Intrinsic, Kind, Scope, Stmt, Var
+from ..notes import RESIDENT
 from ..visit import walk
 from ..warpgroups import WARPGROUP
 from .memory import Memory
@@ -32,20 +33,28 @@ class Launch:
 
     indices: Mapping[str, tuple[Var, int]]
     body: Stmt
+    strided: bool = False  # any number of blocks in x will do
 
     @staticmethod
     def of(s: Stmt) -> Launch | None:
         """The launch that a statement is, if it is one."""
         indices: dict[str, tuple[Var, int]] = {}
-        order = iter(THREADS)
+        order, strided = iter(THREADS), False
         while isinstance(s, For) and s.kind is Kind.THREAD:
             extent = as_int(s.extent)
             if s.thread not in order or extent is None:
                 return None
             indices[s.thread] = s.var, extent
+            strided |= RESIDENT.of(s) is not None
             s = s.body
         flat = not any(isinstance(x, Block) or (isinstance(x, For) and x.thread) for x in walk(s))
-        return Launch(indices, s) if indices and flat else None
+        strided &= any(isinstance(x, Intrinsic) and x.name == "grid_blocks" for x in walk(s))
+        return Launch(indices, s, strided) if indices and flat else None
+
+    def grid(self, order: random.Random) -> tuple[int, int, int]:
+        """Blocks in x, y, z; in x any number where it does not matter."""
+        x, y, z = self.extents("blockIdx")
+        return order.randint(1, x) if self.strided else x, y, z
 
     def extents(self, word: str) -> tuple[int, int, int]:
         """Extents of ``blockIdx`` or ``threadIdx``: x, y, z."""
@@ -64,7 +73,9 @@ def run_launch(
     """Run all blocks. With ``check_races``, two threads that meet unordered are an error."""
     shadow = Shadow(launch.body, launch.extents("threadIdx")) if check_races else None
     program = _Program(launch, memory, symbols, shadow)
-    blocks = list(product(*map(range, launch.extents("blockIdx"))))
+    extents = launch.grid(order)
+    program.compiler.blocks = extents[0]
+    blocks = list(product(*map(range, extents)))
     order.shuffle(blocks)
     for block in blocks:
         if shadow is not None:

@@ -79,6 +79,7 @@ class ThreadCompiler(Compiler):
         self.made: dict[Buffer, int] = {}
         self.me = self.bind(Var("thread"))
         self.arrivals: dict[tuple[Buffer, int], int] = {}
+        self.blocks = 1  # of the launch, in x
 
     def steps(self, s: Stmt) -> Run:
         """``s`` as a generator of the meetings in it."""
@@ -229,6 +230,13 @@ class ThreadCompiler(Compiler):
                             land(env)
 
                 return wait
+            case "grid_blocks":
+                data, at = self.held(s.writes[0].buffer), self.box(s.writes[0])
+
+                def count(env: Env) -> None:
+                    data(env)[at(env)[0]] = np.int32(self.blocks)
+
+                return count
         if (action := own_action(self, s, _text(s))) is not None:
             return action
         raise UndefinedError(f"intrinsic {s.name} has no meaning for one thread", _text(s))

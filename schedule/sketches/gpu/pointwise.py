@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
+from ....ir.loop.notes import RESIDENT
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -87,7 +88,9 @@ def apply_flat(k: Flat, sch: Schedule, c: Choices) -> None:
     every = fused(sch, rows)
     assert every is not None
     place(k.cluster, sch)
-    _, step, _ = bind_flat(sch, every, int(c["threads"]), int(c["steps"]))
+    block, step, _ = bind_flat(sch, every, int(c["threads"]), int(c["steps"]))
+    if c["at_once"]:
+        sch.annotate(block, RESIDENT.key, int(c["at_once"]))
     for lane in lanes:
         sch.vectorize(lane)
     if step is not None:
@@ -132,12 +135,14 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
     return launch_seconds(target, shape, moved, sum(map(flops_of, k.cluster.blocks))) + issue
 
 
-def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
+def flat_decisions(k: Flat, target: Target) -> dict[str, tuple[int | str, ...]]:
     """Return the decisions of an element-wise sketch."""
+    many = k.points // k.vector > target.gpu.multiprocessors * 4096
     return {
         "vector": tuple(reversed(powers(1, k.vector))),
         "threads": (128, 256, 512, 1024),
         "steps": (1, 2, 4, 8),
+        "at_once": (0, 2, 4, 8) if many else (0,),  # blocks a multiprocessor; 0: as many as needed
     }
 
 
@@ -150,7 +155,7 @@ def match_flat(k: Cluster, target: Target) -> Sketch | None:
 
 def flat_sketch(k: Flat, target: Target) -> Sketch:
     """Return the space of element-wise blocks over the same elements."""
-    decisions = flat_decisions(k)
+    decisions = flat_decisions(k, target)
 
     def cost(c: Choices) -> float:
         return flat_cost(k, c, target)
@@ -159,7 +164,7 @@ def flat_sketch(k: Flat, target: Target) -> Sketch:
         name="gpu_pointwise@1",
         kind="elementwise",
         decisions=decisions,
-        default=cheapest(decisions, flat_valid, cost, {}),
+        default=cheapest(decisions, flat_valid, cost, {"at_once": 0}),
         apply=lambda sch, c: apply_flat(k, sch, c),
         valid=flat_valid,
         cost=cost,
