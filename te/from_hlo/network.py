@@ -1,10 +1,10 @@
 """Sort short rows by integer keys, many rows at once: a network whose lanes are rows.
 
 The keys of as many rows as a vector has lanes are transposed, so that one vector holds the keys at
-one place of all of them. A bitonic network then exchanges vectors, whatever the keys are: the
-lesser of each pair of keys goes to the nearer place. Blocks of ``BLOCK`` places are sorted, and
-finished after every merge, in registers. Places behind the end count as the greatest key, so that
-pairs which reach beyond it need no exchange.
+one place of all of them; few rows take the front of a vector. A bitonic network then exchanges
+vectors, whatever the keys are: the lesser of each pair of keys goes to the nearer place. Blocks of
+``BLOCK`` places are sorted, and finished after every merge, in registers. Places behind the end
+count as the greatest key, so that pairs which reach beyond it need no exchange.
 
 Keys that are not all there is to an element have its place below them, which also keeps equal
 elements in their order.
@@ -65,10 +65,11 @@ def network_sort(
     """
     wide = network_type(dtype, moved)
     assert wide is not None
-    n, lanes = extents[dim], WIDTH // wide.bytes
+    n = extents[dim]
     others = [i for i in range(len(extents)) if i != dim]
     across = max(others, key=lambda i: extents[i], default=None)
     count = 1 if across is None else extents[across]
+    lanes = min(WIDTH // wide.bytes, _power(count))
     outer = [i for i in others if i != across]
     axes = d.emitter.spatial((*(extents[i] for i in outer), -(-count // lanes)))
     *point, strip = variables(axes)
@@ -125,8 +126,13 @@ def _tree(e: Expr) -> Iterator[Expr]:
         yield from _tree(x)
 
 
+def _power(n: int) -> int:
+    """Return the least power of two that is at least ``n``, and 1 for 0."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
 def _padded(n: int) -> int:
-    block = min(BLOCK, 1 << max(n - 1, 0).bit_length())
+    block = min(BLOCK, _power(n))
     return -(-n // block) * block
 
 
