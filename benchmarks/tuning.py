@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +68,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with Pool(target.threads) as pool:
             bench = Workbench(target, pool, folder, until)
-            report = {"table": chosen.table, "arguments": sys.argv[1:], "machine": bench.machine()}
+            report = {"table": chosen.table, "options": _options(chosen), "machine": bench.machine()}
             print(json.dumps(report["machine"]))
             rows = []
             for row in _rows(tables, bench, chosen):
@@ -79,6 +78,13 @@ def main() -> None:
                 if chosen.json:
                     chosen.json.write_text(json.dumps(report, indent=1) + "\n")
             print(json.dumps(report.get("summary")))
+
+
+def _options(chosen: argparse.Namespace) -> dict[str, object]:
+    """Return what was chosen, without the folders of files."""
+    asked = {n: x for n, x in vars(chosen).items() if x and x != math.inf}
+    asked |= {"models": [Path(model).name for model in chosen.models]}
+    return {n: x for n, x in asked.items() if n not in {"folder", "json"}}
 
 
 def _rows(tables: object, bench: object, chosen: argparse.Namespace) -> Iterator[dict[str, object]]:
