@@ -68,7 +68,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with Pool(target.threads) as pool:
             bench = Workbench(target, pool, folder, until)
-            report = {"table": chosen.table, "options": _options(chosen), "machine": bench.machine()}
+            report = {"options": _options(chosen), "machine": bench.machine()}
             print(json.dumps(report["machine"]))
             rows = []
             for row in _rows(tables, bench, chosen):
