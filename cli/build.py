@@ -75,7 +75,7 @@ def build(
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
     from ..autotune.variants import built
-    from ..codegen.plan.code import DeviceCode
+    from ..codegen.plan.code.device import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}

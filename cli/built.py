@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import click
 
@@ -23,7 +22,7 @@ def show_built(model: str, stage: str | None, trusted: str | None, as_json: bool
     shown = stage or "plan"
     text = exe.as_text(shown)
     if as_json:
-        facts = {"target": exe.bundle.target.spec, "variants": [asdict(v) for v in exe.variants]}
+        facts = {"target": exe.bundle.target.spec, "variants": [v._asdict() for v in exe.variants]}
         click.echo(
             json.dumps({"version": 1, "model": model, **facts, "stage": shown, "text": text})
         )

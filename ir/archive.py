@@ -17,8 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from .errors import ArtifactError
 
@@ -48,8 +47,7 @@ if hasattr(mmap, "MAP_POPULATE"):  # all pages at once rather than a fault for e
     _MAPPING = {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """An entry of the directory. Sizes are in bytes; ``at`` is the offset of its local header."""
 
     name: str
@@ -225,7 +223,7 @@ class Archive:
             self.damaged("its directory is not well formed")
         raw = data[start : start + name_bytes]
         try:
-            name = raw.decode("utf-8" if flags & _UTF8 else "cp437")
+            name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437")
         except UnicodeDecodeError:
             self.damaged(f"{raw!r} is not a name")
         if method not in (_STORED, _DEFLATED) or flags & _ENCRYPTED:

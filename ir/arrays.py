@@ -1,7 +1,8 @@
-"""Converting what a user passes as an array to NumPy, or refusing it with a reason."""
+"""Arrays: converting what a user passes, or refusing it with a reason; aligned memory."""
 
 from __future__ import annotations
 
+import mmap
 import sys
 from typing import Any, TypeAlias
 
@@ -9,10 +10,13 @@ import numpy as np
 
 from .errors import ArgumentError
 
-Array: TypeAlias = np.ndarray[Any, Any]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 ALIGNMENT = 64
 """Bytes at whose multiples the arrays of an executable begin in memory."""
+HUGE = 1 << 22  # bytes from which constants are put into huge pages
+HUGE_PAGE = 1 << 21
 
 
 def as_array(
@@ -71,3 +75,21 @@ def row_major(array: Array) -> Array:
             block[last] = slice(j, j + BLOCK)
             made[tuple(block)] = array[tuple(block)]
     return made
+
+
+def aligned_zeros(nbytes: int) -> Bytes:
+    """Return zeroed bytes aligned to 64, for long-lived memory such as constants."""
+    if nbytes >= HUGE and sys.platform == "linux":
+        return _huge_zeros(nbytes)
+    memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    start = -int(memory.ctypes.data) % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def _huge_zeros(nbytes: int) -> Bytes:
+    """Return zeroed bytes in huge pages where available: weights span many small pages."""
+    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    start = -int(memory.ctypes.data) % HUGE_PAGE
+    return memory[start : start + nbytes]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .findings import Finding
 
 
 @dataclass(eq=False)
@@ -35,25 +39,6 @@ class ParseError(NestwrightError):
 
 class VerifyError(NestwrightError):
     """IR that is not well formed. ``where`` names the instruction, block or statement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One instruction that cannot be compiled, the reason, and a hint.
-
-    ``source`` is ``file:line`` in the user's program, or empty if that is unknown.
-    """
-
-    opcode: str
-    name: str
-    computation: str
-    reason: str
-    hint: str = ""
-    source: str = ""
-
-    def __str__(self) -> str:
-        place = f" ({self.source})" if self.source else ""
-        return f"{self.opcode} `{self.name}` in `{self.computation}`{place}"
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from .cores import UNKNOWN, CpuCore
 from .dtypes import DType
@@ -199,8 +199,7 @@ def no_record(target: Target) -> dict[str, str]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class TargetKind:
+class TargetKind(NamedTuple):
     """One kind of target.
 
     ``options`` are the names of a spec's options, which ``parse`` gets with the spec; ``key`` and

@@ -22,7 +22,8 @@ from typing import Any
 from nestwright.codegen.plan.function import CompiledFunc
 from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime import jit, native
-from nestwright.codegen.runtime.native import Native, NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
+from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.runtime.process import SHARED
 
 FILL = 0xCB  # of what is written only

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...codegen.plan.nodes import ALIGNMENT
-from ...codegen.runtime.native import NativeFunc
+from ...codegen.runtime.function import NativeFunc
 from ...codegen.targets.registry import backend
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer

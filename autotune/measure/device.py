@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.driver.kernel import compile_object
-from ...codegen.plan.code import DeviceCode
+from ...codegen.plan.code.device import DeviceCode
 from ...codegen.plan.function import CompiledFunc
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import device

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...codegen.driver.kernel import compile_object
-from ...codegen.plan.constants import HUGE, aligned_zeros
 from ...codegen.plan.nodes import ALIGNMENT
-from ...codegen.runtime.native import NativeFunc
+from ...codegen.runtime.function import NativeFunc
 from ...codegen.targets.registry import load_function
+from ...ir.arrays import HUGE, aligned_zeros
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import HERE, Target

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import nestwright as nw
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 from nestwright.codegen.targets.cuda import ptxas, sass
 from nestwright.codegen.targets.cuda.listing import SLOW, CountedLoop, KernelListing, kernels
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.bundle import Bundle
-from nestwright.codegen.plan.code import Code, DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
+from nestwright.codegen.plan.code.form import Code
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.accuracy import relative_error, tolerance
 from nestwright.ir.dtypes import from_numpy

@@ -16,7 +16,7 @@ import numpy as np
 
 from nestwright.codegen.driver.kernel import compile_object
 from nestwright.codegen.plan.groups import fuse_module
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import UnsupportedError

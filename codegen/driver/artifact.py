@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ...ir.archive import opened
 from ...ir.errors import ArtifactError
@@ -22,7 +21,7 @@ def load(path: str | os.PathLike[str], trusted: TrustedKey | None = None) -> Exe
     """
     if not isinstance(path, str | os.PathLike):
         raise ArtifactError(f"cannot load {path!r}", "it is not a path")
-    return Executable(read(Path(path), codec, trusted))
+    return Executable(read(path, codec, trusted))
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:

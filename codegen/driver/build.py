@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.errors import Finding, UnsupportedError
+from ...ir.errors import UnsupportedError
+from ...ir.findings import Finding
 from ...ir.hlo.analysis.inputs import drawable, draws
 from ...ir.hlo.analysis.support import refusal, together
 from ...ir.hlo.fuse.fusion import Group
@@ -30,7 +31,7 @@ from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ...te.from_hlo import lower_group
 from ..plan.bundle import Bundle
-from ..plan.code import KernelCode
+from ..plan.code.kernel import KernelCode
 from ..plan.compiled import Compiled
 from ..plan.counters import count
 from ..plan.facts import DEFAULT, LOG, TRACE, Facts, cost

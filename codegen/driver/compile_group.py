@@ -18,7 +18,7 @@ from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
 from ...te.from_hlo import lower_group
-from ..plan.code import KernelCode, PackCode, Sharing
+from ..plan.code.kernel import KernelCode, PackCode, Sharing
 from ..plan.sharing import in_place_inputs, without_copies
 from ..targets.cpu import toolchain as cpu
 from ..targets.registry import backend, lower

@@ -13,7 +13,7 @@ from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..lower.gpu.side_by_side import PARTS, LaunchNeeds, may_join, shapes, side_by_side
-from ..plan.code import KernelCode
+from ..plan.code.kernel import KernelCode
 from ..plan.groups import Groups, symbol
 from ..plan.side_by_side import Joint, Joints
 from ..targets.registry import backend

@@ -15,7 +15,7 @@ from ...ir.loop.parser import parse
 from ...ir.target import HERE, Target
 from ..emit.llvm.template import render
 from ..runtime import jit
-from ..runtime.native import NativeFunc
+from ..runtime.function import NativeFunc
 from ..targets.cpu import toolchain as cpu
 from .kernel import compile_flat
 

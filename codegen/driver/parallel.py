@@ -22,7 +22,7 @@ from time import perf_counter
 from ...ir.errors import ArtifactError
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..plan.code import KernelCode, PackCode, Sharing
+from ..plan.code.kernel import KernelCode, PackCode, Sharing
 from ..targets.registry import backend, codec
 from ..targets.workers import workers
 from .compile_group import compile_text

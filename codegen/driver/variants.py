@@ -8,15 +8,15 @@ numbers, are made again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
+from ...ir.arrays import Bytes, aligned_zeros
 from ...ir.errors import TargetError
 from ..plan.bundle import Bundle, best
-from ..plan.constants import Bytes, aligned_zeros
 from ..plan.nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -104,11 +104,10 @@ def _moved(bundle: Bundle, moved: Mapping[tuple[int, int], int], constants: Byte
             case BufferSlice(memory="constant", offset=offset):
                 begin = int(starts[np.searchsorted(starts, offset, "right") - 1])
                 return replace(value, offset=places[begin] + offset - begin)
+            case KernelThunk() | CopyThunk() | LibraryThunk() | WhileThunk() | ConditionalThunk():
+                return type(value)(*map(place, value))
             case tuple():
                 return tuple(map(place, value))
-            case KernelThunk() | CopyThunk() | LibraryThunk() | WhileThunk() | ConditionalThunk():
-                named = {f.name: place(getattr(value, f.name)) for f in fields(value)}
-                return replace(value, **named)
         return value
 
     plan = replace(bundle.plan, thunks=place(bundle.plan.thunks), constant_bytes=constants.size)

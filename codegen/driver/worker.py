@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..plan.code import code_pieces
+from ..plan.code.form import code_pieces
 from .compile_group import compile_text
 
 

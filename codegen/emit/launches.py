@@ -33,7 +33,7 @@ from ...ir.loop.nodes import (
 from ...ir.loop.notes import RESIDENT
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
-from ..plan.code import LaunchConfig
+from ..plan.code.device import LaunchConfig
 from .llvm.core import IRValue
 from .tensor_maps import tensor_maps
 

@@ -8,7 +8,7 @@ from ...ir.errors import UnsupportedError
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Buffer, Intrinsic, Region, Stmt
 from ...ir.loop.visit import walk
-from ..plan.code import TensorMap
+from ..plan.code.device import TensorMap
 
 COPIES = ("tma_load", "tma_store")
 

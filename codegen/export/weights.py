@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..plan.constants import Bytes
+from ...ir.arrays import Bytes
 from ..plan.interface import WEIGHTS, WEIGHTS_BEGIN, WEIGHTS_MAGIC, WEIGHTS_VERSION
 
 _CHUNK = 1 << 16  # words that are added at a time

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...ir.target import Target
-from .code import Code, code_bytes
+from .code.form import Code, code_bytes
 from .nodes import Plan
 from .notes import EXCESS_PRECISION
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """One of the processors that a file was built for.
 
     ``missing`` are the features that this machine lacks for it; ``in_force`` is true for the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .memory import lifetimes, place
 from .nodes import (
@@ -163,11 +163,11 @@ def _rename(
                 case WhileThunk(condition=condition, body=body):
                     first = keep(condition)
                     next(number)
-                    kept.append(replace(thunk, condition=first, body=keep(body)))
+                    kept.append(thunk._replace(condition=first, body=keep(body)))
                     next(number)
                 case ConditionalThunk(branches=branches):
                     next(number)
-                    kept.append(replace(thunk, branches=tuple(map(keep, branches))))
+                    kept.append(thunk._replace(branches=tuple(map(keep, branches))))
                     next(number)
                 case _:
                     if not is_dropped(next(number), thunk):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...ir.hlo.nodes import Instruction
 from ...ir.hlo.ops.definition import Work
-from .code import NOTHING_SHARED, Sharing
+from .code.kernel import NOTHING_SHARED, Sharing
 from .constants import Packer
 
 NO_WORK = Work()

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import mmap
-import sys
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ...ir.arrays import row_major
+from ...ir.arrays import HUGE, Array, Bytes, aligned_zeros, row_major
 from ...ir.errors import LimitError
 from .nodes import ALIGNMENT, BufferSlice
 
-CACHE_LINE = 64
-HUGE = 1 << 22  # bytes from which constants are put into huge pages
-HUGE_PAGE = 1 << 21
 SAMPLE = 64  # elements that are compared before two arrays are compared as a whole
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Key: TypeAlias = tuple[int, int, tuple[int, ...], np.dtype[Any], bytes]
 
 
@@ -32,24 +25,6 @@ class Packer(Protocol):
 
     def fill(self, literal: Array, into: Bytes) -> None:
         """Write the packed constant into zeroed memory. May run in any thread."""
-
-
-def aligned_zeros(nbytes: int) -> Bytes:
-    """Return zeroed bytes aligned to 64, for long-lived memory such as constants."""
-    if nbytes >= HUGE and sys.platform == "linux":
-        return _huge_zeros(nbytes)
-    memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
-    start = -int(memory.ctypes.data) % CACHE_LINE
-    return memory[start : start + nbytes]
-
-
-def _huge_zeros(nbytes: int) -> Bytes:
-    """Return zeroed bytes in huge pages where available: weights span many small pages."""
-    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
-    pages.madvise(mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(pages, np.uint8)
-    start = -int(memory.ctypes.data) % HUGE_PAGE
-    return memory[start : start + nbytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import numpy as np
 from ...ir.dtypes import u8
 from ...ir.target import Target
 from .bundle import Bundle
-from .code import Code, PackCode
+from .code.form import Code
+from .code.kernel import PackCode
 from .nodes import BufferSlice, KernelThunk, Plan
 from .signature import ArraySpec, Tree
 

@@ -136,17 +136,17 @@ def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Th
     def one(thunk: Thunk) -> Thunk:
         match thunk:
             case KernelThunk(args=args):
-                return replace(thunk, args=tuple(map(at, args)))
+                return thunk._replace(args=tuple(map(at, args)))
             case CopyThunk(source=source, target=target):
-                return replace(thunk, source=at(source), target=at(target))
+                return thunk._replace(source=at(source), target=at(target))
             case LibraryThunk(operands=operands, results=results):
                 read, written = tuple(map(at, operands)), tuple(map(at, results))
-                return replace(thunk, operands=read, results=written)
+                return thunk._replace(operands=read, results=written)
             case WhileThunk(condition=condition, predicate=predicate, body=body):
                 inner = tuple(map(one, condition)), tuple(map(one, body))
-                return replace(thunk, condition=inner[0], predicate=at(predicate), body=inner[1])
+                return thunk._replace(condition=inner[0], predicate=at(predicate), body=inner[1])
             case ConditionalThunk(selector=selector, branches=branches):
                 new = tuple(tuple(map(one, branch)) for branch in branches)
-                return replace(thunk, selector=at(selector), branches=new)
+                return thunk._replace(selector=at(selector), branches=new)
 
     return tuple(map(one, thunks))

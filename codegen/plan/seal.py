@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 
-from .code import Code, code_pieces
+from ...ir.digests import hex_digest, sha256
+from .code.form import Code, code_pieces
 from .nodes import Plan, to_json
 
 
@@ -22,8 +22,18 @@ def plan_bytes(plan: Plan) -> bytes:
 
 def seal(plan: Plan, kernels: Mapping[str, Code], buffers: Mapping[str, tuple[int, ...]]) -> bytes:
     """Return the digest, 32 bytes. ``buffers`` are the bytes of each kernel's arguments."""
-    digest = sha256(plan_bytes(plan))
-    for symbol, code in sorted(kernels.items()):
-        pieces = {kind: sha256(piece).hexdigest() for kind, piece in code_pieces(code).items()}
-        digest.update(f"\n{symbol} {list(buffers[symbol])} {pieces}".encode())
+    pieces = {
+        symbol: {kind: hex_digest(piece) for kind, piece in code_pieces(code).items()}
+        for symbol, code in kernels.items()
+    }
+    return seal_of_digests(plan_bytes(plan), pieces, buffers)
+
+
+def seal_of_digests(
+    plan: bytes, pieces: Mapping[str, Mapping[str, str]], buffers: Mapping[str, tuple[int, ...]]
+) -> bytes:
+    """Return the seal of a plan as in a file, and kernels by the digests of their pieces."""
+    digest = sha256(plan)
+    for symbol, digests in sorted(pieces.items()):
+        digest.update(f"\n{symbol} {list(buffers[symbol])} {dict(digests)}".encode())
     return digest.digest()

@@ -12,7 +12,7 @@ from ...ir.loop.nodes import Block, Buffer, Func, Seq, Stmt
 from ...ir.loop.notes import COPY, UPDATES
 from ...ir.loop.visit import seq, walk
 from ...te.from_hlo.scalars import is_elementwise
-from .code import Sharing
+from .code.kernel import Sharing
 
 
 def in_place_inputs(computation: Computation) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ with it. Values have no places yet, so the arena keeps apart what is then live a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .facts import FactList
 from .nodes import (
@@ -74,10 +74,10 @@ def side_by_side(
             case WhileThunk(condition=condition, body=body):
                 inner = side_by_side(body, joints, facts, value)
                 before = side_by_side(condition, joints, facts, value)
-                done.append(replace(first, condition=tuple(before), body=tuple(inner)))
+                done.append(first._replace(condition=tuple(before), body=tuple(inner)))
             case ConditionalThunk(branches=branches):
                 parts = (tuple(side_by_side(b, joints, facts, value)) for b in branches)
-                done.append(replace(first, branches=tuple(parts)))
+                done.append(first._replace(branches=tuple(parts)))
             case _:
                 done.append(first)
     return done

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -21,15 +20,16 @@ _KINDS = {"i32": np.int32, "i64": np.int64, "ptr": np.uint64}
 _ARRAY = re.compile(r"\[(\d+) x (\w+)\]")
 
 
-@dataclass(frozen=True)
 class Struct:
     """A structure: the LLVM types of its fields by name, in order.
 
     A type is one of ``i32``, ``i64`` and ``ptr``, or an array of them such as ``[2 x ptr]``.
     """
 
-    name: str
-    fields: Mapping[str, str]
+    def __init__(self, name: str, fields: Mapping[str, str]) -> None:
+        """Name a structure's fields."""
+        self.name = name
+        self.fields = fields
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:

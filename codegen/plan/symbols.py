@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .code.form import Code
+
 PROGRAM = "nw_program"  # runs a whole plan
 LIBRARY = "nw_library"  # the way out to functions of the host
 POLL = "nw_poll"  # asks whether the call has been interrupted
@@ -46,3 +51,8 @@ RUNTIME = (
 def step_symbol(number: int) -> str:
     """Return the symbol of the control flow that is top-level thunk ``number`` of a plan."""
     return f"nw_step_{number}"
+
+
+def polls_interrupts(code: Code) -> bool:
+    """True if a kernel polls for interrupts: it may then return early, its outputs half written."""
+    return isinstance(code, bytes) and POLL.encode() in code

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -74,54 +73,57 @@ def _method(name: str, call: int) -> _MethodDef:
     return _MethodDef(name.encode(), call, _METH_FASTCALL_KEYWORDS, None)
 
 
-@dataclass(frozen=True, eq=False)
+Maker: TypeAlias = tuple[Callable[[Any, Any], object], object, object]
+"""A function that makes an array, and its arguments: for NumPy's, a shape and an element type."""
+
+
 class Entry:
     """The structure in memory that ``nw_call`` and ``nw_run`` read, and everything that it points
     to.
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
     returns 0, or 2 where a library call failed: ``failure()`` then raises its exception.
-    ``allocators[i](*made[i])`` makes result i, by default of its shape and dtype. ``slow`` gets the
-    calls that do not fit. ``threads`` is the number of threads that the pool uses during a run.
+    ``makers[i]`` makes result i. ``slow`` gets the calls that do not fit. ``threads`` is the number
+    of threads that the pool uses during a run.
     """
 
-    params: tuple[ArraySpec, ...]
-    results: tuple[ArraySpec, ...]
-    run: int
-    arena_bytes: int
-    constants: int
-    allocators: Sequence[Callable[..., Any]]
-    slow: Callable[..., Any]
-    failure: Callable[[], None]
-    threads: int
-    release_gil: bool = True
-    as_tuple: bool = False
-    made: Sequence[tuple[object, object]] = ()
-    table: np.ndarray[Any, np.dtype[Any]] = field(init=False)
-    _keep: list[object] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        parameters = PARAMETER.table([self._parameter(p) for p in self.params])
-        results = RESULT.table([self._result(i) for i in range(len(self.results))])
+    def __init__(
+        self,
+        params: Sequence[ArraySpec],
+        makers: Sequence[Maker],
+        *,
+        run: int,
+        arena_bytes: int,
+        constants: int,
+        slow: Callable[..., Any],
+        failure: Callable[[], None],
+        threads: int,
+        release_gil: bool,
+        as_tuple: bool,
+    ) -> None:
+        """Fill the structure."""
+        self._keep: list[object] = []
+        parameters = PARAMETER.table([self._parameter(p) for p in params])
+        results = RESULT.table([self._result(*maker) for maker in makers])
         values = {
-            "parameters_count": len(self.params),
+            "parameters_count": len(params),
             "parameters": self._kept(parameters),
-            "results_count": len(self.results),
+            "results_count": len(makers),
             "results": self._kept(results),
-            "run": self.run,
-            "arena_bytes": self.arena_bytes,
+            "run": run,
+            "arena_bytes": arena_bytes,
             "arena": 0,
-            "constants": self.constants,
-            "slow": self._object(self.slow),
+            "constants": constants,
+            "slow": self._object(slow),
             "dtype_name": self._object("dtype"),
-            "flags": RELEASE_GIL * self.release_gil | AS_TUPLE * self.as_tuple,
-            "threads": self.threads,
-            "failure": self._object(self.failure),
+            "flags": RELEASE_GIL * release_gil | AS_TUPLE * as_tuple,
+            "threads": threads,
+            "failure": self._object(failure),
             "type_offset": object.__basicsize__ - 8,  # an object's type is last in CPython's head
             "ndarray": self._object(np.ndarray),
             "exchange": 0,
         }
-        object.__setattr__(self, "table", ENTRY.table([values]))
+        self.table = ENTRY.table([values])
 
     @property
     def address(self) -> int:
@@ -157,11 +159,11 @@ class Entry:
             "dims": self._kept(np.array(spec.dims, np.int64)),
         }
 
-    def _result(self, i: int) -> dict[str, Any]:
-        spec = self.results[i]
-        first, second = self.made[i] if self.made else (spec.dims, to_numpy(spec.dtype))
+    def _result(
+        self, allocator: Callable[..., Any], first: object, second: object
+    ) -> dict[str, Any]:
         arguments = self._object(first), self._object(second)
-        return {"allocator": self._object(self.allocators[i]), "arguments": arguments}
+        return {"allocator": self._object(allocator), "arguments": arguments}
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:
         """Return a built-in function over ``nw_call``, at address ``call``, which keeps ``library``

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +231,8 @@ class Executable:
                 "one variant of the file was loaded, and it has others",
                 hint="copy the file",
             )
+        from pathlib import Path
+
         from ..plan.saved.write import write
 
         write(self.bundle, Path(path), others=self._others, sign=sign)
@@ -271,6 +272,8 @@ class Executable:
         """
         if not isinstance(folder, str | os.PathLike):
             raise ArtifactError(f"cannot write {folder!r}", "it is not a path")
+        from pathlib import Path
+
         return export_c(self.bundle, Path(folder), name, weights, threads)
 
     def cost_analysis(self) -> dict[str, float]:

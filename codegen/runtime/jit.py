@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from .elf.link import Image, link
@@ -18,12 +17,12 @@ class JitLibrary(Protocol):
         """Return the address of a symbol; ``KeyError`` if no object defines it."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Linked:
     """Code that our own linker loaded."""
 
-    image: Image
-    placed: PlacedImage
+    def __init__(self, image: Image, placed: PlacedImage) -> None:
+        self.image = image
+        self.placed = placed
 
     def address(self, symbol: str) -> int:
         return self.placed.base + self.image.symbols[symbol]

@@ -9,11 +9,10 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from struct import Struct
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,16 +21,23 @@ from ...ir.errors import TargetError
 from ...ir.lazy import LazyModule
 from ...ir.target import Target
 from ..plan.bundle import Bundle
-from ..plan.code import polls_interrupts
-from ..plan.constants import Bytes
-from ..plan.nodes import ALIGNMENT, Plan, children, library_thunks, walk
-from ..plan.signature import ArraySpec, Tree, is_bounded, slots
-from ..plan.symbols import FAILED, LIBRARY, PARALLEL, POOL, PROBE, PROBE_COST, PROGRAM
+from ..plan.nodes import Plan, children, library_thunks, walk
+from ..plan.signature import Tree, is_bounded, slots
+from ..plan.symbols import (
+    FAILED,
+    LIBRARY,
+    PARALLEL,
+    POOL,
+    PROBE,
+    PROBE_COST,
+    PROGRAM,
+    polls_interrupts,
+)
 from ..targets.registry import backend
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
-from .bounded import empty, live, padded
-from .entry import MAX_PARAMETERS, Entry
+from .bounded import empty, into, live, padded
+from .entry import MAX_PARAMETERS, Entry, Maker
 from .library_calls import LibraryCalls
 from .outputs import allocator
 from .process import SHARED, Runtime, runtime
@@ -41,11 +47,8 @@ if TYPE_CHECKING:
     from ..plan.loaded import Times
     from .collectives.communicator import Communicator
     from .dlpack.exchange import Exchange
-    from .packing import LoadedPack
+    from .function import NativeFunc
     from .profile.measure import Probe
-
-Maker: TypeAlias = tuple[Callable[[Any, Any], object], object, object]
-"""A function that makes an array, and its arguments."""
 
 _EXCHANGE = LazyModule(".dlpack.exchange", __package__)  # most calls have NumPy's arrays
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
@@ -82,7 +85,9 @@ class Native:
         self.library = self.linked(symbols, probed or (bundle.program,))
         self._twin: tuple[Native, Probe] | None = None
         self._profiling = Lock()
-        self.entry = _with_arena(self._entry(), shared)
+        made = [(allocator(r.bytes), r.dims, to_numpy(r.dtype)) for r in slots(self.plan.results)]
+        as_tuple = isinstance(self.plan.result_tree, tuple)
+        self.entry = self._entry(made, self._slow, as_tuple, shared)
         self._guarded, self._run = shared.guarded, _RUN(shared.addresses["nw_run"])
         self._table = self.entry.address
         sizes = len(slots(self.plan.params)), len(slots(self.plan.results))
@@ -102,23 +107,25 @@ class Native:
         own = self.bundle.runtime[SHARED:]
         return jit.load([*kernels, *program, *own], symbols)
 
-    def _entry(self) -> Entry:
+    def _entry(
+        self, makers: Sequence[Maker], slow: Callable[..., Any], as_tuple: bool, shared: Runtime
+    ) -> Entry:
         plan, bundle = self.plan, self.bundle
         work = sum(bundle.costs.values()) + plan.arena_bytes
         polling = any(map(polls_interrupts, bundle.kernels.values()))
-        return Entry(
-            params=slots(plan.params),
-            results=slots(plan.results),
+        entry = Entry(
+            slots(plan.params),
+            makers,
             run=self.library.address(PROGRAM),
             arena_bytes=plan.arena_bytes,
             constants=int(bundle.constants.ctypes.data),
-            allocators=[allocator(r.bytes) for r in slots(plan.results)],
-            slow=self._slow,
+            slow=slow,
             failure=self.host.failure,
             threads=bundle.target.threads,
             release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan) or polling,
-            as_tuple=isinstance(plan.result_tree, tuple),
+            as_tuple=as_tuple,
         )
+        return _with_arena(entry, shared)
 
     def _slow(self, *args: object, out: object = None, **unknown: object) -> Any:
         """Convert the arguments and run, or raise an error that says what is wrong with them."""
@@ -141,15 +148,8 @@ class Native:
         if not self._is_direct:
             return slow
         shared = runtime()
-        entry = replace(
-            self.entry,
-            allocators=[m[0] for m in makers],
-            made=[m[1:] for m in makers],
-            slow=slow,
-            as_tuple=True,
-        )
+        entry = self._entry(makers, slow, True, shared)
         entry.read(exchange)
-        _with_arena(entry, shared)
         return entry.callable(self.bundle.name, shared.addresses["nw_call"], self.library)
 
     def _learn(self, args: Sequence[object]) -> None:
@@ -168,7 +168,7 @@ class Native:
             self.run_arrays(arrays, results)
             return answer(live(results, plan.results), plan.results, plan.result_tree)
         targets = check_outputs(out, plan.results, plan.result_tree, where)
-        _into(targets, plan.results, arrays, self.run_arrays)
+        into(targets, plan.results, arrays, self.run_arrays)
         return out
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
@@ -227,119 +227,12 @@ class Native:
         return twin, Probe(twin.library.address(PROBE), cost, number)
 
 
-Layout: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
-
-
-@dataclass(frozen=True)
-class NativeFunc:
-    """A function on its own, loaded. ``entry`` takes the addresses of its arguments.
-
-    ``packs`` make the inputs that the code takes in a layout of its own.
-    """
-
-    compiled: CompiledFunc
-    library: jit.JitLibrary
-    entry: Any
-    packs: Mapping[int, LoadedPack] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, compiled: CompiledFunc, symbols: Mapping[str, int] | None = None) -> Self:
-        """Load a function, linked with the process's runtime or with ``symbols`` instead."""
-        from .packing import packers
-
-        assert isinstance(compiled.code, bytes)
-        library = jit.load([compiled.code, *compiled.runtime], symbols or runtime().addresses)
-        count = len(compiled.params) + (1 if compiled.workspace else 0)
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
-        return cls(compiled, library, kind(library.address(compiled.name)), packers(compiled.packs))
-
-    @cached_property
-    def _layouts(self) -> tuple[Layout, ...]:
-        """Shape and element type of every parameter."""
-        return tuple((spec.dims, to_numpy(spec.dtype)) for spec in self.compiled.params)
-
-    def run(self, args: Sequence[object], out: object) -> Any:
-        """Run the function; the results go to ``out`` unless it is None."""
-        c = self.compiled
-        count = len(c.params) - c.outputs
-        arrays = _as_they_are(args, self._layouts[:count])
-        if arrays is None:
-            arrays = convert_all(args, c.inputs, tuple(range(count)), c.name)
-        if out is None:
-            results = [np.empty(*layout) for layout in self._layouts[count:]]
-            self.run_arrays(arrays, results)
-            return results[0] if c.outputs == 1 else tuple(results)
-        targets = check_outputs(out, c.results, c.result_tree, c.name)
-        _into(targets, c.results, arrays, self.run_arrays)
-        return out
-
-    def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """Run on C-contiguous arrays that are known to fit the inputs and the results."""
-        self.run_at([a.ctypes.data for a in (*arrays, *results)])
-
-    def run_at(self, pointers: Sequence[int]) -> None:
-        """Run on addresses: inputs, then outputs. The caller guarantees their sizes."""
-        bound, held = self.bind(pointers)
-        work = np.empty(self.compiled.workspace + ALIGNMENT, np.uint8)
-        self.execute(bound, -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT)
-        del held
-
-    def execute(self, bound: Sequence[int], workspace: int) -> None:
-        """Run on the addresses from ``bind``, and that of ``compiled.workspace`` bytes."""
-        extra = [workspace] if self.compiled.workspace else []
-        runtime().set_threads(self.compiled.target.threads)
-        runtime().guarded(self.entry, *bound, *extra)
-
-    def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
-        """Return the addresses that ``entry`` takes for these, and the memory of packed inputs."""
-        bound, held = list(pointers), []
-        for index, pack in self.packs.items():
-            size = self.compiled.params[index].bytes
-            source = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointers[index]))
-            held.append(pack.pack(source))
-            bound[index] = held[-1].ctypes.data
-        return tuple(bound), held
-
-
-def _as_they_are(args: Sequence[object], layouts: Sequence[Layout]) -> list[Array] | None:
-    """Return the arguments if each is an array that needs no conversion, else None."""
-    found = [
-        x
-        for x, (shape, dtype) in zip(args, layouts, strict=False)
-        if type(x) is np.ndarray and x.dtype == dtype and x.shape == shape and x.flags.c_contiguous
-    ]
-    return found if len(found) == len(args) == len(layouts) else None
-
-
 def load_function(compiled: CompiledFunc) -> NativeFunc:
     """Load a function. ``TargetError`` if this machine cannot run its code."""
+    from .function import NativeFunc
+
     _require_host(compiled.name, compiled.target)
     return NativeFunc.load(compiled)
-
-
-def _into(
-    targets: Sequence[Array],
-    specs: Sequence[ArraySpec],
-    arrays: Sequence[Array],
-    run: Callable[[Sequence[Array], Sequence[Array]], None],
-) -> None:
-    """Run into the caller's arrays, through temporaries where writing directly is not safe."""
-    direct = _can_write_directly(targets, arrays)
-    results = targets if direct else empty(specs)
-    run(arrays, results)
-    if not direct:
-        for target, result in zip(targets, results, strict=True):
-            np.copyto(target, result)
-
-
-def _can_write_directly(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
-    """True if no target is strided or overlaps an argument or another target."""
-    for i, target in enumerate(targets):
-        if not target.flags.c_contiguous:
-            return False
-        if any(np.may_share_memory(target, other) for other in (*arrays, *targets[:i])):
-            return False
-    return True
 
 
 def _with_arena(entry: Entry, shared: Runtime) -> Entry:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.arrays import row_major
-from ..plan.code import PackCode
-from ..plan.constants import Array, Bytes
+from ...ir.arrays import Array, Bytes, row_major
+from ..plan.code.kernel import PackCode
 from . import jit
 from .process import runtime
 

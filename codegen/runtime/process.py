@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.target import HERE, Target
 from ...ir.targets.processor import default_threads
@@ -24,8 +23,7 @@ from .interrupts import Signals
 SHARED = 3  # objects that all executables share; what a bundle has beyond them is its own
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(NamedTuple):
     """The loaded runtime: addresses by symbol."""
 
     addresses: Mapping[str, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ir.target import Target
-from ..plan.code import Code
+from ..plan.code.form import Code
 from ..plan.nodes import ALIGNMENT, Plan
 
 if TYPE_CHECKING:

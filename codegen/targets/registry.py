@@ -9,43 +9,48 @@ is imported until a GPU is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...ir.target import Target
-from ..plan.bundle import Bundle
-from ..plan.code import DEVICE, OBJECT, Codec
+from ...ir.lazy import resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...ir.loop.nodes import Func
     from ...ir.passes import Instrument
+    from ...ir.target import Target
+    from ..plan.bundle import Bundle
+    from ..plan.code.form import Codec
     from ..plan.function import CompiledFunc
     from ..plan.interface import CLibrary
     from ..plan.loaded import Loaded, LoadedFunc
     from .compiler import Backend
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A kind of target: the modules that compile for it and that load what was compiled.
 
-    ``codec`` is the form of its code. Code that is ``eager`` is loaded as soon as it is made or
+    ``codec`` names the form of its code. Code that is ``eager`` is loaded as soon as it is made or
     read, where this machine can run it, other code with the first call. ``assembler`` names a
     module whose ``version()`` tells which assembler of this machine takes part in a build.
     """
 
     compiler: str
     loader: str
-    codec: Codec = OBJECT
+    codec: str = "..plan.code.form:OBJECT"
     eager: bool = False
     assembler: str = ""
 
 
 ROWS: dict[str, Row] = {
     "cpu": Row(".cpu.backend", "..runtime.native", eager=True),
-    "cuda": Row(".cuda.backend", "..runtime.cuda.program", DEVICE, assembler=".cuda.ptxas"),
+    "cuda": Row(
+        ".cuda.backend",
+        "..runtime.cuda.program",
+        codec="..plan.code.reader:DEVICE",
+        assembler=".cuda.ptxas",
+    ),
     "cuda-sim": Row(".sim.backend", "..runtime.sim.executable"),
 }
 """By the name of a kind (``ir.target``)."""
@@ -59,7 +64,8 @@ def backend(target: Target) -> Backend:
 
 def codec(target: Target) -> Codec:
     """Return the form of the code for a target."""
-    return ROWS[target.kind].codec
+    found: Codec = resolve(ROWS[target.kind].codec, __package__)
+    return found
 
 
 def loads_eagerly(target: Target) -> bool:

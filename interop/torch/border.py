@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from ...codegen.runtime.dlpack.exchange import SETTLED, Exchange, has_exchange
+from ...codegen.runtime.entry import Maker
 from ...codegen.runtime.executable import Executable
-from ...codegen.runtime.native import Maker
 from ...codegen.runtime.outputs import LARGE, aligned_empty
 from .layouts import Order, Strides, strides_of
 

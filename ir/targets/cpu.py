@@ -6,15 +6,14 @@ follow from the table below, its caches and rates from the rows of ``ir/cores.py
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 
 from ..cores import Cache, CpuCore, core_of
+from ..digests import hex_digest
 from ..errors import TargetError
 from ..target import Target, TargetKind, did_you_mean
 from .processor import cores, default_threads, lacking, threads_of, triple_here
@@ -203,7 +202,7 @@ def _missing(target: Target) -> tuple[str, ...]:
 def _key(target: Target) -> str:
     suffix = f"-accuracy{target.accuracy:g}" if target.accuracy else ""
     text = f"{target.triple} {target.cpu} {','.join(sorted(target.features))}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    digest = hex_digest(text.encode())[:8]
     return f"{target.kind}-{target.machine}-{target.cpu}-{digest}{suffix}"
 
 
@@ -212,20 +211,20 @@ def _with_host_caches(core: CpuCore) -> CpuCore:
     """Return the row with the data caches of this machine's first core, as far as Linux tells."""
     caches = {1: core.l1, 2: core.l2, 3: core.l3}
     for index in range(8):
-        folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
-        level = _word(folder / "level")
-        if level in ("1", "2", "3") and _word(folder / "type") in ("Data", "Unified"):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
+        level = _word(f"{folder}/level")
+        if level in ("1", "2", "3") and _word(f"{folder}/type") in ("Data", "Unified"):
             caches[int(level)] = _read_cache(folder, caches[int(level)])
     return replace(core, l1=caches[1], l2=caches[2], l3=caches[3])
 
 
-def _read_cache(folder: Path, row: Cache) -> Cache:
+def _read_cache(folder: str, row: Cache) -> Cache:
     """Return a cache with the size, ways and line that sysfs tells; the row's where it does not."""
-    size = _word(folder / "size")
+    size = _word(f"{folder}/size")
     unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 0)
     if unit and size[:-1].isdigit() and len(size) < 10:
         row = replace(row, size=max(int(size[:-1]) * unit, 1 << 10))
-    ways, line = _word(folder / "ways_of_associativity"), _word(folder / "coherency_line_size")
+    ways, line = _word(f"{folder}/ways_of_associativity"), _word(f"{folder}/coherency_line_size")
     if ways.isdigit() and 1 <= int(ways[:6]) <= 1024:
         row = replace(row, ways=int(ways[:6]))
     if line in ("16", "32", "64", "128", "256"):
@@ -233,10 +232,10 @@ def _read_cache(folder: Path, row: Cache) -> Cache:
     return row
 
 
-def _word(path: Path) -> str:
+def _word(path: str) -> str:
     try:
-        with path.open(encoding="ascii", errors="replace") as file:
-            return file.read(64).strip()
+        with open(path, "rb") as file:
+            return file.read(64).decode("ascii", "replace").strip()
     except OSError:
         return ""
 

@@ -147,8 +147,8 @@ def _flag(feature: str, names: Mapping[str, str]) -> str:
 def features_here() -> frozenset[str]:
     """Return the features of this processor, by the kernel's names."""
     try:
-        with open(_CPUINFO, encoding="ascii", errors="replace") as file:
-            text = file.read(_ENOUGH)
+        with open(_CPUINFO, "rb") as file:
+            text = file.read(_ENOUGH).decode("ascii", "replace")
     except OSError:
         return _asked()
     for line in text.splitlines():

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.dtypes import BY_NAME, DType, pred
 from ...ir.elementwise import DIRECTIONS, TABLE
-from ...ir.errors import Finding
+from ...ir.findings import Finding
 from ...ir.hlo.analysis.support import refusal
 from ...ir.hlo.nodes import Computation, Instruction, Shape
 from ...ir.hlo.sources import source

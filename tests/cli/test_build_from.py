@@ -11,7 +11,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver.from_stage import STARTS, build_from
 from nestwright.codegen.driver.stages import STAGES, stage_text
-from nestwright.codegen.plan.code import code_pieces
+from nestwright.codegen.plan.code.form import code_pieces
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.errors import (
     ArgumentError,

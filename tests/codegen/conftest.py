@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.code import DeviceCode, LaunchConfig
+from nestwright.codegen.plan.code.device import DeviceCode, LaunchConfig
 from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver

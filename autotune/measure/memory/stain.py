@@ -17,7 +17,7 @@ from typing import Any
 from ....codegen.emit.llvm.template import render
 from ....codegen.plan.struct_table import Struct
 from ....codegen.runtime import jit
-from ....codegen.runtime.native import NativeFunc
+from ....codegen.runtime.function import NativeFunc
 from ....codegen.runtime.process import runtime
 from ....codegen.targets.cpu import toolchain as cpu
 from ....ir.target import HERE, Target

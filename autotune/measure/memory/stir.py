@@ -21,11 +21,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ....codegen.emit.llvm.template import render
-from ....codegen.plan.constants import aligned_zeros
 from ....codegen.plan.struct_table import Struct
 from ....codegen.runtime import jit
 from ....codegen.runtime.process import runtime
 from ....codegen.targets.cpu import toolchain as cpu
+from ....ir.arrays import aligned_zeros
 from ....ir.dtypes import f32
 from ....ir.target import HERE, Target
 

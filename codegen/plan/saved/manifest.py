@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from ....ir.archive import is_unicode
+from ....ir.arrays import Bytes
+from ....ir.digests import hex_digest
 from ....ir.errors import ArtifactError
-from ..constants import Bytes
 
 FORMAT = 6
 KIND = "nestwright executable"
@@ -44,11 +44,6 @@ def digest(manifest: Mapping[str, Any]) -> str:
         return ""
 
 
-def hex_digest(data: Bytes | bytes | bytearray) -> str:
-    """Return the SHA-256 of some bytes."""
-    return sha256(data.data if isinstance(data, np.ndarray) else data).hexdigest()
-
-
 def sums(data: Bytes) -> str:
     """Return a digest that damage changes, though not one against forgery: of sums of words.
 
@@ -57,7 +52,7 @@ def sums(data: Bytes) -> str:
     whole = data.size - data.size % (8 * ROW)
     rows = data[:whole].view(np.uint64).reshape(-1, ROW).sum(axis=1, dtype=np.uint64)
     rest = data[whole:].tobytes()
-    return f"{SUMS}{sha256(rows.tobytes() + rest).hexdigest()}"
+    return f"{SUMS}{hex_digest(rows.tobytes() + rest)}"
 
 
 def check_kind(manifest: Mapping[str, Any], where: str) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from ....ir.archive import Archive, opened, parse_object
+from ....ir.arrays import Bytes, aligned_zeros
+from ....ir.digests import hex_digest
 from ....ir.errors import ArtifactError, TargetError
 from ....ir.target import Target
 from ..bundle import Bundle, best, variants
-from ..code import Codec
-from ..constants import Bytes, aligned_zeros
+from ..code.form import Codec
 from ..nodes import check_buffers, from_json, kernels
-from ..seal import seal
+from ..seal import seal_of_digests
 from . import manifest as facts
 from .manifest import CONSTANTS, MANIFEST, SIGNATURE
 
@@ -25,7 +25,9 @@ TrustedKey: TypeAlias = str | os.PathLike[str] | bytes
 
 
 def read(
-    path: Path, codec_of: Callable[[Target], Codec], trusted: TrustedKey | None = None
+    path: str | os.PathLike[str],
+    codec_of: Callable[[Target], Codec],
+    trusted: TrustedKey | None = None,
 ) -> Bundle:
     """Return the bundle in a file; ``ArtifactError`` if the file is damaged or unusable here.
 
@@ -80,7 +82,7 @@ class _Source:
     def data(self, name: str) -> bytes:
         """Return a member's bytes."""
         found = bytes(self.archive.read(name))
-        if facts.hex_digest(found) != self.digests.get(name):
+        if hex_digest(found) != self.digests.get(name):
             self.damaged(f"{name} does not match its digest")
         return found
 
@@ -92,7 +94,7 @@ class _Source:
         if found.ctypes.data % facts.ALIGNED:
             found, raw = aligned_zeros(size), found
             found[:] = raw
-        known = facts.hex_digest(found) if self.strict else facts.sums(found)
+        known = hex_digest(found) if self.strict else facts.sums(found)
         if known != (self.digests.get(CONSTANTS) if self.strict else self.manifest.get("sums")):
             self.damaged("constants do not match their digest")
         return found
@@ -118,16 +120,24 @@ def _target(variant: Mapping[str, Any], where: str) -> Target:
 def _bundle(source: _Source, number: int, target: Target, codec: Codec) -> Bundle:
     where, place = source.where, facts.folder(number)
     variant = facts.variants(source.manifest, where)[number]
-    plan = from_json(parse_object(source.data(f"{place}plan.json"), "plan.json", where))
-    codes = {
-        symbol: codec.join(
-            {kind: source.data(f"{place}kernels/{symbol}.{kind}") for kind in codec.pieces}, target
-        )
+    written = source.data(f"{place}plan.json")
+    plan = from_json(parse_object(written, "plan.json", where))
+    members = {
+        symbol: {kind: f"{place}kernels/{symbol}.{kind}" for kind in codec.pieces}
         for symbol in sorted(kernels(plan))
+    }
+    codes = {
+        symbol: codec.join({kind: source.data(name) for kind, name in pieces.items()}, target)
+        for symbol, pieces in members.items()
     }
     buffers = facts.buffers(variant, codes, where)
     check_buffers(plan, buffers)
-    mark, program = seal(plan, codes, buffers), source.data(f"{place}program.o")
+    digests = {
+        symbol: {kind: source.digests[name] for kind, name in pieces.items()}
+        for symbol, pieces in members.items()
+    }
+    mark = seal_of_digests(written, digests, buffers)
+    program = source.data(f"{place}program.o")
     if variant.get("seal") != mark.hex() or (codec.linked and mark not in program):
         source.damaged("its program and kernels were made for another plan")
     runtime = sorted(n for n in source.digests if n.startswith(f"{place}runtime/"))

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ....ir.archive import aligned_member
+from ....ir.digests import hex_digest
 from ....ir.errors import ArtifactError
 from ....ir.files import whole_file
 from ..bundle import Bundle
-from ..code import code_pieces
+from ..code.form import code_pieces
 from ..seal import plan_bytes, seal
 from .manifest import (
     ALIGNED,
@@ -23,7 +24,6 @@ from .manifest import (
     SIGNATURE,
     digest,
     folder,
-    hex_digest,
     sums,
 )
 

@@ -16,7 +16,7 @@ from ....ir.errors import (
     VerifyError,
 )
 from ....ir.target import Target
-from ...plan.code import DeviceCode, LaunchConfig
+from ...plan.code.device import DeviceCode, LaunchConfig
 from .device import Device
 from .driver import DriverError
 

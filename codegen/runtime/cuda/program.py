@@ -18,7 +18,7 @@ from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, NestwrightError, TargetError, UnsupportedError
 from ....ir.library.session import Session
 from ...plan.bundle import Bundle
-from ...plan.code import DeviceCode
+from ...plan.code.device import DeviceCode
 from ...plan.function import CompiledFunc
 from ...plan.loaded import ThunkTime, Times
 from ...plan.nodes import KernelThunk, LibraryThunk, Plan, walk

@@ -10,7 +10,7 @@ import math
 from functools import cache
 
 from ....ir.errors import ArgumentError
-from ...plan.code import DeviceCode, LaunchConfig
+from ...plan.code.device import DeviceCode, LaunchConfig
 from .device import Device
 from .driver import DriverError
 from .kernels import DeviceFunction, load

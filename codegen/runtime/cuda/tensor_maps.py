@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.code import TensorMap
+from ...plan.code.device import TensorMap
 from .driver import Driver, DriverError
 
 MAP_BYTES = 128

@@ -9,7 +9,7 @@ image into memory is a copy, and an address in each slot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .read import ObjectFile, ObjectRelocation, ObjectSection, ObjectSymbol, read, refuse
 from .relocations import KINDS, STUB_BYTES, RelocationKind
@@ -19,8 +19,7 @@ MOST_BYTES = 1 << 28
 SLOT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """Linked code. ``symbols`` are offsets of what it defines.
 
     Bytes from ``writable`` on, a multiple of ``PAGE``, are written by the code, and there are
@@ -38,19 +37,19 @@ class Image:
     relative: tuple[int, ...]
 
 
-@dataclass
 class _Layout:
     """Places of the sections, by object and number, and what else is in the image."""
 
-    machine: str
-    objects: Sequence[ObjectFile]
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
-    symbols: dict[str, int] = field(default_factory=dict)
-    called: dict[str, int] = field(default_factory=dict)  # number of a stub
-    slots: dict[tuple[int, int] | str, int] = field(default_factory=dict)  # number of a slot
-    stubs: int = 0  # offset
-    table: int = 0  # offset
-    relative: list[int] = field(default_factory=list)
+    def __init__(self, machine: str, objects: Sequence[ObjectFile]) -> None:
+        self.machine = machine
+        self.objects = objects
+        self.places: dict[tuple[int, int], int] = {}
+        self.symbols: dict[str, int] = {}
+        self.called: dict[str, int] = {}  # number of a stub
+        self.slots: dict[tuple[int, int] | str, int] = {}  # number of a slot
+        self.stubs = 0  # offset
+        self.table = 0  # offset
+        self.relative: list[int] = []
 
     def place(self, at: int, writable: bool) -> int:
         """Place the sections of one part from an offset on; return the offset after them.

@@ -12,9 +12,8 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....ir.errors import TargetError
 from .link import Image
@@ -24,8 +23,7 @@ _LIBRARIES = None, "libm.so.6"  # what is in this process already; libm need not
 _READ_EXECUTE = mmap.PROT_READ | mmap.PROT_EXEC
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedImage:
+class PlacedImage(NamedTuple):
     """Code in memory at an address, which stays there as long as ``memory`` is held."""
 
     memory: mmap.mmap

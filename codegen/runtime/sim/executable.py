@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...plan.bundle import Bundle
 from ...plan.function import CompiledFunc
-from ..native import Native, NativeFunc
+from ..function import NativeFunc
+from ..native import Native
 from .process import watching
 
 

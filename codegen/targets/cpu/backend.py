@@ -10,9 +10,10 @@ from ....ir.target import Target
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import function_module
 from ...lower.pipeline import PASSES, Lowering
-from ...plan.code import Code, polls_interrupts
+from ...plan.code.form import Code
 from ...plan.interface import Interface
 from ...plan.nodes import Plan
+from ...plan.symbols import polls_interrupts
 from ..compiler import Backend, CompiledPlan, LibraryCode, Stage, Start
 from ..registry import backend
 from ..timings import timed

@@ -9,7 +9,8 @@ from ....ir.target import Target
 from ...emit.launches import launches
 from ...emit.module import launches_module
 from ...lower.pipeline import GPU_PASSES, Lowering
-from ...plan.code import Code, DeviceCode
+from ...plan.code.device import DeviceCode
+from ...plan.code.form import Code
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ..compiler import Backend, CompiledPlan, Stage, Start

@@ -27,7 +27,7 @@ from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, IRValue
 from ...emit.tensor_maps import COPIES, map_of, tensor_maps
 from ...lower.passes.workspace import workspace_bytes
-from ...plan.code import TensorMap
+from ...plan.code.device import TensorMap
 from ...plan.memory import GPU_ALIGNMENT
 from .arrivals import counters_of, emit_arrival
 from .bulk import emit_bulk_copy

@@ -11,7 +11,7 @@ from ....ir.target import Target
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import launches_module
 from ...lower.pipeline import GPU_PASSES, Lowering
-from ...plan.code import Code
+from ...plan.code.form import Code
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED

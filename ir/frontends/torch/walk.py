@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Finding, NestwrightError, UnsupportedError, VerifyError
+from ...errors import NestwrightError, UnsupportedError, VerifyError
+from ...findings import Finding
 from ...hlo.nodes import HloModule, Metadata, Shape
 from ..lax.graph import Graph
 from ..lax.term import Term

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ...errors import Finding, UnsupportedError
+from ...errors import UnsupportedError
+from ...findings import Finding
 from ..device_groups import Devices
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Raw, TokenShape, TupleShape
 from ..ops import collectives

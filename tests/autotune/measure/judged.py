@@ -42,7 +42,7 @@ from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, make_reference
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver import kernel as kernels
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.dtypes import to_numpy

@@ -18,7 +18,7 @@ from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, judge, load_reference, make_reference
 from nestwright.autotune.tasks.programs import Program
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule

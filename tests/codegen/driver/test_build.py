@@ -11,7 +11,7 @@ import pytest
 from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.code import KernelCode
+from nestwright.codegen.plan.code.kernel import KernelCode
 from nestwright.codegen.plan.groups import Groups, fuse_module, symbol
 from nestwright.codegen.plan.nodes import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable

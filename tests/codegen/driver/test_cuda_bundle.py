@@ -20,7 +20,9 @@ from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build, compile_groups
 from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.plan.code import DEVICE, DeviceCode, LaunchConfig, code_pieces
+from nestwright.codegen.plan.code.device import DeviceCode, LaunchConfig
+from nestwright.codegen.plan.code.form import code_pieces
+from nestwright.codegen.plan.code.reader import DEVICE
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.cuda import nvptx, ptxas

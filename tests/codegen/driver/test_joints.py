@@ -11,7 +11,7 @@ from nestwright.codegen.driver import build as driver
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 from nestwright.codegen.plan.facts import from_json
 from nestwright.codegen.plan.nodes import KernelThunk, walk
 from nestwright.codegen.plan.notes import FACTS

@@ -23,11 +23,11 @@ from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.compile_group import compile_text
 from nestwright.codegen.driver.kernel import compile_func, compile_object
 from nestwright.codegen.driver.prepack import split_packs
-from nestwright.codegen.plan.code import KernelCode
+from nestwright.codegen.plan.code.kernel import KernelCode
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.plan.nodes import BufferSlice, KernelThunk, walk
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.runtime.packing import packers
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.interp.evaluate import evaluate

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_flat
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, index, pred, to_numpy

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_flat
-from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.loop.build import add, mul

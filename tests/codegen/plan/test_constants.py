@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.plan import constants
-from nestwright.codegen.plan.constants import Array, Bytes, Constants
-from nestwright.ir.arrays import row_major
+from nestwright.codegen.plan.constants import Constants
+from nestwright.ir.arrays import Array, Bytes, row_major
 
 
 @dataclass(frozen=True)

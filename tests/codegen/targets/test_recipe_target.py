@@ -27,7 +27,8 @@ from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.lower.pipeline import PASSES, Lowering, LoweringPass
 from nestwright.codegen.plan.bundle import Bundle
 from nestwright.codegen.plan.function import CompiledFunc
-from nestwright.codegen.runtime.native import Native, NativeFunc
+from nestwright.codegen.runtime.function import NativeFunc
+from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.targets import registry
 from nestwright.codegen.targets.cpu import backend as cpu
 from nestwright.ir import target as targets

@@ -9,7 +9,8 @@ import pytest
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.ir.errors import Finding, UnsupportedError
+from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.findings import Finding
 from nestwright.ir.hlo.analysis.support import KINDS, NAMED, refusal
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse

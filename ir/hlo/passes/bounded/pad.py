@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ....dtypes import s32
-from ....errors import Finding, UnsupportedError
+from ....errors import UnsupportedError
+from ....findings import Finding
 from ...analysis.support import refusal
 from ...live_sizes import marks
 from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape

@@ -11,7 +11,7 @@ from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.gpu.bind import bind_threads
 from nestwright.codegen.lower.passes.flatten import flatten
 from nestwright.codegen.lower.passes.place import compact, place_buffers
-from nestwright.codegen.plan.code import LaunchConfig
+from nestwright.codegen.plan.code.device import LaunchConfig
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Func

@@ -7,7 +7,7 @@ import pytest
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.emit.launches import launches, nests
 from nestwright.codegen.lower.gpu.limits import reduction_bytes
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower

@@ -10,7 +10,9 @@ import pytest
 from nestwright import te
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.plan.code import DEVICE, DeviceCode, code_pieces
+from nestwright.codegen.plan.code.device import DeviceCode
+from nestwright.codegen.plan.code.form import code_pieces
+from nestwright.codegen.plan.code.reader import DEVICE
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.plan.code import LaunchConfig
+from nestwright.codegen.plan.code.device import LaunchConfig
 from nestwright.codegen.runtime.cuda import strided
 from nestwright.codegen.targets.cuda import ptxas
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.plan.code import TensorMap
+from nestwright.codegen.plan.code.device import TensorMap
 from nestwright.codegen.targets.cuda import nvptx, ptxas, sass
 from nestwright.codegen.targets.registry import emit
 from nestwright.ir.loop.parser import parse

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import nestwright as nw
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 
 ROWS = """HloModule rows
 add { a = f32[] parameter(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 
 PRODUCT = """HloModule product
 ENTRY main {{

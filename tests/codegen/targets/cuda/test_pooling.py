@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 
 POOL = """HloModule pool
 max { a = f32[] parameter(0)

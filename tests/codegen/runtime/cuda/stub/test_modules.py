@@ -11,7 +11,7 @@ from cuda_stub.calls import ended, failed, good, started
 from cuda_stub.control import Launched, Stub
 from cuda_stub.models import prepared
 
-from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.code.device import DeviceCode
 
 cu = pytest.importorskip("cuda.bindings.driver")
 

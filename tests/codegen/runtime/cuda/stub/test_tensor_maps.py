@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from cuda_stub.control import Launched, Stub
 
-from nestwright.codegen.plan.code import DEVICE, DeviceCode, LaunchConfig, TensorMap, code_pieces
+from nestwright.codegen.plan.code.device import DeviceCode, LaunchConfig, TensorMap
+from nestwright.codegen.plan.code.form import code_pieces
+from nestwright.codegen.plan.code.reader import DEVICE
 from nestwright.codegen.runtime.cuda.device import device
 from nestwright.codegen.runtime.cuda.driver import DriverError
 from nestwright.codegen.runtime.cuda.kernels import load
