@@ -26,7 +26,8 @@ class Attention:
     ``scores`` and ``values`` are the two products; ``stages`` are the blocks on scores and on rows
     besides, ``exponential`` the name of the one that can be taken in parts (None if none can).
     ``consumer`` stores the result, and ``to_values`` maps its axes to those of ``values``, several
-    to one where it splits the heads of all batches; without one ``values`` does. ``keys`` is the
+    to one, the innermost first, where it splits the heads of all batches or the rows; without one
+    ``values`` does. ``keys`` is the
     operand of ``scores`` that depends on the key, ``by_key`` says that the terms of one key are
     neighbors in it, rather than the keys. ``others`` are independent of the scores. ``shown`` is
     the share of the keys that a causal mask, a window or a length shows, over all rows; None
@@ -104,13 +105,10 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
     to_values = {a.var: a.var for a in values.spatial}
     if consumer is not None:
         found = point_reads(consumer, values)
-        inner = {a.var for a in values.spatial[-2:]}
-        if found is None or any(f != 1 for v, f in found.values() if v in inner):
-            return None
-        if len([v for v, _ in found.values() if v in inner]) > 2:
+        if found is None or [v for v, _ in found.values()].count(values.spatial[-1].var) > 1:
             return None
         to_values = {v: found[v][0] for v in found}
-    operand = next(a for a in product_operands(scores) or () if a.uses(scores.spatial[-1].var))
+    operand = next(a for a in product_operands(scores) or () if a.step(scores.spatial[-1].var) != 0)
     mine = (scores, values, *stages, *last)
     return Attention(
         scores=scores,
@@ -148,7 +146,7 @@ def _contiguous(product: BlockInfo) -> bool:
     if len(product.spatial) < 2 or len(product.reduce) != 1:
         return False
     last, terms = product.spatial[-1], product.reduce[0]
-    strides = [a.stride(last.var) for a in product_operands(product) or ()]
+    strides = [a.step(last.var) for a in product_operands(product) or ()]
     vectors = sorted(s if s is not None else -1 for s in strides) == [0, 1]
     return vectors and min(terms.extent, last.extent) >= 2
 
@@ -159,7 +157,7 @@ def _by_key(scores: BlockInfo) -> bool:
         return False
     terms = scores.reduce[0]
     operands = product_operands(scores) or ()
-    return terms.extent >= 2 and all(a.stride(terms.var) == 1 for a in operands)
+    return terms.extent >= 2 and all(a.step(terms.var) == 1 for a in operands)
 
 
 def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
@@ -254,12 +252,14 @@ def pieces(k: Attention, sch: Schedule, host: str, size: int) -> LoopRef:
     if k.consumer is None:
         role = dict(zip(axes, (a.var for a in k.values.spatial), strict=True))
     *_, row, column = (a.var for a in k.values.spatial)
-    by = {role.get(v): own[v] for v in axes if v in own}
-    if row not in by:
-        by[row] = sch.add_unit_loop(host)
     lead = [own[v] for v in axes if v in own and role.get(v) not in (row, column)]
-    tile, rows = sch.split(by[row], [None, size])
-    sch.reorder(*lead, tile, rows, by[column])
+    columns = [own[v] for v in axes if v in own and role.get(v) == column]
+    each = [own[v] for v in reversed(role) if v in own and role[v] == row]
+    if len(each) > 1:
+        sch.reorder(*lead, *each, *columns)
+        each = [sch.fuse(*each)]
+    tile, rows = sch.split(each[0] if each else sch.add_unit_loop(host), [None, size])
+    sch.reorder(*lead, tile, rows, *columns)
     return sch.fuse(*lead, tile) if lead else tile
 
 

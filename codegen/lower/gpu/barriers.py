@@ -97,12 +97,14 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
     while isinstance(body, For) and body.kind is Kind.THREAD:
         chain.append(body)
         body = body.body
-    own = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
-    own = frozenset(b for b in own if b.scope is not Scope.SHARED)
+    allocs = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
+    own = frozenset(b for b in allocs if b.scope is not Scope.SHARED)
     ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in chain}
     parts = [written(copies_of(x)) for x in walk(body) if is_split(x)]
     staged = frozenset[Buffer]().union(*parts)
-    placer = _Placer(name, threads, written(body) - own, ranges, staged)
+    read = frozenset[Buffer]().union(*(_loads(e) for x in walk(body) for e in exprs(x)))
+    inputs = read - written(body) - allocs
+    placer = _Placer(name, threads, written(body) - own, ranges, staged, inputs)
     result = placer.stmt(body, _Context()).stmt
     for x in reversed(chain):
         result = x if result is x.body else replace(x, body=result)
@@ -126,7 +128,8 @@ class _Context:
 
 class _Placer:
     """Walks a launch. ``tracked`` are the buffers through which its threads may meet; ``staged``
-    those that warps with roles pass on, which wait for each other by other means."""
+    those that warps with roles pass on, which wait for each other by other means; ``inputs`` those
+    that nothing in the launch changes."""
 
     def __init__(
         self,
@@ -135,12 +138,13 @@ class _Placer:
         tracked: frozenset[Buffer],
         ranges: dict[Var, tuple[int, int]],
         staged: frozenset[Buffer],
+        inputs: frozenset[Buffer],
     ) -> None:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
         self.staged = staged
         self.met: dict[tuple[ElementAccess, ElementAccess, int], Conflict] = {}
-        self.same: frozenset[Buffer] = frozenset()  # what all threads have the same values in
+        self.same = inputs  # what all threads have the same values in
 
     def stmt(self, s: Stmt, c: _Context) -> SyncSpan:
         match s:

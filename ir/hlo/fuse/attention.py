@@ -8,7 +8,6 @@ reciprocal of its sum, instead of each weight by a division.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,27 +15,27 @@ import numpy as np
 from ...dtypes import bf16, f16, f32
 from ..nodes import Instruction, Shape
 from ..ops.definition import Pattern
-from ..ops.registry import definition
 from ..patterns import build
 from ..patterns.match import is_splat
 from ..rewrite import constant, make, rebuild, with_operands
 from .anchors import grow_epilogue
 from .groups import Fusion, Group
-from .kinds import dims, flops, is_unit_view, is_view, nonunit, pattern
-from .state import LIMIT, Growing, State
+from .kinds import dims, flops, is_unit_view, nonunit, pattern
+from .state import LIMIT, State
+from .views import take_final_views, take_moved, take_transposed
 
 KIND = "attention"
-
-FEW_ROWS = 16
-"""With up to so many queries a head is bound by reading its keys, which are read as they lie."""
 
 
 class _NotFusableError(Exception):
     """Why scores and values are not one group."""
 
 
-def fuse_attention(state: State) -> None:
-    """Start a group for each product with values; take softmax, scores and epilogue into it."""
+def fuse_attention(state: State, strided: bool = False) -> None:
+    """Start a group for each product with values; take softmax, scores and epilogue into it.
+
+    With ``strided`` it reads operands, and writes its result, in place in any order of dimensions.
+    """
     for i in reversed(state.computation.instructions):
         if i.opcode != "dot" or not state.is_free_to_join(i) or not _may_be_weights(i.operands[0]):
             continue
@@ -50,12 +49,12 @@ def fuse_attention(state: State) -> None:
         g = state.start(KIND, i)
         for m in members:
             state.take_inside(g, m)
-        _take_transposed(state, g, members[-1], last=-2)
-        _take_transposed(state, g, i, last=-1)
+        read = take_moved if strided else take_transposed
+        read(state, g, members[-1], i)
         for u in _scaling(state, i) - state.clones.keys():
             state.put(g, u, {"result"})
         grow_epilogue(state, g)
-        _take_views(state, g)
+        take_final_views(state, g, rows=strided)
 
 
 def _may_be_weights(i: Instruction) -> bool:
@@ -169,93 +168,11 @@ def _check_member(
     raise _NotFusableError(f"`{m.name}` does not work row by row")
 
 
-def _take_transposed(state: State, g: Growing, product: Instruction, last: int) -> None:
-    """Read the right operand through its transpose, in place, where there are few queries.
-
-    To transpose a cache of keys or values takes longer than all that such queries do with it.
-    Dimension ``last`` of the operand, counted from the end, must be neighbors in memory.
-    """
-    moved, used, chain = product.operands[1], product, list[Instruction]()
-    while is_unit_view(moved) and state.users[moved] == (used,):
-        chain.append(moved)
-        moved, used = moved.operands[0], moved
-    if not definition(moved.opcode).permutes or dims(product)[-2] > FEW_ROWS:
-        return
-    if moved.attrs["dimensions"][last] != len(dims(moved)) - 1 or state.users[moved] != (used,):
-        return
-    free = moved not in state.clones and state.is_free_to_join(moved)
-    for i in (*chain, moved) if free else ():
-        if state.refusal(g, i):
-            return
-        state.take_inside(g, i)
-
-
 def _spreads(broadcast: Instruction, rows: tuple[int, ...]) -> bool:
     """True if a broadcast repeats one element for each row along the row."""
     (source,), to = broadcast.operands, broadcast.attrs["dimensions"]
     steps = [d for d, n in zip(to, dims(source), strict=True) if n != 1]
     return steps == [d for d in rows if dims(broadcast)[d] != 1]
-
-
-def _take_views(state: State, g: Growing) -> None:
-    """A transpose of the batches and rows of the one result ends the group."""
-    results = state.outputs(g)
-    if len(results) != 1:
-        return
-    tail, chain, end = results[0], list[Instruction](), 0
-    roles = _BATCH * len(nonunit(dims(tail)[:-2])) + _ROW + _COLUMN
-    if len(roles) != len(nonunit(dims(tail))):
-        return
-    while len(state.users[tail]) == 1 and tail is not state.computation.root:
-        (u,) = state.users[tail]
-        moves = bool(definition(u.opcode).permutes)
-        if not (is_view(u) or moves) or not state.is_free_to_join(u):
-            break
-        after = _permuted(roles, u) if moves else _reshaped(roles, dims(tail), dims(u))
-        if after is None or after[-1] != _COLUMN:
-            break
-        roles = after
-        chain.append(u)
-        tail = u
-        end = len(chain) if moves else end
-    for i in chain[:end]:
-        if state.refusal(g, i):
-            break
-        state.put(g, i, {"result"})
-
-
-_BATCH, _ROW, _COLUMN = "brc"
-
-
-def _permuted(roles: str, transpose: Instruction) -> str | None:
-    """Return the roles of the dimensions, none of size 1, after a transpose."""
-    before = dims(transpose.operands[0])
-    if len(roles) != len(nonunit(before)):
-        return None
-    given = iter(roles)
-    old = [next(given) if d != 1 else "" for d in before]
-    return "".join(old[k] for k in transpose.attrs["dimensions"])
-
-
-def _reshaped(roles: str, before: tuple[int, ...], after: tuple[int, ...]) -> str | None:
-    """Return the roles after a reshape; None if it takes rows or columns apart or together."""
-    old, new = list(zip(nonunit(before), roles, strict=False)), list(nonunit(after))
-    found = ""
-    while old and new:
-        (extent, role), mine = old.pop(0), [new.pop(0)]
-        roles_here = role
-        while extent != math.prod(mine):
-            if extent < math.prod(mine) and old:
-                more, role = old.pop(0)
-                extent, roles_here = extent * more, roles_here + role
-            elif extent > math.prod(mine) and new:
-                mine.append(new.pop(0))
-            else:
-                return None
-        if len(mine) + len(roles_here) > 2 and set(roles_here) != {_BATCH}:
-            return None
-        found += roles_here[0] * len(mine)
-    return None if old or new else found
 
 
 def scale_late(fusion: Fusion) -> Fusion:

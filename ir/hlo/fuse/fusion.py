@@ -50,7 +50,7 @@ def fuse(
     """
     state = State(computation)
     if ATTENTION in kinds:
-        fuse_attention(state)
+        fuse_attention(state, strided=STRIDED in kinds)
     fuse_anchors(state)
     if PLANES in kinds:
         fuse_planes(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -16,6 +16,7 @@ from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .attention_mma import apply_mma, attention_core
 from .attention_simt import BANKS, LANES, WIDEST, apply_attention
+from .inlining import inline_moves
 from .machine import BARRIER, LATENCY, LAUNCH, LaunchShape, resident
 from .mma import COLUMNS, ROWS
 from .threads import power_up, powers
@@ -33,14 +34,16 @@ BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 
 def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     """Return the sketches of an attention, the cheapest first; () for any other function."""
-    k = find_attention(func, blocks_of(func))
+    first = Schedule(func)
+    moved = inline_moves(first)
+    k = find_attention(first.func, blocks_of(first.func))
     if k is None or k.exponential is None or k.queries == 1:
         return ()  # of one query, whose keys are not split over blocks, heads are too few blocks
     spaces: list[AttentionSpace] = [SimtSpace(k, target)]
     core = attention_core(k, target)
     if core is not None:
         spaces.append(MmaSpace(k, target, core))
-    sketches = [s for space in spaces if (s := _sketch(space)) is not None]
+    sketches = [s for space in spaces if (s := _sketch(space, moved)) is not None]
     return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
 
 
@@ -62,17 +65,23 @@ class AttentionSpace(Protocol):
         """Estimate the seconds."""
 
 
-def _sketch(space: AttentionSpace) -> Sketch | None:
+def _sketch(space: AttentionSpace, moved: Sequence[str]) -> Sketch | None:
     decisions = space.decisions()
     default = cheapest(decisions, space.valid, space.cost, {})
     if not space.valid(default):
         return None
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for name in moved:
+            sch.compute_inline(name)
+        space.apply(sch, c)
+
     return Sketch(
         name=f"{space.name}@1",
         kind="attention",
         decisions=decisions,
         default=default,
-        apply=space.apply,
+        apply=apply,
         valid=space.valid,
         cost=space.cost,
     )

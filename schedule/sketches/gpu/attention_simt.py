@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ....ir.loop.nodes import Buffer
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
+from ...space.analyze import product_operands
 from ...space.attention import (
     Attention,
     SoftmaxParts,
@@ -41,6 +43,7 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     assert k.exponential is not None
     for info in k.others:
         sch.become(schedule_fallback(sch, info, target))
+    tiles = _apart(k, sch)
     host = _host(k, sch)
     warps, rows, keys = int(c["warps"]), int(c["rows"]), int(c["keys"])
     parts = take_parts(sch, k.exponential, keys)
@@ -57,7 +60,7 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     sch.compute_at(k.scores.name, inside)
     sch.bind(block, BLOCKS)
     sch.bind(warp, Y)
-    _copies(k, sch, parts, (warp, inside), warps)
+    _copies(k, sch, parts, (warp, inside), warps, tiles)
     _spread(k, sch, parts, (warp, inside), more)
     _lanes(sch, below(sch, host, warp)[-1])
     _place(k, sch, parts, more)
@@ -72,6 +75,16 @@ def _host(k: Attention, sch: Schedule) -> str:
     if k.consumer is not None:
         return k.consumer.name
     return sch.cache_write(k.values.name, 0, "register").name
+
+
+def _apart(k: Attention, sch: Schedule) -> dict[Buffer, BlockRef]:
+    """Copy queries and keys apart from each other if they are in one buffer; return the copies."""
+    if len({a.buffer for a in product_operands(k.scores) or ()}) > 1:
+        return {}
+    layout = "nk" if k.by_key else "kn"
+    queries, keys, scores = sch.to_matmul(k.scores.name, (1, 1, 1), ("mk", layout))
+    sch.compute_inline(scores)
+    return {sch.block(x).writes[0].buffer: x for x in (queries, keys)}
 
 
 def _by_lanes(sch: Schedule, name: str, keys: int) -> str:
@@ -102,11 +115,17 @@ def skip_hidden(sch: Schedule, inside: LoopRef) -> None:
 
 
 def _copies(
-    k: Attention, sch: Schedule, parts: SoftmaxParts, places: tuple[LoopRef, LoopRef], warps: int
+    k: Attention,
+    sch: Schedule,
+    parts: SoftmaxParts,
+    places: tuple[LoopRef, LoopRef],
+    warps: int,
+    made: Mapping[Buffer, BlockRef],
 ) -> None:
-    """Copy queries, and the keys and values of a part, to shared memory."""
+    """Copy queries, and the keys and values of a part, to shared memory; some are ``made``."""
     warp, inside = places
     threads = BlockDim(1, warps, LANES)
+    keys = list(made)[1] if made else k.keys.buffer
     for product, name in ((k.scores, k.scores.name), (k.values, parts.partial[k.values.name])):
         computed = {b.stores[0].buffer for b in (k.scores, *k.stages, k.values)}
         reads = [r.buffer for r in sch.block(name).reads]
@@ -115,8 +134,10 @@ def _copies(
             if b is own or b in computed:
                 continue
             at = [r.buffer for r in sch.block(name).reads].index(b)
-            copy = sch.cache_read(name, at, "shared")
-            queries = product is k.scores and b is not k.keys.buffer
+            copy = made[b] if b in made else sch.cache_read(name, at, "shared")
+            if b in made:
+                sch.set_scope(copy, 0, "shared")
+            queries = product is k.scores and b is not keys
             place = warp if queries else inside
             sch.compute_at(copy, place)
             padded = product is k.scores and not queries and k.by_key

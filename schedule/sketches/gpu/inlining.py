@@ -9,6 +9,7 @@ from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
+from ...legality import single_store
 from ...space.analyze import BlockInfo, blocks_of, describe
 from .clusters import common_rows, worth_one_launch
 from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
@@ -28,6 +29,21 @@ def inline_cheap(sch: Schedule, target: Target) -> tuple[str, ...]:
             try:
                 sch.compute_inline(name)
                 done.append(name)
+            except ScheduleError:
+                continue
+    return tuple(done)
+
+
+def inline_moves(sch: Schedule) -> tuple[str, ...]:
+    """Inline the blocks that only move elements of an input; return their names."""
+    done: list[str] = []
+    for info in blocks_of(sch.func):
+        store = single_store(info.block)
+        moves = store is not None and isinstance(store.value, Load) and may_inline(info, sch)
+        if moves and all(a.buffer in sch.func.params for a in info.loads):
+            try:
+                sch.compute_inline(info.name)
+                done.append(info.name)
             except ScheduleError:
                 continue
     return tuple(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text.printer import show_computation
 from nestwright.ir.target import Target
 
+SPELLINGS = Path(__file__).parents[3] / "codegen" / "native" / "attention"
 REDUCERS = """
 sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
 max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] maximum(a, b) }
@@ -231,3 +233,25 @@ def test_constant_positions_are_computed() -> None:
     long = module(at, shifted, SOFTMAX, EARLY, END).replace("33", "512")  # not folded with the mask
     _, text = computes(long)
     assert "s32[9]{0} parameter" not in text and "iota" in text
+
+
+@pytest.mark.parametrize(("name", "apart"), [("jax_grouped_causal_f32", 5), ("jax_mask_bf16", 4)])
+def test_operands_and_results_through_views(name: str, apart: int) -> None:
+    text = (SPELLINGS / f"{name}.hlo").read_text()
+    assert len(fused(text).groups) == apart
+    (group,) = fused(text, frozenset({"attention", "strided"})).groups
+    assert group.kind == "attention"
+
+
+def test_views_that_take_contiguous_terms_apart_stay_outside() -> None:
+    keys = "  k = f32[3,8,33] parameter(1)\n"
+    assert keys in HEAD
+    head = HEAD.replace(
+        keys,
+        "  kt = f32[3,4,33,2] parameter(1)\n"
+        "  kp = f32[3,4,2,33] transpose(kt), dimensions={0,1,3,2}\n"
+        "  k = f32[3,8,33] reshape(kp)\n",
+    )
+    text = "HloModule m\n" + REDUCERS + head + PLAIN + SOFTMAX + LATE + END
+    fusion = fused(text, frozenset({"attention", "strided"}))
+    assert [g.kind for g in fusion.groups] == ["injective", "attention"]
