@@ -16,6 +16,7 @@ from typing import Any
 from .errors import TargetError
 
 _KIB, _MIB, _TERA = 1 << 10, 1 << 20, 1e12
+_CUT = 14  # bits of sums of f8, as others measured them on H100 and GeForce 40 boards
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,18 @@ class Gpu:
     registers_per_multiprocessor: int = 64 * _KIB
     registers_per_thread: int = 255
     banks: int = 32  # of shared memory, four bytes wide each
+    f8_sums: int = 24  # bits of the significands of sums of products of f8
     packed_f32: bool = False  # there are sums and products of pairs of f32 (FFMA2)
 
     @property
     def warps_per_multiprocessor(self) -> int:
         """Most warps that are resident on a multiprocessor."""
         return self.threads_per_multiprocessor // self.warp
+
+    @property
+    def f8(self) -> bool:
+        """True if there are products of f8e4m3fn and f8e5m2, and conversions of pairs of them."""
+        return {"f8e4m3fn", "f8e5m2"} <= self.tensor_flops.keys()
 
     def runs_on(self, capability: int) -> bool:
         """True if code for this architecture runs on a device of this compute capability."""
@@ -128,6 +135,7 @@ _L40 = Gpu(
     l2=96 * _MIB,
     f32_flops=90.5e12,
     tensor_flops=_rates(tf32=90.5, f16=181, bf16=181, s8=362, f8e4m3fn=362, f8e5m2=362),
+    f8_sums=_CUT,
 )
 _H100 = Gpu(
     arch="sm_90",
@@ -144,6 +152,7 @@ _H100 = Gpu(
     l2=50 * _MIB,
     f32_flops=66.9e12,
     tensor_flops=_rates(tf32=494.7, f16=989.4, bf16=989.4, s8=1979, f8e4m3fn=1979, f8e5m2=1979),
+    f8_sums=_CUT,
     warp_share=0.63,  # Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU"
 )
 _B200 = Gpu(
@@ -179,6 +188,7 @@ _RTX_5090 = Gpu(
     f32_flops=104.8e12,
     packed_f32=True,
     tensor_flops=_rates(tf32=104.8, f16=209.5, bf16=209.5, s8=838, f8e4m3fn=419, f8e5m2=419),
+    f8_sums=_CUT,
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType(

@@ -98,7 +98,9 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
 
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
     """Compute each case, with the largest of its whole numbers (0: not whole numbers)."""
-    rounding = MachineRounding(TF32 if target.tf32 else 0.0, steady=target.row.rounds)
+    rounding = MachineRounding(
+        TF32 if target.tf32 else 0.0, target.row.rounds, f8_sums=_f8_sums(target)
+    )
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
     best: tuple[ReferenceCase, int] | None = None
     size = sum(math.prod(b.shape) for b in program.func.params)
@@ -112,6 +114,11 @@ def make_reference(program: Program, target: Target, seed: int) -> list[tuple[Re
     if size > HUGE and all(b.dtype.is_float for b in program.inputs):
         return [(ordinary, 0), best]
     return [(ordinary, 0), best, (_case(program, FAR, far_apart(program, seed), rounding), 0)]
+
+
+def _f8_sums(target: Target) -> int:
+    """Return the bits of sums of products of 8-bit floats; those of f32 on a processor."""
+    return target.gpu.f8_sums if target.row.work == "launches" else 24
 
 
 def _inexact(case: ReferenceCase) -> int:

@@ -157,7 +157,9 @@ class PreparedModule:
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
                 self.optimized, self.narrowed = (
-                    optimize_narrow(self.frozen, weights, self.target)
+                    optimize_narrow(
+                        self.frozen, weights, self.target, excess_precision=excess_precision
+                    )
                     if passes
                     else (self.frozen, ())
                 )

@@ -55,7 +55,9 @@ def dump_stages(
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")
     checks = (passes, Verify(verify))
-    optimized, _ = pipeline.optimize_narrow(frozen, weights, target, instruments=checks)
+    optimized, _ = pipeline.optimize_narrow(
+        frozen, weights, target, excess_precision=excess_precision, instruments=checks
+    )
     groups = fuse_module(optimized, excess_precision, target.row.groups)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written

@@ -46,7 +46,7 @@ def stage_text(
     frozen = hlo.freeze(module, constants) if constants else module
     if stage == "hlo":
         return hlo.show(frozen)
-    optimized, _ = hlo.optimize_narrow(frozen, weights, machine)
+    optimized, _ = hlo.optimize_narrow(frozen, weights, machine, excess_precision=excess_precision)
     if stage == "optimized":
         return hlo.show(optimized)
     text: str = resolve(_COMPILED, __package__)(

@@ -66,6 +66,7 @@ def launches_module(
     em = _emitter(func, target, polls)
     writer = device(em, func)
     em.device, em.libm, em.has_fma, em.estimates = writer, False, True, True
+    em.f8_pairs = target.gpu.f8
     launches = nests(func)
     for nest in launches:
         emit_nest(em, writer, nest)

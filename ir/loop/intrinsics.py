@@ -214,7 +214,10 @@ def multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int)
 
 _SHARED, _GLOBAL = (Scope.SHARED,), (Scope.GLOBAL,)
 _REGISTER, _WARP, _WARPGROUP = (Scope.REGISTER,), (Scope.WARP,), (Scope.WARPGROUP,)
-_K: Mapping[DType, int] = MappingProxyType({f16: 16, bf16: 16, f32: 8, s8: 32})
+_E4M3, _E5M2 = BY_NAME["f8e4m3fn"], BY_NAME["f8e5m2"]
+_K: Mapping[DType, int] = MappingProxyType(
+    {f16: 16, bf16: 16, f32: 8, s8: 32, _E4M3: 32, _E5M2: 32}
+)
 """The depth of a matrix product by the type of its operands: 32 bytes."""
 
 
@@ -239,7 +242,7 @@ def _stores() -> Form:
     return Form((Signature((), (to,), (of,), alike=True),), WARP, _copy)
 
 
-def _product(name: str, x: Matrix) -> IntrinsicDef:
+def _product(name: str, x: Matrix, sm: int = 80) -> IntrinsicDef:
     c = Operand(_WARP, (x.m, x.n), (x.sums,))
     tiles = []
     for turned in product((0, 1), (0, 1)):
@@ -252,7 +255,7 @@ def _product(name: str, x: Matrix) -> IntrinsicDef:
     a, b = (Operand(_REGISTER, (words,), (u32,)) for words in x.words[:2])
     lanes = Signature((), (own,), (own, a, b))
     return IntrinsicDef(
-        name, 80, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x
+        name, sm, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x
     )
 
 
@@ -286,9 +289,6 @@ _EMPTY = (Signature(),)
 # Warp groups: four warps together, of which the first has a number that is a multiple of four
 
 _WIDTHS = tuple(range(64, 257, 8))
-_GROUP_K: Mapping[DType, int] = MappingProxyType(
-    {**_K, BY_NAME["f8e4m3fn"]: 32, BY_NAME["f8e5m2"]: 32}
-)
 
 
 def _zero_accumulators() -> Form:
@@ -337,7 +337,7 @@ def _group_product(x: GroupMatrix) -> IntrinsicDef:
 def _group_products() -> tuple[IntrinsicDef, ...]:
     return tuple(
         _group_product(GroupMatrix(64, n, k, operands, s32 if operands == s8 else f32))
-        for operands, k in _GROUP_K.items()
+        for operands, k in _K.items()
         for n in _WIDTHS
         if operands != s8 or n % 16 == 0
     )
@@ -428,6 +428,8 @@ _ROWS = (
     _product("mma.m16n8k16.bf16.f32", Matrix(16, 8, 16, bf16, f32)),
     _product("mma.m16n8k8.tf32.f32", Matrix(16, 8, 8, f32, f32)),
     _product("mma.m16n8k32.s8.s32", Matrix(16, 8, 32, s8, s32)),
+    _product("mma.m16n8k32.f8e4m3fn.f32", Matrix(16, 8, 32, _E4M3, f32), 89),
+    _product("mma.m16n8k32.f8e5m2.f32", Matrix(16, 8, 32, _E5M2, f32), 89),
     IntrinsicDef("store_matrix", 80, tile=_stores()),
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),

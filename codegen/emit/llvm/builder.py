@@ -34,6 +34,7 @@ class IRBuilder:
         self.libm = True  # code may call the C library
         self.final_dtype: DType | None = None  # the narrower type that f32 results are rounded to
         self.nvidia = False  # the target is an NVIDIA GPU
+        self.f8_pairs = False  # it converts 8-bit floats in pairs, or simulates that
         self.estimates = False  # it has approximate instructions, or simulates them
 
     # Operands.

@@ -16,6 +16,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
 from .builder import SIGNED, IRBuilder
 from .core import IRValue, element_type, register_type
+from .f8_pairs import PAIRS, narrow_pairs, widen_pairs
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
 
@@ -27,6 +28,8 @@ def widen(b: IRBuilder, x: IRValue) -> IRValue:
     """Widen a float of fewer than 32 bits to f32, a narrow integer to 8 bits; return others
     unchanged.
     """
+    if b.f8_pairs and x.dtype in PAIRS:
+        return widen_pairs(b, x)
     if is_narrow(x.dtype):
         return widen_float(b, x) if x.dtype.is_float else widen_int(b, x)
     if x.literal is not None and x.dtype in (bf16, f16):
@@ -48,6 +51,8 @@ def narrow(b: IRBuilder, x: IRValue, dtype: DType) -> IRValue:
     """Round an f32 to ``dtype``; return an f64 unchanged."""
     if dtype == bf16:
         return _to_bf16(b, x)
+    if b.f8_pairs and dtype in PAIRS:
+        return narrow_pairs(b, x, dtype)
     if is_narrow(dtype) or (dtype == f16 and not b.has_f16):
         return narrow_float(b, x, dtype)
     return b.cast("fptrunc", x, f16) if dtype == f16 else x

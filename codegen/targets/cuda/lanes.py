@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....ir.dtypes import DType, f16, f32, index, s32, u32
 from ....ir.errors import UnsupportedError, VerifyError
+from ....ir.formats import is_narrow
 from ....ir.loop.intrinsics import TABLE, Matrix
 from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
@@ -127,7 +128,7 @@ def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
 def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -> None:
     """``mma.m16n8k16.bf16.f32``: C += A B for the tiles that the 32 threads hold together."""
     sums, (a, b, c) = matrix.sums, matrix.words
-    kinds = f"{sums}.{sums}" if operands == "f16" else operands
+    kinds = _kinds(matrix)
     name = f"llvm.nvvm.mma.{shape}.row.col.{kinds}"
     words = [*_words(em, s.reads[1], a, u32), *_words(em, s.reads[2], b, u32)]
     given = [*(_operand(em, w, operands) for w in words), *_words(em, s.reads[0], c, sums)]
@@ -136,6 +137,16 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
     call = f"call {type_} @{name}({', '.join(map(str, given))}) convergent"
     result = em.function.result(call, sums)
     _put_words(em, s.writes[0], result, type_, c)
+
+
+def _kinds(x: Matrix) -> str:
+    """Return how LLVM names the types of a product."""
+    if is_narrow(x.operands):
+        name = str(x.operands).removeprefix("f8").removesuffix("fn")
+        return f"{x.sums}.{name}.{name}.{x.sums}"
+    if x.operands == f16:
+        return f"{x.sums}.{x.sums}"
+    return "tf32" if x.operands == f32 else str(x.operands)
 
 
 def _operand(em: Emitter, word: IRValue, operands: str) -> IRValue:

@@ -35,13 +35,25 @@ PTX_VERSIONS: Mapping[int, int] = MappingProxyType(
 drivers take the code too. LLVM must know it, or else it takes another without a word."""
 
 
-def features(arch: str) -> str:
-    """LLVM's feature list for an architecture such as ``sm_90a``."""
+LATER: Mapping[str, int] = MappingProxyType(
+    {
+        "@llvm.nvvm.ff.to.e": 81,
+        "@llvm.nvvm.e4m3x2.to.": 81,
+        "@llvm.nvvm.e5m2x2.to.": 81,
+        "@llvm.nvvm.mma.m16n8k32.row.col.f32.": 84,
+    }
+)
+"""Intrinsics by how their names begin, and the PTX version that first has them: a module with one
+asks for that where its architecture is older."""
+
+
+def features(arch: str, text: str = "") -> str:
+    """Return LLVM's feature list for an architecture such as ``sm_90a`` and a module's text."""
     found = re.fullmatch(r"sm_(\d+)[af]?", arch)
     version = PTX_VERSIONS.get(int(found[1])) if found else None
     if version is None:
         raise TargetError(f"GPU architecture {arch!r}", "no PTX version is known for it")
-    return f"+ptx{version}"
+    return f"+ptx{max([version, *(v for name, v in LATER.items() if name in text)])}"
 
 
 def compile(text: str, target: Target) -> str:
@@ -53,12 +65,13 @@ def compile(text: str, target: Target) -> str:
         raise TargetError(f"{target.spec!r} is not a GPU", "this is the PTX code generator")
     if len(text) > LONGEST:
         raise VerifyError(f"LLVM module of {len(text)} characters", f"at most {LONGEST}")
+    asked = features(target.cpu, text)
     child = _pool.take()
     try:
-        ptx = child.ask(text, target.cpu, features(target.cpu))
+        ptx = child.ask(text, target.cpu, asked)
     finally:
         _pool.put(child)
-    _check_version(ptx, target.cpu)
+    _check_version(ptx, target.cpu, asked)
     unknown = re.search(r"\bllvm[.$_][\w.$]*", ptx)
     if unknown:
         raise UnsupportedError(
@@ -67,10 +80,10 @@ def compile(text: str, target: Target) -> str:
     return ptx
 
 
-def _check_version(ptx: str, arch: str) -> None:
+def _check_version(ptx: str, arch: str, asked: str) -> None:
     """LLVM takes some other PTX version, and says nothing, for one that it does not know."""
     got = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.MULTILINE)
-    if got is None or f"+ptx{got[1]}{got[2]}" != features(arch):
+    if got is None or f"+ptx{got[1]}{got[2]}" != asked:
         raise TargetError(
             f"GPU architecture {arch!r}",
             "the LLVM of this llvmlite does not know it",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
-from ....ir.dtypes import DType, f32, index, s8, s32, to_numpy
+from ....ir.dtypes import f32, index, s32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import Buffer, Intrinsic, Region, Stmt
@@ -16,6 +14,7 @@ from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
 from ...runtime.sim import structs
 from .describe import Described, SimulatedModule, Site
+from .matrix_ir import values_of_bytes
 from .thread import ThreadFunction
 
 
@@ -130,7 +129,9 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
         "bytes": x.operands.bytes,
         "kind": structs.ELEMENTS.index(known),
         "whole": int(x.sums == s32),
-        "table": _values(sim, x.operands) if known == "byte" else "null",
+        "table": _constant(sim, "values", values_of_bytes(x.operands))
+        if known == "byte"
+        else "null",
     }
     for n, side in enumerate("ab"):
         layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n])
@@ -140,14 +141,6 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
     operands = (*map(sim.address, (c, a, b)), *records)
     call = f"void @nw_group_multiply(ptr $, i64 %stride, ptr {product})"
     _together(sim, s.name, call, operands)
-
-
-def _values(sim: CoroutineDevice, dtype: DType) -> str:
-    """Return a table of the sums' type for each byte of an operand."""
-    numbers = np.arange(256, dtype=np.uint8).view(to_numpy(dtype))
-    wide = numbers.astype(np.int32 if dtype == s8 else np.float32).view(np.int32)
-    items = ", ".join(f"i32 {n}" for n in wide.tolist())
-    return _constant(sim, "values", f"[256 x i32] [{items}]")
 
 
 def _constant(sim: CoroutineDevice, stem: str, text: str) -> str:

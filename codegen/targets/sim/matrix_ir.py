@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....ir.dtypes import bf16, f16, s8
+import numpy as np
+
+from ....ir.dtypes import DType, bf16, f16, s8, to_numpy
+from ....ir.formats import is_narrow
 from ....ir.loop.intrinsics import WARP, Matrix
 from ...emit.llvm.template import render
 
@@ -33,10 +36,12 @@ def product_text(name: str, x: Matrix) -> str:
         _table(f"{symbol}_{part}", place, count, width)
         for part, place, count, width in (*parts, ("c", x.c, words[2], x.n))
     ]
+    if is_narrow(x.operands):
+        tables.append(f"@{symbol}_values = private constant {values_of_bytes(x.operands)}\n")
     body = [
         *_gather(symbol, "c", 8, words[2], 1, number, _plain(number)),
-        *_gather(symbol, "a", 16, words[0], x.per_word, number, _unpacked(x)),
-        *_gather(symbol, "b", 24, words[1], x.per_word, number, _unpacked(x)),
+        *_gather(symbol, "a", 16, words[0], x.per_word, number, _unpacked(x, symbol)),
+        *_gather(symbol, "b", 24, words[1], x.per_word, number, _unpacked(x, symbol)),
     ]
     whole = number == "i32"
     names = {
@@ -67,7 +72,7 @@ def _plain(number: str) -> list[str]:
     return [f"%$w.e0 = bitcast i32 %$w to {number}"]
 
 
-def _unpacked(x: Matrix) -> list[str]:
+def _unpacked(x: Matrix, symbol: str) -> list[str]:
     """Return code for the elements of the word ``%$w`` as ``%$w.e0``, ``%$w.e1``, ..."""
     if x.operands == f16:
         lines = ["%$w.h = bitcast i32 %$w to <2 x half>"]
@@ -84,10 +89,33 @@ def _unpacked(x: Matrix) -> list[str]:
             lines.append(f"%$w.b{e} = extractelement <4 x i8> %$w.v, i64 {e}")
             lines.append(f"%$w.e{e} = sext i8 %$w.b{e} to i32")
         return lines
+    if is_narrow(x.operands):
+        return _narrow_floats(x, f"{symbol}_values")
     return [  # f32 as tf32: see intrinsics.tf32
         "%$w.cut = and i32 %$w, -8192",
         "%$w.e0 = bitcast i32 %$w.cut to float",
     ]
+
+
+def values_of_bytes(dtype: DType) -> str:
+    """Return a constant of the sums' type for each byte of an operand, as ``i32``."""
+    numbers = np.arange(256, dtype=np.uint8).view(to_numpy(dtype))
+    wide = numbers.astype(np.int32 if dtype == s8 else np.float32).view(np.int32)
+    items = ", ".join(f"i32 {n}" for n in wide.tolist())
+    return f"[256 x i32] [{items}]"
+
+
+def _narrow_floats(x: Matrix, table: str) -> list[str]:
+    """Return code that looks up the four numbers of a word."""
+    lines = []
+    for e in range(x.per_word):
+        lines += [
+            f"%$w.s{e} = lshr i32 %$w, {8 * e}",
+            f"%$w.b{e} = and i32 %$w.s{e}, 255",
+            f"%$w.v{e} = getelementptr float, ptr @{table}, i32 %$w.b{e}",
+            f"%$w.e{e} = load float, ptr %$w.v{e}",
+        ]
+    return lines
 
 
 def _gather(

@@ -48,10 +48,11 @@ class Bounded:
 class MachineRounding:
     """The rounding of the machine in question. ``operands`` is the relative error of a factor of an
     f32 product (TF32), else 0; ``steady`` is false where sums may be cut rather than rounded, as
-    tensor cores do."""
+    tensor cores do; sums of products of 8-bit floats have significands of ``f8_sums`` bits."""
 
     operands: float = 0.0
     steady: bool = True
+    f8_sums: int = 24
 
 
 def unit(dtype: DType) -> float:

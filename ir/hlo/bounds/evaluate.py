@@ -245,7 +245,8 @@ def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler
         tf32 = 0.0
     steady = e.rounding.steady and not (sums.few_values(p) and sums.few_values(q))
     rounding = replace(e.rounding, steady=steady)
-    return sums.total(value, squares, error, depth, step, acc, to, rounding, 2 * tf32)
+    bits = rounding.f8_sums if all(t.is_float and t.bits == 8 for t in types) else 0
+    return sums.total(value, squares, error, depth, step, acc, to, rounding, 2 * tf32, bits)
 
 
 def _short(a: Array) -> bool:

@@ -67,22 +67,25 @@ def total(
     to: DType,
     rounding: MachineRounding,
     operands: float = 0.0,
+    bits: int = 0,
 ) -> Bounded:
     """A sum of ``count`` terms kept in ``dtype`` and rounded to ``to`` at last.
 
     ``squares`` is the sum of the terms' squares, ``error`` of their errors, ``step`` what they are
-    all multiples of (None: nothing). ``operands``: the relative error of each term.
+    all multiples of (None: nothing). ``operands``: the relative error of each term. ``bits``: those
+    of the sums' significands, where they are fewer than the type's.
     """
+    last = 2.0**-bits if bits else unit(dtype)
     with np.errstate(all="ignore"):
         most = float(np.max(count, initial=1.0))
         steps = growth(count, rounding)
         spread = np.sqrt(squares)
-        own = steps * unit(dtype) * (np.abs(value) + spread) + SPREAD * operands * spread
+        own = steps * last * (np.abs(value) + spread) + SPREAD * operands * spread
         own = np.where(np.isfinite(value), own, 0.0)
         if step is not None and not operands:
             # Of multiples of a step a, sum |t| <= sum t^2 / a, and by Cauchy <= sqrt(n sum t^2).
             reach = np.minimum(squares / step, np.sqrt(most * squares))
-            own = np.where(reach <= step / unit(dtype), 0.0, own)
+            own = np.where(reach <= step / last, 0.0, own)
         if error is not None:
             own = own + error
         own = np.where(np.isnan(own), np.inf, own)

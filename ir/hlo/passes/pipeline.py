@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...errors import VerifyError
 from ...lane_dots import takes_unsigned
@@ -58,6 +59,7 @@ from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
+from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
@@ -163,13 +165,15 @@ def optimize_narrow(
     weights: str | None,
     target: Target | None = None,
     *,
+    excess_precision: bool = True,
     instruments: Sequence[Instrument[HloModule]] = (),
 ) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
     ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Products of
-    bytes and of f16 take the form that ``target`` multiplies fastest. Errors as for ``optimize``,
-    and ``ArgumentError`` for an unknown form.
+    bytes, of f16 and of 8-bit floats take the form that ``target`` multiplies fastest; without
+    ``excess_precision`` none that rounds less. Errors as for ``optimize``, and ``ArgumentError``
+    for an unknown form.
     """
     check_form(weights)
     optimized = optimize(module, instruments=instruments)
@@ -186,6 +190,10 @@ def optimize_narrow(
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
         steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
+    if target is not None and target.row.work == "launches":
+        f8 = partial(f8_products, gpu=target.gpu, excess_precision=excess_precision)
+        then = "Scaled products of floats of 8 bits multiply what the GPU takes."
+        steps.append(Pass("f8_products", f8, then, OPTIMIZED))
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(optimized, checks if verifying() else ()), tuple(found)

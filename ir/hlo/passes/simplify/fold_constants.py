@@ -56,7 +56,7 @@ def _decodes(i: Instruction) -> bool:
     if i.opcode != "convert" or not i.array.dtype.is_float or i.array.rank < 2:
         return False
     codes = i.operands[0].array.dtype
-    return codes.is_int and codes.bits == 8
+    return codes.bits == 8 and (codes.is_int or codes.is_float)
 
 
 def _counts(i: Instruction) -> bool:

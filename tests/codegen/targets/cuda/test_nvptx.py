@@ -317,9 +317,9 @@ def test_every_architecture_has_a_ptx_version() -> None:
 
 
 def test_an_llvm_that_is_too_old_is_found_out() -> None:
-    nvptx._check_version(ptx(AXPY, "sm_90"), "sm_90")
+    nvptx._check_version(ptx(AXPY, "sm_90"), "sm_90", "+ptx80")
     with pytest.raises(TargetError, match="upgrade llvmlite"):
-        nvptx._check_version(ptx(AXPY), "sm_90")
+        nvptx._check_version(ptx(AXPY), "sm_90", "+ptx80")
 
 
 def test_the_assembler_tells_what_is_wrong() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.registry import emit
-from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy
+from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, s8, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.intrinsics import tf32
 from nestwright.ir.loop.parser import parse
@@ -22,6 +22,8 @@ TYPES = {
     "mma.m16n8k16.bf16.f32": bf16,
     "mma.m16n8k8.tf32.f32": f32,
     "mma.m16n8k32.s8.s32": s8,
+    "mma.m16n8k32.f8e4m3fn.f32": BY_NAME["f8e4m3fn"],
+    "mma.m16n8k32.f8e5m2.f32": BY_NAME["f8e5m2"],
 }
 
 # Two products in a row; b stands as [n, k]. A row of a tile is 32 bytes: two rows of ldmatrix.
@@ -87,7 +89,7 @@ def test_product_of_tiles(name: str, check: str) -> None:
     dtype = TYPES[name]
     k = 64 // dtype.bytes
     x, w = operands(dtype, (16, k), (8, k))
-    y = build(source(name), f"cuda-sim -arch=sm_80{check}")(x.ravel(), w.ravel()).reshape(16, 8)
+    y = build(source(name), f"cuda-sim -arch=sm_89{check}")(x.ravel(), w.ravel()).reshape(16, 8)
     if dtype == s8:
         np.testing.assert_array_equal(y, x.astype(np.int32) @ w.astype(np.int32).T)
         return
