@@ -25,8 +25,8 @@ def print_report(report: BenchReport) -> None:
     console.print(f"machine: {report.machine['model']} ({report.machine['cpu']})", markup=False)
     for p in report.peaks:
         console.print(
-            f"peaks of {p.target} with {counted(p.threads, 'thread')}: {rate(p.peak.flops)} "
-            f"GFLOP/s FMA, {rate(p.peak.bandwidth)} GB/s copy ({p.peak.origin})"
+            f"peaks of {p.target} with {counted(p.threads, 'thread')}: {p.peak.told} "
+            f"({p.peak.origin})"
         )
     for cell in report.cells:
         if cell.problem:

@@ -16,6 +16,10 @@ from functools import cache
 from types import MappingProxyType
 
 _KIB, _MIB = 1 << 10, 1 << 20
+LEVELS = ("l1", "l2", "l3", "memory")
+"""Where data are, the nearest first."""
+LARGEST = 512 * _MIB  # bytes of all threads' working sets in memory
+SHARE = 8  # a working set takes at most this part of the machine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +116,34 @@ class CpuCore:
 
         They come from the nearest level that holds a thread's part, or all of it if it is L3.
         """
-        for near in (self.l1, self.l2):
-            if size <= threads * near.size:
-                return threads * near.rate * self.clock
-        if size <= self.l3.size:
+        for level in LEVELS[:2]:
+            if size <= self.held(level, threads):
+                return threads * self.caches[level].rate * self.clock
+        if size <= self.held("l3", threads):
             return max(self.bandwidth(threads), threads * self.l3.rate * self.clock)
         return self.bandwidth(threads)
+
+    @property
+    def caches(self) -> Mapping[str, Cache]:
+        """The caches by their levels."""
+        return dict(zip(LEVELS, (self.l1, self.l2, self.l3), strict=False))
+
+    def held(self, level: str, threads: int) -> int:
+        """Return the bytes that a level's caches hold for so many threads: only L3 is shared."""
+        return self.caches[level].size * (1 if level == "l3" else threads)
+
+    def working_sets(self, threads: int, memory: int) -> Mapping[str, int]:
+        """Return the bytes that each thread accesses to measure each level, of ``memory`` bytes.
+
+        Half of a private cache, so that nothing else evicts it. A level that is not larger than the
+        one before is left out. Of L3 some multiples of L2 suffice: the rest may be others'.
+        """
+        sizes = {"l1": self.l1.size // 2, "l2": self.l2.size // 2}
+        shared = min(8 * self.l2.size, self.l3.size // (2 * threads))
+        if shared >= 2 * self.l2.size:
+            sizes["l3"] = shared
+        all_of = min(LARGEST, max(4 * self.l3.size, 32 * self.l2.size), memory // SHARE)
+        return {**sizes, "memory": max(all_of // threads, 4 * self.l2.size)}
 
     @property
     def sharing(self) -> float:

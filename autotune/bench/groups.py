@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from ...codegen.plan.groups import Groups
@@ -88,7 +89,18 @@ def _group(
         tuned.error,
         tuple(_trials(t, trials)),
         note,
+        reach=_reach(t),
     )
+
+
+def _reach(t: Task) -> float:
+    """Return the reuse distance that half of the bytes of a group's parameters do not exceed."""
+    sizes = [math.prod(b.shape) * b.dtype.bytes for b in t.program.func.params]
+    nearest = sorted(zip(t.reach, sizes, strict=False))
+    passed = accumulate(size for _, size in nearest)
+    half = sum(size for _, size in nearest) / 2
+    found = zip(nearest, passed, strict=True)
+    return next((distance for (distance, _), so_far in found if so_far >= half), 0.0)
 
 
 def _schedule(
@@ -131,7 +143,14 @@ def _trials(t: Task, trials: Sequence[Trial]) -> Iterable[TrialBench]:
         seconds = trial.cost if trial.cost < math.inf else None
         estimate = predicted(t, trial.sketch, trial.decisions)
         yield TrialBench(
-            number, trial.seed, max(0.0, at), seconds, trial.status, trial.source, estimate
+            number,
+            trial.seed,
+            max(0.0, at),
+            seconds,
+            trial.status,
+            trial.source,
+            estimate,
+            trial.predicted,
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from ...ir.cores import CpuCore
+from ...ir.cores import LEVELS, CpuCore
 from ...ir.dtypes import f32
 from ...ir.target import Target
 from ..log.records import quantile
@@ -21,7 +21,6 @@ from ..measure.host.peak import Reading
 Name: TypeAlias = tuple[str, str, int]
 """A reading's quantity, level (``l1`` to ``memory``, or ``""``) and number of threads."""
 
-LEVELS = ("l1", "l2", "l3", "memory")
 STREAMS = ("read", "copy")
 QUIET = 0.9  # share of its core that a thread has on a quiet machine
 SPREAD = 1.25  # between the best repetition and the median
@@ -47,7 +46,7 @@ class Calibration:
         clock = self.of("clock") or row.clock
         caches = [
             replace(c, rate=rate / clock) if (rate := self.of("read", level)) else c
-            for level, c in zip(LEVELS, (row.l1, row.l2, row.l3), strict=False)
+            for level, c in row.caches.items()
         ]
         forks = self.of("fork", "", all_of)
         flops = self.of("fma")

@@ -16,7 +16,6 @@ from ...ir.target import Target
 from ..measure.host.lock import MachineLock
 from ..measure.host.peak import Clocks, Looping, PeakLoops, Reading, repeat, repeat_forks
 from .readings import (
-    LEVELS,
     Calibration,
     Name,
     calibration,
@@ -31,8 +30,6 @@ REPEATS = 5
 TRIES = 3  # readings of a quantity until one is steady
 WORTH = 30.0  # seconds of tuning that a calibration is worth
 BUSY = 1.5  # runnable programs per core with which it cannot succeed
-LARGEST = 512 << 20  # bytes of all threads' working sets in memory
-SHARE = 8  # a working set takes at most this part of the machine's memory
 
 
 class Loops(Protocol):
@@ -65,7 +62,7 @@ def take(
     Nothing else of ours is timed or built meanwhile. ``told`` is called with each level's name.
     """
     loops = loops or PeakLoops(target)
-    sizes = working_sets(target, _memory())
+    sizes = target.core.working_sets(target.threads, _memory())
     readings: dict[Name, Reading] = {}
     with closing(MachineLock()) as lock, lock.timing():
         for name in names(tuple(sizes), target.threads):
@@ -109,22 +106,6 @@ def _now(target: Target) -> tuple[Calibration, str]:
     if load_now > BUSY * target.cores:
         return Calibration({}), f"a load of {load_now:.1f} on {target.cores} cores"
     return take(target)
-
-
-def working_sets(target: Target, memory: int) -> Mapping[str, int]:
-    """Return the bytes that each thread accesses to measure each level, within ``memory`` bytes.
-
-    Half of a private cache, so that nothing else evicts it. A level that is not larger than the
-    one before is left out. Of L3 some multiples of L2 suffice: the rest may be others'.
-    """
-    core, threads = target.core, target.threads
-    sizes = {"l1": core.l1.size // 2, "l2": core.l2.size // 2}
-    shared = min(8 * core.l2.size, core.l3.size // (2 * threads))
-    if shared >= 2 * core.l2.size:
-        sizes["l3"] = shared
-    all_of = min(LARGEST, max(4 * core.l3.size, 32 * core.l2.size), memory // SHARE)
-    sizes["memory"] = max(all_of // threads, 4 * core.l2.size)
-    return {level: sizes[level] for level in LEVELS if level in sizes}
 
 
 def _memory() -> int:

@@ -82,6 +82,8 @@ def _trial_body(t: Trial) -> dict[str, Any]:
         body["code"] = dict(t.code)
     if t.machine:
         body["machine"] = t.machine
+    if t.predicted is not None:
+        body["predicted"] = t.predicted
     return body | {"note": t.note} if t.note else body
 
 
@@ -272,6 +274,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
         _times([v["t"].get("drift", 1.0)], "drift")[0],
         _mapping(v.get("code", {}), "code"),
         _text(v.get("machine", ""), "machine"),
+        None if v.get("predicted") is None else _times([v["predicted"]], "predicted")[0],
     )
 
 

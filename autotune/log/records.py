@@ -76,6 +76,7 @@ class Trial:
     ``drift`` is the slowdown of the machine since the task's yardstick was taken, ``code`` the
     compiler's facts about the code, such as the registers of a GPU's kernels. ``machine`` is the
     class of the machine that measured, "" in logs that do not tell; times of one class compare.
+    ``predicted`` are the seconds that the learned model told when it was chosen, None without one.
     """
 
     workload: str
@@ -94,6 +95,7 @@ class Trial:
     drift: float = 1.0
     code: Mapping[str, Json] = field(default_factory=dict)
     machine: str = ""
+    predicted: float | None = None
 
     @property
     def cost(self) -> float:

@@ -15,9 +15,10 @@ from .charts.axes import COUNT, SECONDS, WALL
 from .charts.curves import Curve, tuning_curve
 from .charts.scatter import honesty as honesty_picture
 from .diff import Pair, aligned
+from .formats import DASH
 from .kernels import KernelRow
 from .reverts import RevertView, revert_view
-from .tuning import FEW, Failure, Honesty, curves_by_time, curves_by_trials, failures, honesty
+from .tuning import FEW, Failure, curves_by_time, curves_by_trials, failures, honesty
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class GroupView:
     improvements: tuple[tuple[str, str, str], ...]
     improvements_by_time: tuple[tuple[str, str, str], ...]
     honesty_picture: Markup
-    honesty_caption: str
-    honesty_rows: tuple[tuple[str, str], ...]
+    honesty_models: tuple[tuple[str, str], ...]
+    honesty_rows: tuple[tuple[str, ...], ...]
     attribution: RevertView | None
     diffs: tuple[tuple[str, tuple[Pair, ...]], ...]
     failures: tuple[Failure, ...]
@@ -56,8 +57,8 @@ def group_view(row: KernelRow, nests: bool = True) -> GroupView | None:
         improvements=_improvements(trials, COUNT.text),
         improvements_by_time=_improvements(times, WALL.text),
         honesty_picture=honesty_picture(fair.pairs, g.name),
-        honesty_caption=_caption(fair),
-        honesty_rows=_parts(fair),
+        honesty_models=tuple((name, _figure(rho)) for name, rho in fair.rho.items()),
+        honesty_rows=tuple((part, *map(_figure, rhos)) for part, rhos in fair.parts),
         attribution=revert_view(g.attribution, g.name) if g.attribution else None,
         diffs=_diffs(g, nests),
         failures=failures(g),
@@ -85,16 +86,8 @@ def _improvements(
     )
 
 
-def _caption(fair: Honesty) -> str:
-    if fair.rho is None:
-        return "Predicted and measured"
-    return f"Predicted and measured: ρ = {fair.rho:.2f}"
-
-
-def _parts(fair: Honesty) -> tuple[tuple[str, str], ...]:
-    shown = [(f"{a} to {b}", rho) for a, b, rho in fair.parts]
-    shown.append((f"all {len(fair.pairs)}", fair.rho))
-    return tuple((name, "–" if rho is None else f"{rho:.2f}") for name, rho in shown)
+def _figure(rho: float | None) -> str:
+    return DASH if rho is None else f"{rho:.2f}"
 
 
 def _diffs(g: GroupBench, nests: bool) -> tuple[tuple[str, tuple[Pair, ...]], ...]:

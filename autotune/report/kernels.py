@@ -12,12 +12,17 @@ from .verdicts import least_seconds
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A group with its number on the roofline, its share of the time, and its share of the roof."""
+    """A group with its number on the roofline, and its share of the time.
+
+    ``roof`` is its share of the roof that bounds it, ``bound`` the name of that one: a level of
+    memory, or ``FMA``.
+    """
 
     number: int
     group: GroupBench
     share: float
     roof: float | None
+    bound: str
 
     @property
     def gain(self) -> float | None:
@@ -48,15 +53,23 @@ def kernel_rows(cell: CellBench, peak: Peak | None) -> tuple[KernelRow, ...]:
     whole = sum(g.weight * g.tuned_seconds for g in cell.groups) or 1.0
     groups = sorted(cell.groups, key=lambda g: -g.weight * g.tuned_seconds)
     return tuple(
-        KernelRow(n, g, g.weight * g.tuned_seconds / whole, _roof(g, peak))
+        KernelRow(n, g, g.weight * g.tuned_seconds / whole, *_roof(g, peak))
         for n, g in enumerate(groups, 1)
     )
 
 
-def _roof(g: GroupBench, peak: Peak | None) -> float | None:
+def _roof(g: GroupBench, peak: Peak | None) -> tuple[float | None, str]:
+    """Return a group's share of its roof, and that roof's name; None if it is not known.
+
+    Bytes that would be above every level's roof were not all moved: a gather reads some rows.
+    """
     if peak is None or not g.tuned_seconds or peak.flops <= 0 or peak.bandwidth <= 0:
-        return None
-    return least_seconds(g, peak) / g.tuned_seconds
+        return None, ""
+    if peak.roofs and g.bytes > g.tuned_seconds * max(r.bandwidth for r in peak.roofs):
+        return None, ""
+    level = peak.roof_of(g.working_set)
+    computes = g.flops / peak.flops > g.bytes / level.bandwidth
+    return least_seconds(g, peak) / g.tuned_seconds, "FMA" if computes else level.name
 
 
 def marks(rows: tuple[KernelRow, ...]) -> tuple[RooflineMark, ...]:
@@ -76,4 +89,4 @@ def marks(rows: tuple[KernelRow, ...]) -> tuple[RooflineMark, ...]:
 
 def roof_of(peak: Peak) -> Roof:
     """Return measured peaks as the roof of a picture."""
-    return Roof(peak.flops, peak.bandwidth)
+    return Roof(peak.flops, tuple((r.name, r.bandwidth) for r in (*peak.roofs, peak.memory)))

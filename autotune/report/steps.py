@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -10,6 +11,7 @@ from ...codegen.runtime.profile.data import Profile
 from ...codegen.runtime.profile.figures import CALL, CONTROL, ProfileRow
 from ...ir.errors import ArtifactError
 from ..bench.data import CellBench
+from ..measure.host.peak import Peak
 from .charts.timeline import Lane, TimeSpan, timeline
 
 
@@ -34,7 +36,7 @@ class ProfileView:
     notes: tuple[str, ...]
 
 
-def profile_view(cell: CellBench) -> ProfileView | None:
+def profile_view(cell: CellBench, peak: Peak | None) -> ProfileView | None:
     """Return the view of a cell's profile; None without one, or if this version cannot read it."""
     if cell.profile is None:
         return None
@@ -42,15 +44,21 @@ def profile_view(cell: CellBench) -> ProfileView | None:
         found = Profile.from_json(dict(cell.profile))
     except ArtifactError:
         return None
-    steps = tuple(_step(found, row) for row in found.heaviest)
+    sizes = {g.key: g.working_set for g in cell.groups}
+    steps = tuple(_step(found, row, peak, sizes) for row in found.heaviest)
     picture = timeline(_lanes(found), str(cell.key))
     return ProfileView(picture, steps, found.seconds, found.notes)
 
 
-def _step(profile: Profile, row: ProfileRow) -> StepView:
+def _step(
+    profile: Profile, row: ProfileRow, peak: Peak | None, sizes: Mapping[str, float]
+) -> StepView:
     members = ", ".join(f"{m.name} ({m.source})" if m.source else m.name for m in row.members)
     schedule = f"{row.schedule} {row.record[:12]}".strip()
-    return StepView(row, profile.share(row), profile.roofline(row), schedule, members)
+    roof = profile.roofline(row)
+    if peak is not None and row.task in sizes:
+        roof = row.roofline((peak.flops, peak.roof_of(sizes[row.task]).bandwidth))
+    return StepView(row, profile.share(row), roof, schedule, members)
 
 
 def _lanes(profile: Profile) -> list[Lane]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from ..bench.data import GroupBench, TrialBench
 from ..cost.model import rank_correlation
 from .charts.curves import Curve
+
+Pair: TypeAlias = tuple[float, float]
+Prediction: TypeAlias = Callable[[TrialBench], float | None]
+
+MODELS: Mapping[str, Prediction] = {
+    "analytic": lambda t: t.predicted,
+    "learned": lambda t: t.learned,
+}
+"""By model: the seconds that it told of a trial."""
 
 LATE = 3  # the last one of so many parts of the trials shows if more would be worth it
 FEW = 4  # pairs from which a rank correlation says something
@@ -28,14 +38,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Honesty:
-    """Pairs of predicted and measured seconds, and Spearman's rank correlation, by parts in order.
+    """Predicted and measured seconds of trials, and Spearman's rank correlation for each model.
 
-    ``rho`` is None with fewer than ``FEW`` pairs.
+    ``pairs`` and ``rho`` are by the names of models, in ``MODELS``; one that predicted nothing is
+    not in them. ``parts`` are trials in order, by name, with a correlation for each model, then all
+    of them, then those that every model predicted. A correlation is None with fewer than ``FEW``
+    pairs.
     """
 
-    pairs: tuple[tuple[float, float], ...]
-    rho: float | None
-    parts: tuple[tuple[int, int, float | None], ...]
+    pairs: Mapping[str, tuple[Pair, ...]]
+    rho: Mapping[str, float | None]
+    parts: tuple[tuple[str, tuple[float | None, ...]], ...]
 
 
 def curves_by_trials(group: GroupBench) -> tuple[Curve, ...]:
@@ -82,19 +95,28 @@ def failures(group: GroupBench) -> tuple[Failure, ...]:
 
 
 def honesty(group: GroupBench) -> Honesty:
-    """Compare the analytic model's predictions with the measured times, over thirds of trials."""
-    known = [
-        (t.predicted, t.seconds) for t in group.trials if t.predicted and t.seconds is not None
-    ]
-    size = max(FEW, -(-len(known) // LATE))
+    """Compare what the models predicted with the measured times, over thirds of the trials."""
+    ran = [t for t in group.trials if t.seconds is not None]
+    pairs = {name: _pairs(ran, of) for name, of in MODELS.items()}
+    known = {name: found for name, found in pairs.items() if found}
+    size = max(FEW, -(-len(ran) // LATE))
+    thirds = [ran[start : start + size] for start in range(0, len(ran), size)]
+    named = [(f"{1 + n * size} to {n * size + len(part)}", part) for n, part in enumerate(thirds)]
+    named.append((f"all {len(ran)}", ran))
+    both = [t for t in ran if all(MODELS[name](t) for name in known)]
+    if len(known) > 1:
+        named.append((f"the {len(both)} that both predicted", both))
     parts = tuple(
-        (start + 1, min(start + size, len(known)), _rho(known[start : start + size]))
-        for start in range(0, len(known), size)
+        (text, tuple(_rho(_pairs(part, MODELS[name])) for name in known)) for text, part in named
     )
-    return Honesty(tuple(known), _rho(known), parts)
+    return Honesty(known, {name: _rho(found) for name, found in known.items()}, parts)
 
 
-def _rho(pairs: Sequence[tuple[float, float]]) -> float | None:
+def _pairs(trials: Sequence[TrialBench], of: Prediction) -> tuple[Pair, ...]:
+    return tuple((told, t.seconds) for t in trials if (told := of(t)) and t.seconds is not None)
+
+
+def _rho(pairs: Sequence[Pair]) -> float | None:
     if len(pairs) < FEW:
         return None
     found = np.array(pairs)

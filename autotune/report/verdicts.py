@@ -110,8 +110,12 @@ def roof_share(cell: CellBench, peak: Peak | None) -> float | None:
 
 
 def least_seconds(g: GroupBench, peak: Peak) -> float:
-    """Return the least time of a group that the peaks allow; its own where caches beat memory's."""
-    return min(g.tuned_seconds, max(g.flops / peak.flops, g.bytes / peak.bandwidth))
+    """Return the least time of a group that the peaks allow, at most its own.
+
+    Its bytes come from the nearest level of memory that holds its working set.
+    """
+    moving = g.bytes / peak.roof_of(g.working_set).bandwidth
+    return min(g.tuned_seconds, max(g.flops / peak.flops, moving))
 
 
 def _left(cell: CellBench) -> float | None:

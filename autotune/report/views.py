@@ -79,7 +79,7 @@ def _view(
         roofline=roofline(marks(rows), roof_of(peak), str(cell.key)) if peak else Markup(""),
         groups=_groups(rows, detail),
         graphs=graph_views(cell) if whole else (),
-        profile=profile_view(cell) if whole else None,
+        profile=profile_view(cell, peak) if whole else None,
     )
 
 
@@ -122,8 +122,7 @@ def machine_rows(report: BenchReport) -> tuple[tuple[str, str], ...]:
         name = f"peaks, {p.threads} thread{'s' if p.threads != 1 else ''}"
         if len({q.target for q in report.peaks}) > 1:
             name = f"{name}, {p.target}"
-        flops, copied = p.peak.flops / 1e9, p.peak.bandwidth / 1e9
-        rows.append((name, f"{flops:,.0f} GFLOP/s, {copied:.1f} GB/s ({p.peak.origin})"))
+        rows.append((name, f"{p.peak.told} ({p.peak.origin})"))
     rows += [(name, value) for name, value in report.versions.items()]
     rows += [(f"log {log.name}", f"SHA-256 {log.sha256[:12]}…") for log in report.logs]
     return tuple(rows)

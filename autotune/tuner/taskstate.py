@@ -23,6 +23,7 @@ from ..tasks.extract import Task
 from .progress import TaskResult
 
 REFUSED = 1e9  # estimated seconds of a schedule that cannot be made
+LEAST_MERIT = 0.01  # of a prediction: below, the model tells a failure
 HOPELESS = 4  # trials without a success after which a task is given up
 HOPE = 0.05  # share of its time that a task may save, even if it seems to be at the roofline
 TRUSTED = 32  # trials after which the roofline is believed: a clock may be faster, padding skipped
@@ -108,6 +109,16 @@ class TaskState:
         chosen = self.strategy.propose(count, merit, closer if self._nests else None)
         self.exhausted = len(chosen) < count
         return chosen
+
+    def predict(self, points: Sequence[Point], model: CostModel | None) -> list[float | None]:
+        """Return the learned model's seconds of points, by the best so far; None without a model.
+
+        The model tells how fast a program is relative to the fastest of its task.
+        """
+        if model is None or not model.fitted or not points or math.isinf(self.seconds):
+            return [None] * len(points)
+        merits = model.predict(self.encoder.encode(points))
+        return [self.seconds / max(float(m), LEAST_MERIT) for m in merits]
 
     def _estimates(self, points: Sequence[Point]) -> np.ndarray[Any, Any]:
         """Return estimated seconds: by the scheduled nests, else by the sketches' closed forms."""

@@ -244,18 +244,23 @@ class Tuner:
         """Measure some candidates of each of these tasks, and learn from all of them."""
         before = {s.task.key: s.seconds for s, _ in chosen}
         self._watched("choosing what to measure")
-        picked = [(s, self._candidate(s, p), p) for s, n in chosen for p in self._proposals(s, n)]
-        about = {id(c): (s, p.source) for s, c, p in picked}
+        about: dict[int, tuple[TaskState, Candidate, str, float | None]] = {}
+        for s, n in chosen:
+            proposals = self._proposals(s, n)
+            with self._beside():
+                told = s.predict([p.point for p in proposals], self.model)
+            for p, seconds in zip(proposals, told, strict=True):
+                c = self._candidate(s, p)
+                about[id(c)] = s, c, p.source, seconds
 
         def jobs() -> Iterator[Job]:
-            for s, c, _ in picked:
+            for s, c, *_ in about.values():
                 if self._time_left() > 0:
                     yield self._job(s, "measure", (c,))
 
         def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
-            (c,) = job.candidates
-            state, source = about[id(c)]
-            return self._record(state, c, outcomes[0], source)
+            state, c, source, seconds = about[id(job.candidates[0])]
+            return self._record(state, c, outcomes[0], source, seconds)
 
         trials = self._measure(jobs(), record)
         with self._beside():
@@ -297,7 +302,14 @@ class Tuner:
     def _job(self, state: TaskState, kind: str, candidates: tuple[Candidate, ...]) -> Job:
         return self._jobs.job(state.task, kind, candidates, state.seconds)
 
-    def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
+    def _record(
+        self,
+        state: TaskState,
+        c: Candidate,
+        outcome: Outcome,
+        source: str,
+        predicted: float | None = None,
+    ) -> Trial:
         trial = stamped(
             Trial(
                 state.task.key,
@@ -315,6 +327,7 @@ class Tuner:
                 drift=outcome.drift,
                 code=outcome.facts,
                 machine=self.plan.machine,
+                predicted=predicted,
             )
         )
         self.writer.append(trial)

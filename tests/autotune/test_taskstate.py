@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from nestwright.autotune.cost.model import CostModel
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial
 from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.tasks.extract import extract
@@ -44,3 +48,17 @@ def test_after_some_trials_the_roofline_is_believed() -> None:
 def test_slow_tasks_promise_more() -> None:
     gains = [at_share_of_roof(share, 4).gain() for share in (0.9, 1.0, 1.5, 3.0)]
     assert gains == sorted(gains) and gains[-1] > 5 * gains[1]
+
+
+def test_predictions_are_seconds_by_the_best_so_far() -> None:
+    class Told(CostModel):
+        def predict(self, rows):
+            return np.array([1.0, 0.5, -0.2])[: len(rows)]
+
+    state, model = at_share_of_roof(2.0, 4), Told(0)
+    points = state.task.space.cheapest(3)
+    assert state.predict(points, model) == [None] * 3, "it has learned nothing yet"
+    model.fitted = True
+    now = state.seconds
+    assert state.predict(points, model) == pytest.approx([now, 2 * now, 100 * now])
+    assert state.predict([], model) == [] and state.predict(points, None) == [None] * 3

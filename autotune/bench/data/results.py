@@ -90,7 +90,8 @@ class TrialBench:
     """A trial of the log: its number in the group's history, from 1, and its seed.
 
     ``seconds`` are None if it failed; ``at`` are the seconds since the first trial of the group
-    with this seed; ``predicted`` are the analytic model's seconds where it has an estimate.
+    with this seed; ``predicted`` are the analytic model's seconds where it has an estimate,
+    ``learned`` those that the learned model told when the trial was chosen.
     """
 
     number: int
@@ -100,6 +101,7 @@ class TrialBench:
     status: str
     source: str
     predicted: float | None = None
+    learned: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ class GroupBench:
     ``weight`` is how often one run of the model executes it, ``flops`` and ``bytes`` are of one
     execution. ``error`` is the tuned schedule's, relative to the root mean square of the
     interpreter's result. ``trials`` are those of the log on this device, the oldest first.
-    ``attribution`` is what the tuned schedule's decisions buy, if that was measured.
+    ``attribution`` is what the tuned schedule's decisions buy, if that was measured. ``reach`` are
+    the bytes within which the model used half of its data before, 0 where that is not known.
     """
 
     key: str
@@ -146,6 +149,12 @@ class GroupBench:
     trials: tuple[TrialBench, ...] = ()
     note: str = ""
     attribution: Attribution | None = None
+    reach: float = 0.0
+
+    @property
+    def working_set(self) -> float:
+        """The bytes that a level of memory has to hold so that the group finds its data there."""
+        return max(self.bytes, self.reach)
 
     @property
     def default_seconds(self) -> float:

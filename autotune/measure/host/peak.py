@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -46,21 +47,53 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 @dataclass(frozen=True, slots=True)
+class LevelRoof:
+    """A level of memory: the bytes it holds for all threads, the bytes per second copied in it."""
+
+    level: str
+    size: int
+    bandwidth: float
+
+    @property
+    def name(self) -> str:
+        """The level as people write it."""
+        return self.level.upper() if self.level != "memory" else self.level
+
+
+@dataclass(frozen=True, slots=True)
 class Peak:
     """FLOP per second in f32, and bytes per second read plus written, with ``threads`` threads.
 
     A ``nominal`` rate of operations is from a data sheet; everything else is measured.
+    ``bandwidth`` is that of memory, ``roofs`` are those of the caches, the nearest first, where
+    they were measured.
     """
 
     threads: int
     flops: float
     bandwidth: float
     nominal: bool = False
+    roofs: tuple[LevelRoof, ...] = ()
+
+    @property
+    def memory(self) -> LevelRoof:
+        """The roof of memory, which holds everything."""
+        return LevelRoof("memory", sys.maxsize, self.bandwidth)
+
+    def roof_of(self, size: float) -> LevelRoof:
+        """Return the roof of the nearest level that holds so many bytes."""
+        return next((r for r in self.roofs if size <= r.size), self.memory)
+
+    @property
+    def told(self) -> str:
+        """The rates in words, those of copies by level."""
+        copied = (f"{r.bandwidth / 1e9:.3g} in {r.name}" for r in (*self.roofs, self.memory))
+        return f"{self.flops / 1e9:,.0f} GFLOP/s FMA; copy GB/s: {', '.join(copied)}"
 
     @property
     def origin(self) -> str:
         """The origin of the figures, in words."""
-        return "copy measured, rate nominal" if self.nominal else "both measured"
+        return "copy measured, rate nominal" if self.nominal else "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +214,20 @@ def processor_peak(target: Target) -> Peak:
         with lock.timing():
             flops = repeat(loops.fma(target.threads)).best
             size = 2 * max(COPIED, 4 * target.l2) // 4096 * 4096
-            return Peak(target.threads, flops, repeat(loops.copy(size, target.threads)).best)
+            copied = repeat(loops.copy(size, target.threads)).best
+            roofs = tuple(_level_roofs(loops))
+            return Peak(target.threads, flops, copied, roofs=roofs)
     finally:
         lock.close()
+
+
+def _level_roofs(loops: PeakLoops) -> Iterator[LevelRoof]:
+    """Yield the caches' roofs, measured as memory's is."""
+    core, threads = loops.target.core, loops.target.threads
+    for level, size in core.working_sets(threads, sys.maxsize).items():
+        if level in core.caches:
+            rate = repeat(loops.copy(size, threads)).best
+            yield LevelRoof(level, core.held(level, threads), rate)
 
 
 def processor_rate(target: Target) -> float:

@@ -26,6 +26,9 @@ FRAME = Canvas(width=460.0, height=330.0, left=50.0, right=26.0)
 LABELLED = 16  # kernels with a number in the picture at most, the heaviest
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 """Places of a number beside its mark, the best first."""
+SLOPE = 0.25  # least intensity in the picture, relative to that of the nearest level's knee
+PLACES = (0.5, 0.3, 0.7, 0.15, 0.85)
+"""Places of a name along its slope, the best first."""
 MOVED = 0.5  # place of kernels without arithmetic, relative to the least intensity
 
 
@@ -54,14 +57,23 @@ class RooflineMark:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """Peaks: floating-point operations and bytes per second."""
+    """Peaks: floating-point operations per second, and bytes per second of each level by name.
+
+    The last level is memory, which holds everything.
+    """
 
     flops: float
-    bandwidth: float
+    levels: tuple[tuple[str, float], ...]
 
-    def at(self, intensity: float) -> float:
-        """Return the highest rate at an intensity (Williams et al., 2009), in FLOP/s."""
-        return min(self.flops, self.bandwidth * intensity)
+    @property
+    def bandwidth(self) -> float:
+        """The bytes per second of memory."""
+        return self.levels[-1][1]
+
+    @property
+    def knees(self) -> list[float]:
+        """The intensities from which each level lets the arithmetic be the limit."""
+        return [self.flops / rate for _, rate in self.levels]
 
 
 def roofline(kernels: Sequence[RooflineMark], roof: Roof, name: str) -> Markup:
@@ -83,16 +95,16 @@ def roofline(kernels: Sequence[RooflineMark], roof: Roof, name: str) -> Markup:
         draw_axes(FRAME, x, y),
         lines,
         joined(marks),
-        _numbers(shown[:LABELLED], x.scale, y.scale, covered),
+        _numbers(shown, x.scale, y.scale, covered),
         kind="roofline",
     )
 
 
 def _axes(kernels: Sequence[RooflineMark], roof: Roof) -> tuple[ChartAxis, ChartAxis]:
-    knee = roof.flops / roof.bandwidth
     known = [k.flops / k.bytes for k in kernels if k.flops > 0]
-    least = min([knee, *known]) * (MOVED if any(k.flops <= 0 for k in kernels) else 1.0)
-    across = logarithmic([least, 4 * knee, *known], *FRAME.across)
+    least = min([SLOPE * min(roof.knees), *known])
+    least *= MOVED if any(k.flops <= 0 for k in kernels) else 1.0
+    across = logarithmic([least, 4 * max(roof.knees), *known], *FRAME.across)
     rates = [r for k in kernels for r in _rates(k, across.low)]
     upward = logarithmic([roof.flops, *rates], *FRAME.upward)
     return (
@@ -112,33 +124,48 @@ def _rates(k: RooflineMark, least: float) -> tuple[float, float]:
 
 
 def _roof(roof: Roof, x: Scale, y: Scale) -> tuple[Markup, list[Box]]:
-    """Return the roof with its names, and the boxes that the names cover."""
-    knee = min(max(roof.flops / roof.bandwidth, x.low), x.high)
-    start = max(x.low, y.low / roof.bandwidth)
-    points = [(start, roof.at(start)), (knee, roof.at(knee)), (x.high, roof.at(x.high))]
-    places = [(x(a), y(b)) for a, b in points]
-    flat, top = f"{FLOPS.text(roof.flops)} FMA", places[1][1] - 6
+    """Return the roofs with their names, and the boxes that the names cover."""
+    flat = f"{FLOPS.text(roof.flops)} FMA"
+    top = y(roof.flops) - 6
+    covered = [(x.end - len(flat) * LETTER, top - 11, x.end, top + 4)]
     label = tag("text", flat, class_="roofname", x=x.end, y=top, text_anchor="end")
-    slope, covered = _slope(places[0], places[1], f"{BYTES.text(roof.bandwidth)} copy, measured")
-    box = (x.end - len(flat) * LETTER, top - 11, x.end, top + 4)
-    line = tag("polyline", class_="roof", points=path(places))
-    return joined([line, slope, label]), [box, *covered]
+    begin = max(x.low, min(roof.knees))
+    lines = [_line("roof", [(begin, roof.flops), (x.high, roof.flops)], x, y)]
+    names = [label]
+    for name, rate in roof.levels:
+        knee = min(max(roof.flops / rate, x.low), x.high)
+        start = min(max(x.low, y.low / rate), knee)
+        ends = [(start, rate * start), (knee, rate * knee)]
+        lines.append(_line("roof" if rate == roof.bandwidth else "roof level", ends, x, y))
+        first, last = ((x(a), y(b)) for a, b in ends)
+        text, boxes = _slope(first, last, f"{name} {BYTES.text(rate)}", covered)
+        names.append(text)
+        covered += boxes
+    return joined([*lines, *names]), covered
 
 
-def _slope(start: Place, end: Place, name: str) -> tuple[Markup, list[Box]]:
-    """Return the name along the slope, if it has the room, and boxes that cover it."""
+def _line(kind: str, points: Sequence[Place], x: Scale, y: Scale) -> Markup:
+    return tag("polyline", class_=kind, points=path((x(a), y(b)) for a, b in points))
+
+
+def _slope(start: Place, end: Place, name: str, taken: Sequence[Box]) -> tuple[Markup, list[Box]]:
+    """Return the name along the slope, and boxes that cover it; nothing where there is no room."""
     (x1, y1), (x2, y2) = start, end
-    length = len(name) * LETTER * 0.9
-    if math.hypot(x2 - x1, y2 - y1) < length:
-        return Markup(""), []
+    whole, length = math.hypot(x2 - x1, y2 - y1), len(name) * LETTER * 0.9
     angle = math.atan2(y2 - y1, x2 - x1)
-    a, b = (x1 + x2) / 2 + 6 * math.sin(angle), (y1 + y2) / 2 - 6 * math.cos(angle)
-    turn = f"translate({a:.1f} {b:.1f}) rotate({math.degrees(angle):.1f})"
-    steps = (length * (n / 8 - 0.5) for n in range(9))
-    middles = [(a + s * math.cos(angle), b + s * math.sin(angle)) for s in steps]
-    covered = [(u - 6, v - 10, u + 6, v + 4) for u, v in middles]
-    label = tag("text", name, class_="roofname", text_anchor="middle", transform=turn)
-    return label, covered
+    for place in PLACES:
+        if min(place, 1 - place) * whole < length / 2:
+            continue
+        a = x1 + place * (x2 - x1) + 5 * math.sin(angle)
+        b = y1 + place * (y2 - y1) - 5 * math.cos(angle)
+        steps = (length * (n / 8 - 0.5) for n in range(9))
+        middles = [(a + s * math.cos(angle), b + s * math.sin(angle)) for s in steps]
+        boxes = [(u - 6, v - 10, u + 6, v + 4) for u, v in middles]
+        if not any(_meet(box, other) for box in boxes for other in taken):
+            turn = f"translate({a:.1f} {b:.1f}) rotate({math.degrees(angle):.1f})"
+            label = tag("text", name, class_="roofname", text_anchor="middle", transform=turn)
+            return label, boxes
+    return Markup(""), []
 
 
 def _radius(k: RooflineMark) -> float:
@@ -178,7 +205,8 @@ def _numbers(kernels: Sequence[RooflineMark], x: Scale, y: Scale, covered: Seque
     places = [(x(_intensity(k, x.low)), y(_rates(k, x.low)[1])) for k in kernels]
     taken = [*covered, *(_around(k, at) for k, at in zip(kernels, places, strict=True))]
     parts = []
-    for n, (k, place) in enumerate(zip(kernels, places, strict=True), 1):
+    heaviest = zip(kernels[:LABELLED], places, strict=False)
+    for n, (k, place) in enumerate(heaviest, 1):
         room = _room(str(n), place, _radius(k), taken)
         if room is not None:
             taken.append(room)

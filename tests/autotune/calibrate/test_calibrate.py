@@ -10,7 +10,7 @@ import pytest
 from nestwright.autotune.calibrate import store
 from nestwright.autotune.calibrate import take as taking
 from nestwright.autotune.calibrate.readings import Calibration, called, contradiction
-from nestwright.autotune.calibrate.take import calibrated, take, working_sets
+from nestwright.autotune.calibrate.take import calibrated, take
 from nestwright.ir.target import Target
 
 from .machines import PlayedMachine, rates
@@ -94,14 +94,12 @@ def test_what_is_no_rate_is_refused(rate: float, target: Target) -> None:
 
 def test_working_sets_fit_their_level(target: Target) -> None:
     core = target.core
-    sizes = working_sets(target, 64 << 30)
+    sizes = core.working_sets(target.threads, 64 << 30)
     assert sizes["l1"] < core.l1.size < sizes["l2"] < core.l2.size < sizes["l3"]
     assert 2 * sizes["l3"] <= core.l3.size < 2 * sizes["memory"] < (1 << 30)
-    assert working_sets(target, 256 << 20)["memory"] == 16 << 20
-    # A processor without a third level.
-    assert "l3" not in working_sets(
-        Target.parse("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"), 64 << 30
-    )
+    assert core.working_sets(target.threads, 256 << 20)["memory"] == 16 << 20
+    flat = Target.parse("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72").core
+    assert "l3" not in flat.working_sets(4, 64 << 30), "it has no third level"
 
 
 def test_a_kept_calibration_comes_back(target: Target) -> None:

@@ -48,6 +48,7 @@ RECORDS = [
     Workload("w" * 8, "dot_add", "hlo", "HloModule canonical\n", 2e6, 3e4),
     DeviceRecord("cpu-test-t2", "cpu", {"threads": 2}),
     TRIAL,
+    replace(TRIAL, predicted=1.5e-6),
     replace(TRIAL, status="crash", runs=(), trace=None, note="SIGSEGV in run"),
     Best("w" * 8, "d", "t", "tiled@1", {"rows": 4}, [], (1e-6,), (2e-6,), 1e-7, 13.0),
     Verdict("m", "d", (("w1", "t1"), ("w2", "")), (1e-6, 2e-6), (2e-6, 2e-6), True, 14.0),
@@ -74,6 +75,10 @@ def test_trial_line_follows_the_documented_form() -> None:
     assert (line["k"], line["v"], line["status"]) == ("trial", 1, "ok")
     assert line["t"] == {"unit": "s", "runs": [2e-6, 1e-6, 3e-6], "drift": 1.0}
     assert line["dec"] == {"rows": 4, "order": "column"}
+    assert "predicted" not in line, "as in logs of before: the id is the same"
+    told = {**line, "predicted": -1.0}
+    with pytest.raises(BadLine, match="predicted"):
+        decode(json.dumps(told).encode())
 
 
 def test_id_depends_on_content_alone() -> None:

@@ -2,6 +2,11 @@
 addEventListener("load", () => setTimeout(() => {
   const visible = (e) => e.checkVisibility() && e.getBoundingClientRect().width > 0;
   const box = (e) => { const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; };
+  const corners = (t) => {
+    const b = t.getBBox(), place = t.getScreenCTM();
+    return [[b.x, b.y], [b.x + b.width, b.y], [b.x + b.width, b.y + b.height], [b.x, b.y + b.height]]
+      .map(([x, y]) => { const p = new DOMPoint(x, y).matrixTransform(place); return [p.x, p.y]; });
+  };
   const name = (e) => `${e.tagName}.${e.getAttribute("class")}: ${e.textContent.slice(0, 40)}`;
   for (const part of document.querySelectorAll("details")) part.open = true;
   const all = [...document.body.querySelectorAll("*")].filter(visible);
@@ -14,7 +19,7 @@ addEventListener("load", () => setTimeout(() => {
     texts: [...svg.querySelectorAll("text")].map((t) => ({
       text: t.textContent, kind: t.getAttribute("class"), box: box(t),
       size: parseFloat(getComputedStyle(t).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width,
-      turned: t.hasAttribute("transform") })),
+      corners: corners(t), turned: t.hasAttribute("transform") })),
     shapes: [...svg.querySelectorAll("line,rect,circle,polyline,polygon")].map(box),
   }));
   const table = document.querySelector("table.kernels");

@@ -17,6 +17,7 @@ from nestwright.autotune.bench.data import (
     WayBench,
 )
 from nestwright.autotune.explain.graph import ComputationGraph, Flow, ModelGraph, Vertex
+from nestwright.autotune.measure.host.peak import LevelRoof
 from nestwright.codegen.plan.facts import GroupMember
 from nestwright.codegen.plan.loaded import Event
 from nestwright.codegen.runtime.profile.data import Profile
@@ -40,11 +41,17 @@ def trials(count: int, seeds: int) -> tuple[TrialBench, ...]:
             "wrong" if n % 11 == 10 else "ok",
             "evolve",
             2e-5 / (1 + 0.07 * n),
+            None if n < 12 else 1.8e-5 / (1 + 0.09 * n),
         )
         for n in range(count)
     )
 
 
+ROOFS = (
+    LevelRoof("l1", 1 << 16, 2e11),
+    LevelRoof("l2", 1 << 20, 9e10),
+    LevelRoof("l3", 1 << 24, 2e10),
+)
 RUNS = tuple(1e-5 + 1e-8 * n for n in range(9))
 ATTRIBUTION = Attribution(
     RUNS,
@@ -138,6 +145,7 @@ def full() -> BenchReport:
     found = replace(
         REPORT,
         cells=(rich, *REPORT.cells),
+        peaks=tuple(replace(p, peak=replace(p.peak, roofs=ROOFS)) for p in REPORT.peaks),
         warnings=("2 threads: load 8.0 on 2 cores",),
         against=Against(9e8, ("another machine",), (change, other)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -85,6 +86,28 @@ def test_labels_do_not_overlap_and_can_be_read(size: str, request) -> None:
         assert all(t["size"] >= 8 for t in chart["texts"]), chart["label"]
         for a, b in itertools.combinations(texts, 2):
             assert not meet(a["box"], b["box"]), (chart["label"], a["text"], b["text"])
+
+
+@pytest.mark.parametrize("size", ["wide", "narrow"])
+def test_each_roof_has_a_name_and_none_meets_another(size: str, request) -> None:
+    charts = request.getfixturevalue(size)["charts"]
+    full_one = next(c for c in charts if c["kind"] == "chart roofline")
+    names = [t for t in full_one["texts"] if t["kind"] == "roofname"]
+    assert [t["text"].split()[0] for t in names] == ["100", "L1", "L2", "L3", "memory"]
+    for a, b in itertools.combinations(names, 2):
+        assert overlap(a["corners"], b["corners"]) <= 2.5, (a["text"], b["text"])
+
+
+def overlap(a: list[list[float]], b: list[list[float]]) -> float:
+    """The least distance by which two rectangles would have to move to be apart."""
+    found = []
+    for corners in (a, b):
+        for (x1, y1), (x2, y2) in itertools.pairwise(corners[:3]):
+            length = math.hypot(x2 - x1, y2 - y1)
+            across = (x2 - x1) / length, (y2 - y1) / length
+            spans = [[across[0] * x + across[1] * y for x, y in c] for c in (a, b)]
+            found.append(min(map(max, spans)) - max(map(min, spans)))
+    return max(0.0, min(found))
 
 
 def meet(a: list[float], b: list[float]) -> bool:

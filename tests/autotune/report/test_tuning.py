@@ -8,6 +8,7 @@ import pytest
 
 from nestwright.autotune.bench.data import TrialBench
 from nestwright.autotune.report.charts.curves import steps, tuning_curve
+from nestwright.autotune.report.charts.scatter import honesty as honesty_picture
 from nestwright.autotune.report.tuning import (
     curves_by_time,
     curves_by_trials,
@@ -59,12 +60,25 @@ def test_group_without_success_has_no_curve() -> None:
 def test_rank_correlation_of_predictions(sign: int, rho: float) -> None:
     g = group(*((0, 10.0 + n, 50.0 + sign * n) for n in range(12)))
     found = honesty(g)
-    assert found.rho == pytest.approx(rho)
-    assert [(a, b) for a, b, _ in found.parts] == [(1, 4), (5, 8), (9, 12)]
+    assert found.rho == {"analytic": pytest.approx(rho)}
+    assert [name for name, _ in found.parts] == ["1 to 4", "5 to 8", "9 to 12", "all 12"]
+
+
+def test_models_are_compared_on_what_both_predicted() -> None:
+    g = group(*((0, 10.0 + n, 50.0 - n) for n in range(12)))
+    later = tuple(replace(t, learned=t.seconds) if t.number > 6 else t for t in g.trials)
+    found = honesty(replace(g, trials=later))
+    assert [len(p) for p in found.pairs.values()] == [12, 6]
+    assert found.rho == {"analytic": pytest.approx(-1.0), "learned": pytest.approx(1.0)}
+    assert found.parts[0] == ("1 to 4", (pytest.approx(-1.0), None))
+    assert found.parts[-1] == ("the 6 that both predicted", (pytest.approx(-1), pytest.approx(1)))
+    dots = honesty_picture(found.pairs, "g")
+    assert dots.count("trial analytic") == 12 and dots.count("trial learned") == 6
 
 
 def test_few_predictions_have_no_rank_correlation() -> None:
-    assert honesty(group((0, 1.0, 1.0), (0, None, 2.0))).rho is None
+    few = honesty(group((0, 1.0, 1.0), (0, None, 2.0)))
+    assert few.rho == {"analytic": None}
 
 
 def test_failures_are_counted_with_an_example() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from nestwright.autotune.bench.data import CONTROL, DEFAULT, TUNED, ScheduleBench, WayBench
-from nestwright.autotune.measure.host.peak import Peak
+from nestwright.autotune.measure.host.peak import LevelRoof, Peak
+from nestwright.autotune.report.kernels import kernel_rows
 from nestwright.autotune.report.verdicts import doubts, roof_share, verdict
 
 from ..bench.reports import CELL, GROUP
@@ -57,3 +58,26 @@ def test_share_of_the_roof_counts_caches_as_the_roof() -> None:
     )
     share = roof_share(replace(CELL, groups=groups), PEAK)
     assert share == pytest.approx((1e-5 + 1e-9) / (4e-5 + 1e-9))
+
+
+@pytest.mark.parametrize(
+    ("size", "reach", "bound", "share"),
+    [
+        (1e4, 0.0, "L1", 1e4 / 4e11 / 1e-6),
+        (1e5, 0.0, "L2", 1e5 / 2e11 / 1e-6),
+        (1e4, 1e5, "L2", 1e4 / 2e11 / 1e-6),
+        (1e4, 1e9, "memory", 1.0),
+    ],
+)
+def test_a_kernel_is_held_against_the_level_of_its_working_set(size, reach, bound, share) -> None:
+    roofs = (LevelRoof("l1", 1 << 16, 4e11), LevelRoof("l2", 1 << 20, 2e11))
+    took = ScheduleBench("default", {}, [], (1e-6,))
+    group = replace(GROUP, flops=1.0, bytes=size, reach=reach, tuned=took)
+    (row,) = kernel_rows(replace(CELL, groups=(group,)), replace(PEAK, roofs=roofs))
+    assert (row.bound, row.roof) == (bound, pytest.approx(share))
+    (gather,) = kernel_rows(
+        replace(CELL, groups=(replace(group, bytes=1e6),)), replace(PEAK, roofs=roofs)
+    )
+    assert (gather.bound, gather.roof) == ("", None), "so much was not moved"
+    (old,) = kernel_rows(replace(CELL, groups=(group,)), PEAK)
+    assert (old.bound, old.roof) == ("memory", 1.0), "older reports have no other level"
