@@ -311,7 +311,7 @@ TABLE: dict[str, ElementwiseOp] = {
         _compare("ge", np.greater_equal, "psuf"),
         _op("is-finite", 1, "f", np.isfinite, result="pred"),
         ElementwiseOp("select", 3, "psufc", np.where, rounding="commutes"),
-        _op("clamp", 3, "psuf", _clamp, rounding="commutes"),
+        _op("clamp", 3, "psuf", _clamp, rounding="commutes", keeps_nan=True),
         _op("abs", 1, "sufc", np.abs, result="real", rounding="commutes", keeps_nan=True),
         _op("negate", 1, "sufc", np.negative, rounding="commutes", keeps_nan=True),
         _op("sign", 1, "sufc", _sign, rounding="exact"),

@@ -160,6 +160,21 @@ def no_indices(count: int) -> range:
     return range(0)
 
 
+def no_operands(i: Instruction) -> range:
+    """Return no operands: a NaN of any may show as something else, or not at all."""
+    return range(0)
+
+
+def every_operand(i: Instruction) -> range:
+    """Return all operands."""
+    return range(len(i.operands))
+
+
+def data_operand(i: Instruction) -> range:
+    """Return the first operand: the others are indices."""
+    return range(1)
+
+
 def free(i: Instruction) -> float:
     """Return 0: an element costs no more than its load."""
     return 0.0
@@ -223,6 +238,8 @@ class OpDef:
       ``gaps``          skips elements of an operand, or adds others to them
       ``permutes``      changes the order of its operand's dimensions
       ``keeps_nan``     a NaN operand gives a NaN result
+      ``carries_nan``   the operands, by number, of which a NaN makes NaN every element of the
+                        result that depends on it, if called computations do so as well
       ``needs_positive``, ``keeps_positive``  as in ``elementwise.TABLE``
       ``structure``     part of the graph's structure: any code that walks a graph may name it
       ``drops_elements``  may not use all elements of an operand, so that some are dead
@@ -262,6 +279,7 @@ class OpDef:
     gaps: bool = False
     permutes: bool = False
     keeps_nan: bool = False
+    carries_nan: Callable[[Instruction], range] = no_operands
     needs_positive: bool = False
     keeps_positive: bool = False
     structure: bool = False

@@ -26,6 +26,7 @@ from .definition import (
     Work,
     each,
     free,
+    no_operands,
     size_of,
 )
 
@@ -145,6 +146,10 @@ def _cost(op: ElementwiseOp, i: Instruction) -> float:
     return op.flops
 
 
+def _chosen(i: Instruction) -> range:
+    return range(1, len(i.operands))
+
+
 def elementwise(op: ElementwiseOp) -> OpDef:
     """Return the definition of an operation of the element-wise table."""
     handler = partial(_numpy, op)
@@ -164,6 +169,7 @@ def elementwise(op: ElementwiseOp) -> OpDef:
         narrow=NarrowPolicy.STORED if op.name == "select" else NarrowPolicy.COMPUTED,
         complex=ComplexPolicy.FORMULA if "c" in op.kinds else ComplexPolicy.WHOLE,
         keeps_nan=op.keeps_nan,
+        carries_nan=_chosen if op.name == "select" else no_operands,
         needs_positive=op.needs_positive,
         keeps_positive=op.keeps_positive,
     )

@@ -29,6 +29,7 @@ from .definition import (
     Role,
     Rounding,
     Work,
+    data_operand,
     size_of,
     two,
 )
@@ -183,6 +184,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         recompute=False,
+        carries_nan=data_operand,
         complex=ComplexPolicy.SEPARATE,
         indices=_from_second,
     ),
@@ -210,6 +212,7 @@ DEFINITIONS = (
         drops_elements=True,
         recompute=False,
         gaps=True,
+        carries_nan=data_operand,
         complex=ComplexPolicy.SEPARATE,
         indices=_second,
     ),

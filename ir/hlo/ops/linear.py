@@ -31,6 +31,7 @@ from .definition import (
     Pattern,
     Role,
     Work,
+    every_operand,
     products,
     size_of,
 )
@@ -174,6 +175,7 @@ DEFINITIONS = (
         pattern=Pattern.OUT_FUSABLE,
         role=Role.MATERIAL,
         narrow=NarrowPolicy.SUMMED,
+        carries_nan=every_operand,
         complex=ComplexPolicy.PRODUCT,
     ),
     OpDef(

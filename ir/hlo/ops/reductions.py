@@ -33,6 +33,7 @@ from .definition import (
     Pattern,
     Role,
     Work,
+    every_operand,
     size_of,
 )
 
@@ -157,6 +158,7 @@ DEFINITIONS = (
         pattern=Pattern.REDUCTION,
         role=Role.MATERIAL,
         narrow=NarrowPolicy.COMBINED,
+        carries_nan=every_operand,
         complex=ComplexPolicy.COMBINED,
     ),
     OpDef(

@@ -19,6 +19,7 @@ from .definition import (
     Pattern,
     Role,
     Rounding,
+    every_operand,
     free,
     per_operand,
     two,
@@ -251,6 +252,7 @@ DEFINITIONS = (
         view=True,
         rounding=Rounding.PLACES,
         recompute=True,
+        carries_nan=every_operand,
         complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
@@ -266,6 +268,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         recompute=True,
+        carries_nan=every_operand,
         complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
@@ -278,6 +281,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         gaps=True,
+        carries_nan=every_operand,
         complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
@@ -291,6 +295,7 @@ DEFINITIONS = (
         role=Role.MATERIAL,
         recompute=False,
         gaps=True,
+        carries_nan=every_operand,
         complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(

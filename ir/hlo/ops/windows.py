@@ -35,6 +35,7 @@ from .definition import (
     Pattern,
     Role,
     Work,
+    every_operand,
     products,
     size_of,
 )
@@ -155,6 +156,7 @@ DEFINITIONS = (
         pattern=Pattern.OUT_FUSABLE,
         role=Role.MATERIAL,
         narrow=NarrowPolicy.SUMMED,
+        carries_nan=every_operand,
         complex=ComplexPolicy.PRODUCT,
     ),
     OpDef(
@@ -172,6 +174,7 @@ DEFINITIONS = (
         pattern=Pattern.WINDOW,
         role=Role.MATERIAL,
         narrow=NarrowPolicy.COMBINED,
+        carries_nan=every_operand,
         complex=ComplexPolicy.COMBINED,
     ),
     OpDef(
