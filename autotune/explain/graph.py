@@ -8,10 +8,10 @@ from functools import cached_property
 from itertools import chain
 
 from ...codegen.driver import PreparedModule
-from ...codegen.plan.sequence import called
 from ...ir.hlo.fuse.fusion import Edge, Fusion, Group
 from ...ir.hlo.fuse.groups import VIEW_FOLLOWS
 from ...ir.hlo.fuse.kinds import pattern
+from ...ir.hlo.fuse.order import called
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.shape_text import show_shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...codegen.plan.groups import Groups, fuse_module
-from ...codegen.plan.sequence import called
 from ...ir.errors import UnsupportedError
 from ...ir.hlo.fuse.fusion import Group
+from ...ir.hlo.fuse.order import called
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.text.canonical import canonical_text
@@ -65,7 +65,7 @@ def extract(
     plain copies, are left out.
     """
     if groups is None:
-        groups = fuse_module(module, excess_precision, target.row.groups)
+        groups = fuse_module(module, excess_precision, target)
     weights, reach = _occurrences(module, groups), reaches(groups)
     found = (
         _task(g, name, weights[name], target, reach[name]) for name, g in groups.distinct.items()

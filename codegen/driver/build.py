@@ -36,7 +36,7 @@ from ..plan.compiled import Compiled
 from ..plan.counters import count
 from ..plan.facts import DEFAULT, LOG, TRACE, Facts, cost
 from ..plan.facts import to_json as facts_json
-from ..plan.groups import Groups, compiled, fuse_module, symbol
+from ..plan.groups import Groups, fuse_module, symbol
 from ..plan.nodes import Plan
 from ..plan.nodes import kernels as plan_kernels
 from ..plan.notes import (
@@ -165,7 +165,7 @@ class PreparedModule:
                 )
             _require_exchange(self.optimized, self.target)
             with timed(self.timings, "fuse"):
-                self.groups = fuse_module(self.optimized, excess_precision, self.target.row.groups)
+                self.groups = fuse_module(self.optimized, excess_precision, self.target)
 
     def build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper] = ()) -> Executable:
         """Build the executable under these schedules; raises as ``build``.
@@ -187,11 +187,11 @@ class PreparedModule:
             orders = entry_orders(self.frozen)
             used = {k: (t.record, k in library or kernels[k].traced) for k, t in chosen.items()}
             made = _as_called(self.groups, kernels, library, used)
-            find, align = compiled(self.groups, made.__getitem__), backend(target).alignment
+            align = backend(target).alignment
             joint = joint_kernels(self.groups, target, traces, spent)
             space = {k: code.workspace for k, code in kernels.items()}
             joints = joint.joints(space) if joint is not None else None
-            parts = make_plan(self.optimized, self.groups.fusions, find, orders, align, joints)
+            parts = make_plan(self.optimized, self.groups, made.__getitem__, orders, align, joints)
             plan, pool, facts = parts
             plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())

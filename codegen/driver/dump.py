@@ -58,7 +58,7 @@ def dump_stages(
     optimized, _ = pipeline.optimize_narrow(
         frozen, weights, target, excess_precision=excess_precision, instruments=checks
     )
-    groups = fuse_module(optimized, excess_precision, target.row.groups)
+    groups = fuse_module(optimized, excess_precision, target)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written
     numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)

@@ -17,7 +17,7 @@ from ...ir.loop.visit import walk
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.compiled import Compiled
-from ..plan.groups import Groups, compiled, fuse_module, symbol
+from ..plan.groups import Groups, fuse_module, symbol
 from ..plan.nodes import show as show_plan
 from ..plan.sequence import make_plan
 from ..plan.streaming import streamed_outputs
@@ -42,7 +42,7 @@ def compiled_text(
 
     ``frozen`` is the module before its passes; ``group`` selects one group.
     """
-    groups = fuse_module(module, excess_precision, target.row.groups)
+    groups = fuse_module(module, excess_precision, target)
     traces = for_groups(schedules, groups.distinct)
     streamed = streamed_outputs(groups, target)
     match stage:
@@ -162,10 +162,9 @@ def plan_text(
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
-    find = compiled(groups, found.__getitem__)
     joint = joint_kernels(groups, target, traces, {})
     space = {key: made.workspace for key, made in found.items()}
     joints = joint.joints(space) if joint is not None else None
     align = backend(target).alignment
-    plan, *_ = make_plan(module, groups.fusions, find, orders, align, joints)
+    plan, *_ = make_plan(module, groups, found.__getitem__, orders, align, joints)
     return show_plan(plan)

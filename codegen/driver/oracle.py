@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ir.comparison import Comparison, compare_all, leaves
 from ...ir.hlo.fuse.fusion import Fusion
+from ...ir.hlo.fuse.order import called, in_order
 from ...ir.hlo.interp.devices import evaluate_devices
 from ...ir.hlo.interp.evaluate import evaluate
 from ...ir.hlo.layouts import Order, Orders, entry_orders
@@ -22,7 +23,6 @@ from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
 from ..plan.groups import Groups, fuse_module
-from ..plan.sequence import called, in_order
 
 Values: TypeAlias = Sequence[Any]
 

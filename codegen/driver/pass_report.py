@@ -105,7 +105,7 @@ def lowering_report(
     excess_precision: bool = True,
 ) -> PassReport:
     """Lower each distinct group of an optimized module; return what each pass did to them."""
-    groups = fuse_module(module, excess_precision, target.row.groups)
+    groups = fuse_module(module, excess_precision, target)
     timings: list[Timing[Func]] = []
     for key in groups.distinct:
         timings.append(Timing(_statements))

@@ -38,18 +38,25 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledTest:
+    """A predicate of the inputs with numbers ``places``, or, if ``after``, of those outputs."""
+
+    kernel: Compiled
+    places: tuple[int, ...]
+    after: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Guarded:
     """The fallback of a kernel that is not correct for all inputs.
 
-    ``always`` computes the group correctly for any inputs. ``test``, a predicate of the inputs with
-    numbers ``places``, or, if ``after``, of those outputs, is true if the group's own kernel is
-    correct; None where the kernel is never called.
+    ``always`` computes the group correctly for any inputs. The kernel is correct if ``test`` is
+    true, or, in a ``covered`` group, unless the program runs again; else it is never called.
     """
 
     always: Compiled
-    test: Compiled | None
-    places: tuple[int, ...]
-    after: bool
+    test: CompiledTest | None
+    covered: bool
 
 
 def kernels(
@@ -57,9 +64,9 @@ def kernels(
 ) -> Iterator[tuple[Compiled, Sequence[Instruction]]]:
     """Yield the kernels that a group may call, each with its inputs."""
     guarded = compiled.guarded
-    if guarded is None or guarded.test is not None:
+    if guarded is None or guarded.test is not None or guarded.covered:
         yield compiled, inputs
     if guarded is not None:
         yield guarded.always, inputs
-        if guarded.test is not None and not guarded.after:
-            yield guarded.test, [inputs[n] for n in guarded.places]
+        if guarded.test is not None and not guarded.test.after:
+            yield guarded.test.kernel, [inputs[n] for n in guarded.test.places]

@@ -18,6 +18,7 @@ from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
 from ...ir.hlo.fuse.kinds import part_start
+from ...ir.hlo.fuse.order import branch_computations, in_order
 from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ...ir.hlo.library import group_call, library_call
 from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
@@ -34,11 +35,14 @@ from ...ir.hlo.ops.registry import definition, work_of
 from ...ir.hlo.patterns.loops import trip_count
 from ...ir.hlo.shape_text import show_shape
 from ...ir.hlo.sources import Sources
+from ...ir.hlo.text.canonical import key
 from .coalesce import coalesce
 from .collective_calls import collective_call
 from .compiled import Compiled, kernels
 from .constants import Constants
 from .facts import FactList, Facts
+from .groups import Groups, compiled
+from .guards.program import ProgramGuard
 from .memory import assign, lifetimes, place
 from .nodes import (
     ALIGNMENT,
@@ -65,30 +69,29 @@ SIZE_BYTES = 4  # live sizes of bounded dimensions are s32
 
 def make_plan(
     module: HloModule,
-    fusions: Mapping[Computation, Fusion],
-    kernel: Callable[[Group], Compiled],
+    groups: Groups,
+    made: Callable[[str], Compiled],
     orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
     joints: Joints | None = None,
 ) -> tuple[Plan, Constants, tuple[Facts, ...]]:
     """Return the plan of a module's entry, its constants, and the facts of its thunks.
 
-    ``fusions`` has the entry and every computation that control flow calls; ``kernel`` maps a group
-    to its compiled kernel. ``orders`` are the layouts that the module had before it was optimized.
-    Values and constants are aligned to ``alignment`` bytes. ``joints`` are the kernels that may run
-    side by side.
+    ``made`` maps the key of a group to its compiled kernel. ``orders`` are the layouts that the
+    module had before it was optimized. Values and constants are aligned to ``alignment`` bytes.
+    ``joints`` are the kernels that may run side by side.
     """
-    maker = _Sequence(fusions, kernel, alignment, FactList(Sources(module).of))
-    entry = module.entry
+    find, facts = compiled(groups, made), FactList(Sources(module).of)
+    maker, entry = _Sequence(groups.fusions, find, alignment, facts), module.entry
     params, bindings, param_tree = _parameters(entry, orders.params)
-    thunks, root = maker.run(entry, bindings)
-    if joints is not None:
-        thunks = side_by_side(thunks, joints, maker.facts, maker.value)
     results, result_tree = _results(entry.root.shape, orders.results)
-    for i, (source, spec) in enumerate(zip(leaves(root), slots(results), strict=True)):
-        home = maker.value(spec.bytes, entry.root.name)
-        maker.homes[home.index] = BufferSlice("result", 0, spec.bytes, i)
-        thunks.append(CopyThunk(source, home, f"result {i}"))
+    thunks, root = maker.run(entry, bindings)
+    homes = [maker.home(n, s.bytes, entry.root.name) for n, s in enumerate(slots(results))]
+    tests, again = maker.guard(groups.whole, made, entry, bindings, homes)
+    if joints is not None:
+        thunks = side_by_side(thunks, joints, facts, maker.value)
+        tests = side_by_side(tests, joints, facts, maker.value)
+    thunks += [*_copies(root, homes), *tests, *again]
     kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
     lives = lifetimes(kept, maker.sizes)
     inside = {v: life for v, life in lives.items() if v not in maker.homes}
@@ -96,9 +99,9 @@ def make_plan(
     if arena_bytes > ARRAY_BYTES:
         largest = maker.names[max(inside, key=lambda v: maker.sizes[v])]
         require_bytes(arena_bytes, "the arena", f"{module.name}, in which `{largest}` is largest")
-    homes = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
+    places = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
     plan = Plan(
-        thunks=place(kept, homes | maker.homes),
+        thunks=place(kept, places | maker.homes),
         arena_bytes=arena_bytes,
         constant_bytes=maker.constants.size,
         params=params,
@@ -107,6 +110,12 @@ def make_plan(
         result_tree=result_tree,
     )
     return plan, maker.constants, maker.facts.facts
+
+
+def _copies(tree: Slices, homes: Sequence[BufferSlice]) -> Iterator[CopyThunk]:
+    """Yield the copies of a program's results to where they belong."""
+    for n, (source, home) in enumerate(zip(leaves(tree), homes, strict=True)):
+        yield CopyThunk(source, home, f"result {n}")
 
 
 def leaves(tree: Slices) -> Iterator[BufferSlice]:
@@ -206,7 +215,7 @@ def _part(i: Instruction, whole: Slices) -> Slices:
 
 
 class _Sequence:
-    """Makes thunks on ``value`` slices, computation by computation."""
+    """Makes thunks on ``value`` slices; while ``again``, of kernels correct for any inputs."""
 
     def __init__(
         self,
@@ -224,6 +233,7 @@ class _Sequence:
         self.homes: dict[int, BufferSlice] = {}
         self.constants = Constants(alignment)
         self.facts = facts
+        self.again = False
 
     def value(self, nbytes: int, name: str) -> BufferSlice:
         """Return a new value; ``name`` is that of the instruction or kernel that makes it."""
@@ -231,6 +241,37 @@ class _Sequence:
         number = len(self.sizes)
         self.sizes[number], self.names[number] = nbytes, name
         return BufferSlice("value", 0, nbytes, number)
+
+    def home(self, number: int, nbytes: int, name: str) -> BufferSlice:
+        """Return the value of a result with this number."""
+        home = self.value(nbytes, name)
+        self.homes[home.index] = BufferSlice("result", 0, nbytes, number)
+        return home
+
+    def guard(
+        self,
+        whole: ProgramGuard | None,
+        made: Callable[[str], Compiled],
+        entry: Computation,
+        bindings: Sequence[Slices],
+        homes: Sequence[BufferSlice],
+    ) -> tuple[list[Thunk], list[Thunk]]:
+        """Return the tests of a program after its run, and what runs it again if one fails."""
+        tests: list[Thunk] = []
+        answers: list[BufferSlice] = []
+        if whole is None:
+            return tests, []
+        for n, test in enumerate(whole.computations):
+            kernel, name = made(key(test)), f"{entry.name}.test"
+            number = self.facts.add("guard", [], kernel.work, kernel.schedule, kernel.record)
+            read = whole.reads(n, bindings, homes) if n < len(whole.tests) else tuple(answers)
+            answers.append(self.value(1, name))
+            tests.append(self.call_kernel(kernel, name, [*leaves(read)], answers[-1:], number))
+        self.again = True
+        thunks, root = self.run(entry, bindings)
+        self.again = False
+        second = (*thunks, *_copies(root, homes))
+        return tests, [ConditionalThunk(answers[-1], ((), second), f"{entry.name}.always")]
 
     def values(self, i: Instruction) -> Slices:
         return _spread(i.shape, lambda s: self.value(s.bytes, i.name))
@@ -277,33 +318,27 @@ class _Sequence:
             call = group_call(group.inputs, group.outputs, compiled.library, compiled.text)
             number = self.group_facts(group, compiled)
             return [LibraryThunk(call, tuple(read), tuple(written), name, number)]
-        if (guarded := compiled.guarded) is None:
+        if (guarded := compiled.guarded) is None or (guarded.covered and not self.again):
             return self.call_one(group, compiled, group.name, group.inputs, read, written)
-        name = f"{group.name}.always"
-        second = guarded.test is not None
-        always = self.call_one(group, guarded.always, name, group.inputs, read, written, second)
-        if guarded.test is None:
+        name, test = f"{group.name}.always", guarded.test
+        one = group, guarded.always, name, group.inputs, read, written
+        always = self.call_one(*one, fallback=test is not None)
+        if test is None or self.again:
             return always
-        if guarded.after:  # the inputs must be there still
+        if test.after:  # the inputs must be there still
             compiled = replace(compiled, sharing=replace(compiled.sharing, in_place=()))
         own = self.call_one(group, compiled, group.name, group.inputs, read, written)
-        looked_at = group.outputs if guarded.after else group.inputs
-        where, right = written if guarded.after else read, self.value(1, name)
-        test = self.call_one(
-            group,
-            guarded.test,
-            f"{group.name}.test",
-            [looked_at[n] for n in guarded.places],
-            [where[n] for n in guarded.places],
-            [right],
-        )
-        if guarded.after:
-            return [*own, *test, ConditionalThunk(right, ((), tuple(always)), group.name)]
-        return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
+        where, right = written if test.after else read, self.value(1, name)
+        number = self.group_facts(group, test.kernel)
+        args = [where[n] for n in test.places]
+        asked = self.call_kernel(test.kernel, f"{group.name}.test", args, [right], number)
+        if test.after:
+            return [*own, asked, ConditionalThunk(right, ((), tuple(always)), group.name)]
+        return [asked, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
 
     def group_facts(self, group: Group, compiled: Compiled, fallback: bool = False) -> int:
         """Return the number of the facts of a kernel that is called for a group."""
-        own = compiled.schedule, compiled.record, fallback
+        own = compiled.schedule, compiled.record, fallback or self.again
         return self.facts.add(group.kind, group.members, compiled.work, *own)
 
     def call_one(
@@ -328,14 +363,24 @@ class _Sequence:
         for output, start in compiled.sharing.updates:
             thunks.append(CopyThunk(read[start], written[output], f"{name} start"))
             read[start] = written[output]
+        number = self.group_facts(group, compiled, fallback)
+        return [*thunks, self.call_kernel(compiled, name, read, written, number)]
+
+    def call_kernel(
+        self,
+        compiled: Compiled,
+        name: str,
+        read: Sequence[BufferSlice],
+        written: Sequence[BufferSlice],
+        facts: int,
+    ) -> KernelThunk:
+        """Return the call of a kernel on these slices."""
         if compiled.workspace:
             written = [*written, self.value(compiled.workspace, name)]
         in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
-        number = self.group_facts(group, compiled, fallback)
-        own = compiled.key, name, in_place, number
-        thunks.append(KernelThunk(compiled.symbol, args, len(written), *own))
-        return thunks
+        own = compiled.key, name, in_place, facts
+        return KernelThunk(compiled.symbol, args, len(written), *own)
 
     def only_packed(
         self, order: Sequence[Instruction | Group], root: Instruction
@@ -451,49 +496,3 @@ class _Sequence:
             done.append(tuple(inner))
         thunks.append(ConditionalThunk(selector, tuple(done), i.name))
         return result
-
-
-def branch_computations(i: Instruction) -> tuple[Computation, ...]:
-    """Return a conditional's branches; for two-way ones the true branch first."""
-    if "branch_computations" in i.attrs:
-        found: tuple[Computation, ...] = i.attrs["branch_computations"]
-        return found
-    return i.attrs["true_computation"], i.attrs["false_computation"]
-
-
-def called(i: Instruction) -> tuple[Computation, ...]:
-    """Return the computations that control flow runs as code of its own."""
-    match i.opcode:
-        case "while":
-            return i.attrs["condition"], i.attrs["body"]
-        case "conditional":
-            return branch_computations(i)
-        case "call":
-            return (i.attrs["to_apply"],)
-        case _:
-            return ()
-
-
-def in_order(
-    root: Instruction, owner: Mapping[Instruction, Group]
-) -> Iterator[Instruction | Group]:
-    """Yield the groups and other instructions that the root needs, each after its operands."""
-    seen: set[Instruction | Group] = set()
-    stack: list[tuple[Instruction | Group, Iterator[Instruction]]] = []
-
-    def enter(i: Instruction) -> None:
-        unit = owner.get(i, i)
-        if unit not in seen:
-            seen.add(unit)
-            needs = unit.operands if isinstance(unit, Instruction) else unit.inputs
-            stack.append((unit, iter(needs)))
-
-    enter(root)
-    while stack:
-        unit, needs = stack[-1]
-        need = next(needs, None)
-        if need is not None:
-            enter(need)
-        else:
-            stack.pop()
-            yield unit

@@ -66,7 +66,7 @@ def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
     except _FoundError as found:
         return Fault("pass", found.name, found.deviation, frozen, args, whole)
     try:
-        groups = fuse_module(optimized, setting.excess_precision, setting.target.row.groups)
+        groups = fuse_module(optimized, setting.excess_precision, setting.target)
         test = _Groups(groups.fusions, setting)
         evaluate_computation(
             optimized.entry, in_memory_order(args, watch.orders.params), test.observe

@@ -267,7 +267,7 @@ ENTRY e {{
 }}"""
     module = parse(text)
     (found,) = fuse_module(optimize(module)).guards.values()
-    assert found.after == EPILOGUES[epilogue]
+    assert found.tests[0].after == EPILOGUES[epilogue]
     exe = nw.build(module, cache=False)
     rng = np.random.default_rng(0)
     x, y = rng.integers(-3, 4, (2, 1, 2, 8)).astype(np.float32)

@@ -17,14 +17,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...ir.dtypes import f32, f64, pred, to_numpy
-from ...ir.hlo.fuse.fusion import Group
-from ...ir.hlo.holes import SKIPS, multiplies_holes
-from ...ir.hlo.interp.evaluate import evaluate_computation
-from ...ir.hlo.nodes import Computation, Instruction, Raw, Shape
-from ...ir.hlo.ops.definition import Role
-from ...ir.hlo.ops.registry import definition
-from ...ir.hlo.rewrite import (
+from ....ir.dtypes import f32, f64, pred, to_numpy
+from ....ir.hlo.analysis.nan import has_nan, outputs
+from ....ir.hlo.fuse.fusion import Group
+from ....ir.hlo.holes import SKIPS, multiplies_holes
+from ....ir.hlo.interp.evaluate import evaluate_computation
+from ....ir.hlo.nodes import Computation, Instruction, Raw, Shape
+from ....ir.hlo.ops.definition import Role
+from ....ir.hlo.ops.registry import definition
+from ....ir.hlo.rewrite import (
     assemble,
     constant,
     make,
@@ -40,23 +41,39 @@ ALWAYS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FiniteTest:
+    """A predicate that is true if a group's own kernel is correct.
+
+    It takes the group's inputs with numbers ``places``, or its outputs if ``after``.
+    """
+
+    finite: Computation
+    places: tuple[int, ...]
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """The fallback of a group and the test that selects it.
+    """The fallback of a group and the tests that select it.
 
     ``skipping`` computes the same from the same inputs, its convolutions skipping their holes.
-    ``finite``, of the group's inputs with numbers ``places``, or of its outputs if ``after``, is
-    true if the group's own kernel is correct; None where it is known not to be.
+    Any of the ``tests`` will do, the first one is the cheapest; there are none where the group's
+    own kernel is known not to be correct. The test of the whole program serves a ``covered`` group.
     """
 
     skipping: Computation
-    finite: Computation | None = None
-    places: tuple[int, ...] = ()
-    after: bool = False
+    tests: tuple[FiniteTest, ...] = ()
+    covered: bool = False
+
+    @property
+    def test(self) -> FiniteTest | None:
+        """The test that is made for this group alone."""
+        return self.tests[0] if self.tests and not self.covered else None
 
     @property
     def computations(self) -> tuple[Computation, ...]:
         """The computations that must be compiled for it."""
-        return (self.skipping,) if self.finite is None else (self.skipping, self.finite)
+        return (self.skipping,) if self.test is None else (self.skipping, self.test.finite)
 
 
 def guard(group: Group) -> Guard | None:
@@ -71,18 +88,16 @@ def guard(group: Group) -> Guard | None:
     if not unknown or False in known.values():
         return Guard(skipping)
     risky = [i for i in computation.instructions if multiplies_holes(i)]
-    outputs = _nan_outputs([i for i in risky if i.operands[1] in unknown], computation)
-    results = _outputs(computation)
-    if outputs and sum(results[n].array.size for n in outputs) < sum(w.array.size for w in unknown):
-        made = [parameter(k, results[n].array, f"out{n}") for k, n in enumerate(outputs)]
-        return Guard(skipping, _finite_test(made)[0], outputs, after=True)
-    found, inputs = _finite_test(unknown)
-    return Guard(skipping, found, inputs)
+    seen = _nan_outputs([i for i in risky if i.operands[1] in unknown], computation)
+    before, results = FiniteTest(*_finite_test(unknown)), outputs(computation)
+    if not seen or sum(results[n].array.size for n in seen) >= sum(w.array.size for w in unknown):
+        return Guard(skipping, (before,))
+    return Guard(skipping, (FiniteTest(all_finite([results[n] for n in seen]), seen, True), before))
 
 
-def _outputs(computation: Computation) -> tuple[Instruction, ...]:
-    root = computation.root
-    return root.operands if root.opcode == "tuple" else (root,)
+def all_finite(arrays: Sequence[Instruction]) -> Computation:
+    """Return the predicate "all of these arrays are finite", of the arrays."""
+    return _finite_test([parameter(k, i.array, f"x{k}") for k, i in enumerate(arrays)])[0]
 
 
 def _nan_outputs(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
@@ -90,11 +105,11 @@ def _nan_outputs(risky: Sequence[Instruction], computation: Computation) -> tupl
     are not any.
     """
     hidden, found = set(risky), []
-    for n, out in enumerate(_outputs(computation)):
+    for n, out in enumerate(outputs(computation)):
         shown, waiting = set[Instruction](), [out]
         while waiting:
             i = waiting.pop()
-            if i in shown or not isinstance(i.shape, Shape) or not _has_nan(i):
+            if i in shown or not has_nan(i):
                 continue
             shown.add(i)
             if definition(i.opcode).keeps_nan:
@@ -103,10 +118,6 @@ def _nan_outputs(risky: Sequence[Instruction], computation: Computation) -> tupl
             found.append(n)
             hidden -= shown
     return () if hidden else tuple(found)
-
-
-def _has_nan(i: Instruction) -> bool:
-    return i.array.dtype.is_float and i.array.dtype.bits >= 16
 
 
 def _skipping(i: Instruction) -> Instruction | None:

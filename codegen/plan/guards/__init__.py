@@ -1,0 +1,1 @@
+"""Run-time tests that kernels are correct, and what is called if they are not."""
