@@ -98,6 +98,25 @@ def test_products_of_codes_are_exact(code: str, dtype: Any, zero: str, axis: str
     np.testing.assert_allclose(evaluate(module, [q]), exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("code", "zero", "axis", "want"),
+    [
+        ("s8", "0", "", ["s8 s8 s32"]),
+        ("s8", "3", "", ["f32 f32 f32"]),  # would need the sums of the columns
+        ("u8", "0", "", ["f32 f32 f32"]),
+    ],
+)
+def test_codes_that_are_given_are_multiplied_too(
+    code: str, zero: str, axis: str, want: list[str]
+) -> None:
+    q, w = codes(np.dtype(f"{'u' * (code == 'u8')}int8").type, M, K), codes(np.int8, N, K, seed=1)
+    t = scales(N) if axis else scales()
+    module = optimize(freeze(parse(text(code, zero, axis)), {2: t}))
+    assert multiplied(module) == want
+    expected = evaluate(parse(text(code, zero, axis)), [q, w, t])
+    np.testing.assert_allclose(evaluate(module, [q, w]), expected, rtol=1e-4, atol=0.05)
+
+
 def test_zero_points_of_integers_count_too() -> None:
     there = text().replace("f = f32[5,72] convert(q)", "i = s32[5,72] convert(q)")
     there = there.replace("z = f32[] constant", "z = s32[] constant")

@@ -2,8 +2,9 @@
 
 ``dot((a - z) * s, w * t)  ->  (dot(a, w) - z * sums of w) * (s * t)`` for codes a of 8 bits and
 constant codes w with one scale t per column: exact in 32 bits, rounded once. Both become signed
-bytes. A convolution likewise, whose padding is then with z. If only the weights are dequantized,
-their scales move behind the product: ``dot(x, w * t)  ->  dot(x, w) * t``.
+bytes. A convolution likewise, whose padding is then with z. Codes w that are computed or given are
+multiplied so if they and a are signed, and z is 0. If only constant weights are dequantized, their
+scales move behind the product: ``dot(x, w * t)  ->  dot(x, w) * t``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def integer_products(module: HloModule) -> HloModule:
 
 
 def _rewrite(i: Instruction) -> Instruction | None:
-    """Rewrite a canonical product with constant codes, channels last, as its right operand."""
+    """Rewrite a canonical product with codes, channels last, as its right operand."""
     if i.opcode not in ("dot", "convolution") or i.array.dtype != f32:
         return None
     x, w = i.operands
@@ -43,16 +44,21 @@ def _rewrite(i: Instruction) -> Instruction | None:
     if right is None or right.axis not in (None, w.array.rank - 1):
         return None
     left = dequantized(x)
+    constant_codes = right.codes.opcode == "constant"
     if left is None or left.axis is not None:
-        return _weights_only(i, right)
+        return _weights_only(i, right) if constant_codes else None
+    if not constant_codes and (left.zero or left.codes.array.dtype != s8):
+        return None
     total = build.convert(_product(i, left.codes, right.codes, left.zero), f32)
     return _scaled(total, right.scale * left.scale)
 
 
 def _signed(found: Dequantized | None) -> Dequantized | None:
-    """Return weights as symmetric constant codes of s8; None if they are not, or not constant."""
-    if found is None or found.codes.opcode != "constant":
+    """Return weights as symmetric codes of s8; None if they are not."""
+    if found is None:
         return None
+    if found.codes.opcode != "constant":
+        return found if found.zero == 0 and found.codes.array.dtype == s8 else None
     codes = found.codes.attrs["literal"].astype(np.int32) - found.zero
     if codes.size == 0 or codes.min() < -SIGN or codes.max() >= SIGN:
         return None
