@@ -278,10 +278,10 @@ def _numeric(domain: Sequence[Choice]) -> Array:
 
 
 def _extents(a: BlockInfo) -> tuple[int, int, int]:
-    """Return the last spatial extent, the next one that is not 1, and the number of terms."""
+    """Return the last spatial extent, the next one above 1, and the number of terms; at least 1."""
     column = a.spatial[-1].extent
     row = next((x.extent for x in reversed(a.spatial[:-1]) if x.extent > 1), 1)
-    return column, row, math.prod(x.extent for x in a.reduce)
+    return max(1, column), row, max(1, math.prod(x.extent for x in a.reduce))
 
 
 def _weight_bytes(a: BlockInfo) -> float:
@@ -309,7 +309,7 @@ def _describe(
         anchor = [math.nan] * 5 + [float(len(blocks))] + [math.nan] * 6
     else:
         column, row, depth = _extents(a)
-        rest = a.points / max(1, column * row * depth)
+        rest = a.points / (column * row * depth)
         anchor = [
             math.log2(max(1, a.points)),
             math.log2(depth),

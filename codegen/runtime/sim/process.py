@@ -23,10 +23,10 @@ _running = RLock()
 
 
 def seed() -> int:
-    """Return the environment's seed, 0 if unset. ``ArgumentError`` if it is not a whole number."""
+    """Return the environment's seed, 0 if unset. ``ArgumentError`` if it is not below 10^18."""
     text = os.environ.get(SEED, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise ArgumentError(f"{SEED}={text!r}", "it must be an integer")
+        raise ArgumentError(f"{SEED}={text!r}", "it must be an integer from 0 to 10^18 - 1")
     return int(text)
 
 

@@ -57,6 +57,22 @@ def test_a_dot_is_described_by_its_extents() -> None:
     assert column(rows, "threads")[0] == 2
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+@pytest.mark.parametrize("target", [TARGET, Target.parse("cuda -arch=sm_90a")], ids=["cpu", "gpu"])
+def test_products_without_elements_have_features(target: Target, m: int, k: int, n: int) -> None:
+    dot = "dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    text = f"""HloModule dot
+ENTRY main {{
+  a = f32[{m},{k}] parameter(0)
+  b = f32[{k},{n}] parameter(1)
+  c = f32[{m},{n}] {dot}
+  ROOT d = f32[{m},{n}] exponential(c)
+}}"""
+    func = lower_group(parse(text).entry, "kernel")
+    e = Encoder(func, Space(generate(func, target)), target, 0.0, 0.0)
+    assert not np.isinf(e.encode(e.space.sample(np.random.default_rng(0), 4))).any()
+
+
 def test_derived_columns_follow_the_decisions() -> None:
     e = encoder(DOT)
     sketch = e.space.sketches[0]
