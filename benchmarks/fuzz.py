@@ -4,6 +4,7 @@
 
     python benchmarks/fuzz.py programs --count 10000        # random programs, native
     python benchmarks/fuzz.py schedules --count 20000       # random schedules, beside guard pages
+    python benchmarks/fuzz.py sketches --target "cuda-sim -arch=sm_90a"  # random decisions
     python benchmarks/fuzz.py hlo nw npz --count 1000000    # edited inputs of these formats
     python benchmarks/fuzz.py formats --count 1000000       # of all ten
     python benchmarks/fuzz.py programs --only 4711 --shrink # one case again, made smaller
@@ -22,9 +23,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from fuzzing import formats, programs, sandbox, schedules, xla
+from fuzzing import formats, kernels, programs, sandbox, schedules, sketches, xla
 
-GENERATED = ("programs", "schedules")
+GENERATED = ("programs", "schedules", "sketches")
 
 
 def main() -> int:
@@ -77,6 +78,8 @@ def _case(what: str, args: argparse.Namespace) -> Callable[[int], str]:
             return partial(_program, args)
         case "schedules":
             return partial(schedules.judge, args.seed)
+        case "sketches":
+            return partial(sketches.judge, args.seed, spec=args.target)
         case _:
             return partial(formats.FORMATS[what]().case, args.seed)
 
@@ -106,6 +109,8 @@ def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> st
             return programs.describe(programs.draw(args.seed, at))
         case "schedules":
             return f"schedule {at} of seed {args.seed}"
+        case "sketches":
+            return programs.describe(kernels.draw(args.seed, at))
         case _:
             return repr(formats.FORMATS[what]().data(args.seed, at))
 

@@ -30,7 +30,6 @@ from nestwright.ir.target import Target
 from nestwright.schedule.cursor import nest
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.te.from_hlo import lower_group
 from nestwright.te.from_hlo.storage import stored
 
@@ -40,8 +39,8 @@ from .guarded import Guarded, guarded
 from .loops import PROGRAMS
 from .programs import equal_arrays
 from .requests import WEIGHTS, Draw, attempt
+from .sketches import sketched
 
-DRAWS = 40  # of a sketch's decisions, until some are valid
 NAMES = tuple(n for n, w in WEIGHTS.items() for _ in range(w))
 
 
@@ -58,7 +57,7 @@ def judge(seed: int, number: int) -> str:
     if found is None:
         return "skipped"
     func, inputs, want = found
-    sch = _requested(func, rng) if rng.random() < 0.4 else _sketched(func, rng)
+    sch = _requested(func, rng) if rng.random() < 0.4 else sketched(func, machine(), rng)
     if sch is None:
         return "skipped"
     try:
@@ -102,25 +101,6 @@ def _group(
         [stored(values[i]) for i in group.inputs],
         [stored(values[o]) for o in group.outputs],
     )
-
-
-def _sketched(func: Func, rng: random.Random) -> Schedule | None:
-    """Return a sketch with random decisions; the default schedule where there is no sketch."""
-    sketches = generate(func, machine())
-    if not sketches:
-        return default_schedule(func, machine())
-    sketch = rng.choice(sketches)
-    for _ in range(DRAWS):
-        choices = {name: rng.choice(list(some)) for name, some in sketch.decisions.items()}
-        if not sketch.valid(choices):
-            continue
-        sch = Schedule(func)
-        try:
-            sketch.apply(sch, choices)
-        except ScheduleError:
-            continue
-        return sch
-    return None
 
 
 def _requested(func: Func, rng: random.Random) -> Schedule:
