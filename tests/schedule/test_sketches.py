@@ -175,6 +175,11 @@ CASES = {
     "r = (f32[43], s32[43]) reduce(p0, i, f32[] constant(-inf), s32[] constant(0)), "
     "dimensions={0}, to_apply=argmax | j = s32[43] get-tuple-element(r), index=1 | "
     "(f32[43], s32[43]) tuple(m, j)",
+    "max and argmax of few columns": "f32[19,10] p0 | i = s32[19,10] iota(), iota_dimension=0 | "
+    "m = f32[10] reduce(p0, f32[] constant(-inf)), dimensions={0}, to_apply=max | "
+    "r = (f32[10], s32[10]) reduce(p0, i, f32[] constant(-inf), s32[] constant(0)), "
+    "dimensions={0}, to_apply=argmax | j = s32[10] get-tuple-element(r), index=1 | "
+    "(f32[10], s32[10]) tuple(m, j)",
     "sibling sums": "f32[9,43] p0 | s = f32[9] reduce(p0, f32[] constant(0)), dimensions={1}, "
     "to_apply=add | m = f32[9] reduce(p0, f32[] constant(-inf)), dimensions={1}, to_apply=max | "
     "n = f32[9] negate(m) | (f32[9], f32[9]) tuple(s, n)",
@@ -363,6 +368,7 @@ PREFERRED = {
     "sum rows": "rows",
     "argmax": "rows",
     "max and argmax down": "alone",
+    "max and argmax of few columns": "alone",
     "sibling sums": "rows",
     "token norm": "rows",
     "sum all": "total",

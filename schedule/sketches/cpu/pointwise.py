@@ -107,11 +107,14 @@ def _cycles(b: BlockInfo, target: Target) -> float:
 
 
 def side_by_side(info: BlockInfo, lanes: int) -> bool:
-    """True if neighbors on the last spatial axis may be lanes: they are neighbors in memory."""
+    """True if neighbors on the last spatial axis may be lanes.
+
+    They are neighbors in memory, and more than half a vector.
+    """
     last = info.spatial[-1]
     stored = {a.step(last.var) for a in info.stores}
     loaded = {a.step(last.var) for a in info.loads}
-    return stored == {1} and loaded <= {0, 1} and last.extent > lanes > 1
+    return stored == {1} and loaded <= {0, 1} and 2 * last.extent > lanes > 1
 
 
 def schedule_pointwise(
