@@ -15,10 +15,10 @@ from dataclasses import replace
 from itertools import count
 from queue import Empty, SimpleQueue
 from statistics import median
-from types import TracebackType
+from typing import Self
 
 from ...ir.errors import FleetError
-from ..measure.protocol import Job, Outcome, Underway, Watch
+from ..measure.protocol import Job, Measurer, Outcome, Underway, Watch
 from ..measure.timing import Clock
 from .crew import ANYONE, Answer, Crew, in_words
 from .hands import AHEAD, Assignment, Errand, Hand, models_of
@@ -35,8 +35,8 @@ PATIENCE = 60.0  # seconds to wait for others when none is left
 LATE = 2.0, 4.0  # seconds, and times the usual ones, after which an idle worker tries a job, too
 
 
-class Fleet:
-    """Runs jobs on a crew's workers, as a context manager; entering waits for the first of them.
+class Fleet(Measurer):
+    """Runs jobs on a crew's workers; entering its context waits for the first of them.
 
     ``machine`` is the class of the machines that measure: of the order, else the first worker's.
     ``peaks`` are the most operations and bytes a second of any, as of ``floor.least_seconds``.
@@ -62,7 +62,7 @@ class Fleet:
         self._drained = False  # no job is left to draw
         self._alone: float | None = None  # since when there has been no worker to use
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         began = self._clock()
         try:
             while not self._fit():
@@ -75,14 +75,6 @@ class Fleet:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Cancel what is out, and release the crew."""

@@ -10,7 +10,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import cast
 
 from ...codegen.driver.prepack import split_packs
@@ -22,7 +21,7 @@ from ...schedule.space.space import Choices, Sketch
 from ..log.records import DEFAULT_SKETCH, Json
 from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
-from .protocol import Candidate, Job, Outcome, Watch
+from .protocol import Candidate, Job, Measurer, Outcome, Watch
 
 KEPT = 64  # programs whose sketches stay in memory
 
@@ -36,16 +35,11 @@ class _ScheduledTask:
     sketches: dict[str, Sketch]
 
 
-class Estimator:
+class Estimator(Measurer):
     """A measurer that estimates in this process instead of measuring in child processes."""
 
     def __init__(self) -> None:
         self._works: OrderedDict[tuple[str, str], _ScheduledTask] = OrderedDict()
-
-    @property
-    def slots(self) -> int:
-        """One: nothing is timed."""
-        return 1
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -67,15 +61,8 @@ class Estimator:
         self._works.move_to_end(name)
         return self._works[name]
 
-    def __enter__(self) -> Estimator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Forget the programs."""
         self._works.clear()
 
 

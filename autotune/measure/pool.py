@@ -11,9 +11,8 @@ import os
 import select
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 
-from .protocol import Job, Outcome, Underway, Watch
+from .protocol import Job, Measurer, Outcome, Underway, Watch
 from .worker import CHILD, Worker
 
 TELL = 1.0  # seconds between two calls of a watch
@@ -27,19 +26,14 @@ def slots(threads: int, workers: int | None) -> tuple[int | None, ...]:
     return tuple(cores[n % len(cores)] if threads == 1 else None for n in range(count))
 
 
-class Pool:
-    """Runs jobs on child processes, as a context manager; leaving it kills them."""
+class Pool(Measurer):
+    """Runs jobs on child processes; leaving it kills them. One candidate is timed at a time."""
 
     def __init__(
         self, threads: int = 1, workers: int | None = None, command: Sequence[str] = CHILD
     ) -> None:
         self._told = time.monotonic()
         self.workers = tuple(Worker(command, core, threads) for core in slots(threads, workers))
-
-    @property
-    def slots(self) -> int:
-        """One: children build at the same time, but the machine times one candidate."""
-        return 1
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -88,14 +82,3 @@ class Pool:
         """Kill the children."""
         for worker in self.workers:
             worker.close()
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

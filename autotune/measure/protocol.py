@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from ..log.records import Json
 
@@ -125,11 +125,12 @@ Watch: TypeAlias = Callable[[Underway], object]
 
 
 class Measurer(Protocol):
-    """Evaluates the candidates of the tuner's jobs."""
+    """Evaluates the candidates of the tuner's jobs, as a context that closes it."""
 
     @property
     def slots(self) -> int:
         """The number of candidates that are timed at the same time."""
+        return 1
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -139,6 +140,15 @@ class Measurer(Protocol):
         At ``until``, a time of ``time.monotonic``, unfinished jobs are abandoned and have no
         outcome. ``watch`` is called from time to time with the phase of each job.
         """
+
+    def close(self) -> None:
+        """Release what evaluates."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def encode_job(job: Job) -> bytes:

@@ -25,6 +25,7 @@ from ..log.tool import tool_versions
 from ..measure.estimate import Estimator
 from ..measure.machine import machine_class, require_timeable
 from ..measure.pool import Pool
+from ..measure.protocol import Measurer
 from ..search.space import Point
 from ..tasks.extract import Task, priced
 from .budget import Budget
@@ -100,7 +101,7 @@ class TuningSession:
             require_timeable(self.target, "tune for", ESTIMATES)
         return self.target if self._elsewhere else _runnable(self.target)
 
-    def _measurer(self, target: Target, log: Path) -> Estimator | Pool | Fleet:
+    def _measurer(self, target: Target, log: Path) -> Measurer:
         if self.simulate_cost:
             return Estimator()
         if self.executor is None:
