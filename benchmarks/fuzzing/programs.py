@@ -31,6 +31,7 @@ for _file in sorted((Path(__file__).parent / "steps").glob("*.py")):
 WIDE = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 LARGEST = {"f64": 1e308, "f32": 3e38, "f16": 65504.0, "bf16": 3e38, "c64": 3e38, "c128": 1e308}
+TF32 = 2.0**-10  # steps of operands that tensor cores take for f32
 NARROW = 448.0  # of 8-bit floats, at least; XLA's e4m3fn
 SLACK = 64  # times the last bit of the largest element, and
 LIKE = 16  # times what the interpreter's own rounding moved, is right
@@ -89,7 +90,10 @@ def judge(program: Program, number: int = 0, target: str = "cpu", against_xla: b
             out.array.reshape(-1).view(np.uint8)[:] = 0xFF
         arrays = [out.array for out in outs]
         exe(*(h.array for h in held), out=arrays[0] if _single(module) else tuple(arrays))
-        told = _damage(program, held, outs) or _differs(program, [o.array for o in outs], want)
+        found = [out.array for out in outs]
+        told = _damage(program, held, outs) or _differs(
+            program, found, want, exe.bundle.target.tf32
+        )
         if told:
             break
     if not told and against_xla and program.exact:
@@ -118,12 +122,14 @@ def _damage(program: Program, held: Sequence[Guarded], outs: Sequence[Guarded]) 
     return ""
 
 
-def _differs(program: Program, found: Sequence[Array], want: Sequence[Array]) -> str:
+def _differs(
+    program: Program, found: Sequence[Array], want: Sequence[Array], tf32: bool = False
+) -> str:
     if program.exact:
         return _unequal(found, want, "the interpreter's")
     precise = in_f64(program)
     for n, (x, y, z) in enumerate(zip(found, want, precise, strict=True)):
-        told = _far(program, x, y, z)
+        told = _far(program, x, y, z, TF32 if tf32 else 0.0)
         if told:
             return f"result {n} {told}"
     return ""
@@ -158,9 +164,9 @@ def in_f64(program: Program) -> list[Array]:
         return leaves(evaluate(parse(text), arguments))
 
 
-def _far(program: Program, x: Array, y: Array, z: Array) -> str:
+def _far(program: Program, x: Array, y: Array, z: Array, step: float = 0.0) -> str:
     """Describe how a result differs from the interpreter's and the f64 one by more than rounding;
-    '' if it does not."""
+    '' if it does not. Operands may be cut to multiples of ``step``, relative to them."""
     kind = BY_NAME[from_numpy(y.dtype).name].kind
     if kind not in ("float", "complex"):
         return "" if np.array_equal(x, y) or np.array_equal(x, z) else f"is\n{x}\nnot\n{y}"
@@ -172,7 +178,8 @@ def _far(program: Program, x: Array, y: Array, z: Array) -> str:
     if not finite.any():
         return ""
     a, b, c = a[finite], b[finite], c[finite]
-    lowest = max(EPSILON[t] for t in EPSILON if f"{t}[" in program.text or t == "f64")
+    present = [e for t, e in EPSILON.items() if f"{t}[" in program.text]
+    lowest = max(step, EPSILON["f64"], *present)
     scale = max(float(np.abs(c).max()), 1.0)  # of what may have cancelled
     bound = LIKE * float(np.abs(b - c).max()) + SLACK * lowest * scale
     error = float(np.abs(a - c).max())
