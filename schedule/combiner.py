@@ -107,9 +107,7 @@ def _general(block: Block, starts: Sequence[Store]) -> Combiner | None:
         return None  # it also reads another element
     right = tuple(Var(f"right{n}", b.dtype) for n, b in enumerate(buffers))
     begin = tuple(first[b].value for b in buffers)
-    for terms in _terms(values, left):
-        whole = dict(zip(terms, right, strict=True))
-        combined = tuple(_replaced(v, whole) for v in values)
+    for terms, combined in (*_apart(values, left, right), *_together(values, left, right)):
         commutes = _monoid(left, right, combined, begin)
         if commutes is not None:
             return Combiner(buffers, index, left, right, combined, terms, begin, begin, commutes)
@@ -147,6 +145,36 @@ def _replaced(e: Expr, by: Mapping[Any, Var]) -> Expr:
     if e in by:
         return by[e]
     return map_expr(e, lambda x: _replaced(x, by))
+
+
+def _apart(
+    values: Sequence[Expr], left: Sequence[Var], right: Sequence[Var]
+) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
+    """Yield the terms of values that each depend on their own accumulator, and the values of them.
+
+    They may use the same elements: a sum of x beside a maximum of x, or a sum of squares.
+    """
+    terms: list[Expr] = []
+    for v, own in zip(values, left, strict=True):
+        used = {x for x in walk_expr(v) if x in left}
+        found: dict[Expr, None] = {}
+        _without(v, frozenset({own}), found)
+        if used != {own} or [e.dtype for e in found] != [own.dtype]:
+            return
+        terms += found
+    some = zip(values, terms, right, strict=True)
+    yield tuple(terms), tuple(_replaced(v, {term: r}) for v, term, r in some)
+
+
+def _together(
+    values: Sequence[Expr], left: Sequence[Var], right: Sequence[Var]
+) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
+    """Yield the ways to assign one term, free of accumulators, to each of the values, and the
+    values of these terms.
+    """
+    for terms in _terms(values, left):
+        whole = dict(zip(terms, right, strict=True))
+        yield terms, tuple(_replaced(v, whole) for v in values)
 
 
 def _terms(values: Sequence[Expr], left: Sequence[Var]) -> Iterator[tuple[Expr, ...]]:

@@ -3,7 +3,8 @@
 Along rows several chains are carried side by side, in registers: an element of each in turn, so
 that the latency of one addition is hidden behind the others. Chains are neighboring rows (each
 thread of a GPU has one of its own: others hide its latency); where there are few rows, segments of
-them, which start from the reduction of all segments before. Across
+them, which start from the reduction of all segments before. A GPU takes thousands of segments, and
+finds what is before each of them side by side. Across
 rows (along another dimension than the last) the neighbors in memory are independent, and code
 generation makes lanes of them.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from ...ir.dtypes import DType
 from ...ir.dtypes import index as index_type
-from ...ir.loop.build import add, compare, const, mul, sub
+from ...ir.loop.build import add, compare, const, mul, op, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Op, Stmt, Store
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
@@ -29,6 +30,10 @@ CHAINS = 8  # side by side
 TURN = 8  # elements of a chain before the next one's turn
 SHORTEST = 2048  # elements of a segment
 SEGMENTS = 64  # of all rows together, at least; each thread has eight of them or more
+
+LANES = 4096  # segments of all rows together, where each has a thread of its own
+LONGEST_ROW = 2048  # elements that one thread runs through sooner than several launches begin
+SHORTEST_LANE = 64  # elements of a segment of one thread
 
 SMALL = 3  # loads and operations of an element that is little code
 
@@ -66,7 +71,8 @@ class Running:
 def scan_rows(d: Draft, s: Running) -> None:
     """Write a running reduction along rows."""
     free = [n for n, e in enumerate(s.extents) if n != s.dim and e != 1]
-    count = _segments(math.prod(s.extents[n] for n in free), s.length)
+    rows = math.prod(s.extents[n] for n in free)
+    count = _segments(rows, s.length) if d.vectors else _lanes(rows, s.length)
     if count > 1:
         _segmented(d, s, free, count)
         return
@@ -99,6 +105,14 @@ def _segments(rows: int, length: int) -> int:
     return max(1, most)
 
 
+def _lanes(rows: int, length: int) -> int:
+    """Return the segments of a row where each has a thread; 1 where there are rows enough."""
+    if length < LONGEST_ROW:
+        return 1
+    size = max(SHORTEST_LANE, -(-length // max(1, LANES // max(1, rows))))
+    return -(-length // size)
+
+
 def _place(s: Running, free: Sequence[int], row: Sequence[Expr], t: Expr) -> Place:
     """Return the index of element ``t`` of a row, which ``free`` dimensions tell."""
     at: list[Expr] = [const(0)] * len(s.extents)
@@ -121,11 +135,46 @@ def _segmented(d: Draft, s: Running, free: Sequence[int], count: int) -> None:
     name = d.fresh(f"{s.name}_{s.role}")
     d.body.append(blocks.nest(name, axes, total, Store(sums, at, s.neutral)))
 
+    chains = CHAINS if d.vectors else 1
+
     def place(at: Place, c: int, t: Expr) -> Place:
-        first = mul(add(mul(at[-1], CHAINS), c), size)
+        first = mul(add(mul(at[-1], chains), c), size)
         return _place(s, free, at[:-1], add(first, t))
 
-    _append_segments(d, s, rows, sums, size, place)
+    if d.vectors:
+        _append_segments(d, s, rows, sums, size, place)
+    else:
+        _append_lanes(d, s, _before(d, s, sums), size, place)
+
+
+def _before(d: Draft, s: Running, sums: Buffer) -> Buffer:
+    """Reduce the sums of all segments before each one, and return the results."""
+    *rows, count = sums.shape
+    found = d.alloc(f"{s.name}_before", (*rows, count + 1), s.dtype)
+    axes = (*d.emitter.spatial(found.shape), *d.emitter.reducing((count,)))
+    *row, segment, k = variables(axes)
+    term = op("select", compare("lt", k, segment), Load(sums, (*row, k)), s.neutral)
+    at = (*row, segment)
+    total = blocks.store(found, at, s.combine(Load(found, at), term))
+    name = d.fresh(f"{s.name}_before_{s.role}")
+    d.body.append(blocks.nest(name, axes, total, Store(found, at, s.neutral)))
+    return found
+
+
+def _append_lanes(d: Draft, s: Running, before: Buffer, size: int, place: _Where) -> None:
+    """Append a block that runs through one segment of a row in each of its points."""
+    axes = d.emitter.spatial(before.shape)
+    at = variables(axes)
+    k = _chains(d, s, s.name, 1, place, at)
+    last = before.shape[-1] - 1
+    rest = s.length - last * size  # elements of the last segment
+
+    def guarded(c: int, t: Expr) -> Stmt:
+        return If(compare("lt", at[-1], const(last)), k.advance(c, t))
+
+    start = k.start(0, s.combine(s.first, Load(before, at)))
+    body = seq(start, k.run(0, rest, k.advance), k.run(rest, size, guarded))
+    d.body.append(blocks.nest(s.name, axes, body, notes=OPAQUE.alone(1)))
 
 
 @dataclass(frozen=True, slots=True)

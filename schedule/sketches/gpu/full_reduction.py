@@ -68,7 +68,7 @@ def find_full_reduction(k: Cluster) -> GpuFullReduction | None:
         return None
     t = GpuFullReduction(k, heavy[0])
     strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
-    plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
+    plain = all(s in (0, 1) for s in strides) and k.columns(t.anchor) == 1
     return t if plain and t.depth >= 4 * STRETCH else None
 
 

@@ -150,3 +150,47 @@ def test_elements_may_be_computed() -> None:
 )
 def test_few_long_rows_have_segments(rows: int, length: int, count: int) -> None:
     assert scans._segments(rows, length) == count
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtype", "op", "backward"),
+    [
+        ((41,), "f32", "add", False),
+        ((3, 47), "s32", "add", True),
+        ((2, 1, 60), "bf16", "maximum", False),
+        ((5, 40), "f32", "minimum", True),
+        ((70, 3), "f32", "add", False),
+    ],
+)
+def test_a_gpu_takes_many_segments(
+    monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...], dtype: str, op: str, backward: bool
+) -> None:
+    """Each has a thread; what is before it is reduced side by side, the same in every order."""
+    for name, value in {"LANES": 32, "LONGEST_ROW": 40, "SHORTEST_LANE": 4}.items():
+        monkeypatch.setattr(scans, name, value)
+    dim, kind = len(dims) - 1 if dims[-1] > 3 else 0, TYPES[dtype]
+    x = np.random.default_rng(4).integers(-3, 3, dims).astype(kind)
+    first = {"add": "0", "maximum": "-9", "minimum": "9"}[op]
+    text = scan_text(dims, dim, backward, dtype, op, first)
+    exe = nw.build(hlo.parse(text), target="cuda-sim -arch=sm_80", cache=False)
+    for seed in ("0", "5"):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        assert np.array_equal(exe(x), expected(x, dim, backward, op))
+
+
+def test_a_gpu_passes_on_nan_and_infinity() -> None:
+    x = np.random.default_rng(2).integers(-3, 3, 2500).astype(np.float32)
+    x[[31, 1700]] = np.inf, np.nan
+    exe = nw.build(hlo.parse(scan_text((2500,), 0)), target="cuda-sim -arch=sm_80", cache=False)
+    assert len(exe.as_text("plan").split("call ")) == 2
+    np.testing.assert_array_equal(exe(x), expected(x, 0, False, "add"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "count"),
+    [(1, 2047, 1), (1, 2048, 32), (1, 1 << 20, 4096), (3, 1000003, 1365), (5000, 1 << 20, 1)],
+)
+def test_segments_of_threads(rows: int, length: int, count: int) -> None:
+    assert scans._lanes(rows, length) == count
+    size = -(-length // count)
+    assert 0 < length - (count - 1) * size <= size

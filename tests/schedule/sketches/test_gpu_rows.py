@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.cuda import nvptx, ptxas
@@ -209,3 +210,72 @@ def test_one_long_row_is_reduced_by_several_blocks_in_one_launch(lead: tuple[int
         found = np.asarray(compile_func(sch.func, SIM)(x)).reshape(lead)
         right = np.asarray(evaluate_computation(computation, [x])).reshape(lead)
         np.testing.assert_array_equal(found, right)
+
+
+MEAN = """ENTRY main {
+  x = f32[1,9001] parameter(0)
+  zero = f32[] constant(0)
+  sum = f32[1] reduce(x, zero), dimensions={1}, to_apply=add
+  one = f32[] reshape(sum)
+  share = f32[] constant(0.0625)
+  ROOT mean = f32[] multiply(one, share)
+}"""
+
+
+def test_a_scalar_of_one_long_row_is_found_by_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of a norm of one row: what follows the sum has no axis of the row."""
+    (found,) = fuse(optimize(parse(REDUCERS + MEAN)).entry).groups
+    func = lower_group(found.computation, "main")
+    scheduled = default_schedule(func, SIM).func
+    (launch,) = launches(lower(scheduled, SIM))
+    assert launch.grid[0] > 1
+    x = draw((1, 9001))
+    for seed in ("0", "3"):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        right = np.asarray(evaluate_computation(found.computation, [x]))
+        np.testing.assert_allclose(compile_func(scheduled, SIM)(x), right, rtol=1e-6)
+
+
+PAIRS = """HloModule pairs
+both { a = f32[] parameter(0)
+  c = s32[] parameter(1)
+  b = f32[] parameter(2)
+  d = s32[] parameter(3)
+  s = f32[] add(a, b)
+  m = s32[] maximum(c, d)
+  ROOT t = (f32[], s32[]) tuple(s, m)
+}
+twice { a = f32[] parameter(0)
+  c = f32[] parameter(1)
+  b = f32[] parameter(2)
+  d = f32[] parameter(3)
+  s = f32[] add(a, b)
+  m = f32[] maximum(c, d)
+  ROOT t = (f32[], f32[]) tuple(s, m)
+}
+ENTRY main {
+  x = f32[3,301] parameter(0)
+  zero = f32[] constant(0)
+  low = f32[] constant(-inf)
+  none = s32[] constant(-1000)
+  n = s32[3,301] convert(x)
+  p = (f32[3], s32[3]) reduce(x, n, zero, none), dimensions={1}, to_apply=both
+  q = (f32[3], f32[3]) reduce(x, x, zero, low), dimensions={1}, to_apply=twice
+  a = f32[3] get-tuple-element(p), index=0
+  b = s32[3] get-tuple-element(p), index=1
+  c = f32[3] get-tuple-element(q), index=0
+  d = f32[3] get-tuple-element(q), index=1
+  ROOT t = (f32[3], s32[3], f32[3], f32[3]) tuple(a, b, c, d)
+}"""
+
+
+def test_threads_share_reductions_that_run_beside_each_other() -> None:
+    """Of the same elements as well: a sum of x beside a maximum of x."""
+    x = np.random.default_rng(0).integers(-20, 20, (3, 301)).astype(np.float32)
+    for found in fuse(optimize(parse(PAIRS)).entry).groups:
+        func = lower_group(found.computation, "main")
+        scheduled = default_schedule(func, SIM).func
+        assert max(launch.threads for launch in launches(lower(scheduled, SIM))) > 3
+    exe = nw.build(parse(PAIRS), target=SIM, cache=False)
+    for a, b in zip(exe(x), (x.sum(1), x.max(1), x.sum(1), x.max(1)), strict=True):
+        np.testing.assert_array_equal(a, b)
