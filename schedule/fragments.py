@@ -1,17 +1,18 @@
 """Access of single threads to a warp's tiles: each may take the elements that it holds.
 
 The threads of a fragment are a warp as ``threadIdx.y`` by ``threadIdx.x``: rows by pairs of
-columns (``intrinsics.Matrix``). A block in loops over both, which takes only the elements of its
-own thread, needs no intrinsic.
+columns (``intrinsics.Matrix``). Those of a warp group's tiles are the 128 of ``threadIdx.x``, four
+such warps of 16 rows each (``GroupMatrix``). A block in loops over them, which takes only the
+elements of its own thread, needs no intrinsic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ..ir.loop.build import as_int, floordiv, floormod
-from ..ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS
-from ..ir.loop.nodes import Buffer
+from ..ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, SPREAD, WARP
+from ..ir.loop.nodes import Buffer, Expr, For, Scope
 from ..ir.loop.simplify import simplify
 from ..ir.loop.visit import substitute_expr
 from .cursor import Path, block_of, extent_of, loops_of
@@ -19,35 +20,55 @@ from .footprint import axis_values
 from .owners import thread_loops
 
 WITHIN = ("threadIdx.y", "threadIdx.x")  # the indices that count the threads of a warp
+_INSIDE = {Scope.WARP: WITHIN, Scope.WARPGROUP: WITHIN[1:]}
+_GROUP_ROWS = 16  # of each warp of a group
 
 
-def is_alone(path: Path) -> bool:
-    """True if the threads of a warp do a block each for itself."""
-    return any(t in thread_loops(path) for t in WITHIN)
+def inside(scope: Scope) -> tuple[str, ...]:
+    """Return the indices that count the threads over which a tile is spread."""
+    return _INSIDE[scope]
+
+
+def is_alone(path: Path, scope: Scope = Scope.WARP) -> bool:
+    """True if the threads of a warp, or of a group, do a block each for itself."""
+    return any(t in thread_loops(path) for t in _INSIDE[scope])
+
+
+def _held(inner: Mapping[str, For], scope: Scope) -> tuple[Expr, Expr, Expr | None] | None:
+    """Return the row of eight, the pair of four, and the warp of four that a thread holds."""
+    y, x = (inner.get(t) for t in WITHIN)
+    if x is None or (scope is Scope.WARPGROUP and extent_of(x) != SPREAD[scope]):
+        return None
+    if scope is Scope.WARPGROUP:
+        row = floormod(floordiv(x.var, HELD_COLUMNS), HELD_ROWS)
+        return row, floormod(x.var, HELD_COLUMNS), floordiv(x.var, WARP)
+    if y is None or (extent_of(y), extent_of(x)) != (HELD_ROWS, HELD_COLUMNS):
+        return None
+    return y.var, x.var, None
 
 
 def holds(path: Path, buffer: Buffer) -> bool:
-    """True if each thread that does a block accesses only what it holds of a warp's tiles."""
-    block, inner = block_of(path), thread_loops(path)
-    y, x = (inner.get(t) for t in WITHIN)
-    if y is None or x is None or (extent_of(y), extent_of(x)) != (HELD_ROWS, HELD_COLUMNS):
+    """True if each thread that does a block accesses only what it holds of a tile."""
+    block, mine = block_of(path), _held(thread_loops(path), buffer.scope)
+    if mine is None:
         return False
     values = axis_values(block)
     ranges = {s.var: (0, (extent_of(s) or 1) - 1) for s in loops_of(path)}
+    wanted = tuple(None if e is None else simplify(e, ranges) for e in mine)
     for r in (*block.reads, *block.writes):
         if r.buffer is not buffer:
             continue
         if len(r.ranges) < 2 or any(as_int(d.extent) != 1 for d in r.ranges):
             return False
         row, column = (simplify(substitute_expr(d.start, values), ranges) for d in r.ranges[-2:])
+        warp = floormod(floordiv(row, _GROUP_ROWS), SPREAD[buffer.scope] // WARP)
         pair = floordiv(floormod(column, 2 * HELD_COLUMNS), 2)
-        if simplify(floormod(row, HELD_ROWS), ranges) != y.var:
-            return False
-        if simplify(pair, ranges) != x.var:
+        found = floormod(row, HELD_ROWS), pair, None if mine[2] is None else warp
+        if tuple(None if e is None else simplify(e, ranges) for e in found) != wanted:
             return False
     return True
 
 
 def shared_out(paths: Collection[Path], buffer: Buffer) -> bool:
-    """True if single threads access no more of a warp's tiles than each holds."""
-    return all(holds(p, buffer) for p in paths if is_alone(p))
+    """True if single threads access no more of a tile than each holds."""
+    return all(holds(p, buffer) for p in paths if is_alone(p, buffer.scope))

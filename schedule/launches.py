@@ -33,7 +33,7 @@ from .cursor import (
     ranges_of,
 )
 from .errors import Reason
-from .fragments import WITHIN, shared_out
+from .fragments import inside, shared_out
 from .legality import bound_vars, no_opaque_reduction, self_contained, sums_of_axes, writes
 from .owners import depends, owned, thread_loops, writing_loops
 from .threads import SHARING, few_enough, is_grid, is_shared, may_share, placed
@@ -205,8 +205,9 @@ class Traffic:
 def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
-        case Scope.WARP if shared_out(t.users, buffer):
-            return _private(t, tuple(x for x in THREADS if x not in WITHIN))
+        case Scope.WARP | Scope.WARPGROUP if shared_out(t.users, buffer):
+            within = inside(buffer.scope)
+            return _private(t, tuple(x for x in THREADS if x not in within))
         case Scope.REGISTER | Scope.WARP | Scope.WARPGROUP:
             return _private(t, THREADS)
         case Scope.SHARED:

@@ -206,7 +206,7 @@ def own_stores(s: Stmt) -> set[Buffer]:
 
 
 _COPIES = ("copy_async", "commit_async", "fence_proxy_async")
-_QUIET = ("mma.", "ldmatrix.", "wgmma", "grid_blocks", *_COPIES)
+_QUIET = ("mma.", "ldmatrix.", "stmatrix.", "wgmma", "grid_blocks", *_COPIES)
 
 
 def synchronizes(s: Stmt) -> bool:

@@ -19,6 +19,7 @@ from .gpu.async_copies import copy_at_once, mark_async_copies, strip_annotations
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.bulk_copies import mark_boxes
+from .gpu.bulk_stores import store_boxes
 from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
 from .gpu.independent import mark_independent
@@ -229,6 +230,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "place_barriers",
         _whatever(place_barriers),
         "No thread touches what another one may still write or read.",
+    ),
+    LoweringPass(
+        "store_boxes",
+        _whatever(store_boxes),
+        "Boxes of results are stored by one thread, which waits until they were read.",
     ),
     LoweringPass(
         "split_roles",

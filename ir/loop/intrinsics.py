@@ -105,7 +105,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class IntrinsicDef:
-    """An intrinsic. ``sm`` is the least architecture; ``exact`` ones exist on that number alone."""
+    """An intrinsic. ``sm`` is the least architecture; ``exact`` ones exist on that number alone.
+
+    Boxes of one that ``clips`` may lie outside of global memory: nothing is there.
+    """
 
     name: str
     sm: int
@@ -114,6 +117,7 @@ class IntrinsicDef:
     exact: bool = False
     matrix: Matrix | None = None
     group: GroupMatrix | None = None
+    clips: bool = False
 
     def on(self, gpu: Gpu) -> bool:
         """True if an architecture has it."""
@@ -191,14 +195,6 @@ def tf32(values: Array) -> Array:
 # Meanings of tile forms
 
 
-def _zero() -> Array:
-    return np.zeros((16, 8))
-
-
-def _zero_of_group() -> Array:
-    return np.zeros((64, 8))
-
-
 def _copy(source: Array, *args: int) -> Array:
     return source
 
@@ -231,15 +227,20 @@ def _loads(rows: int) -> Form:
     return Form(tuple(signatures), WARP, _copy)
 
 
-def _zeros() -> Form:
-    c = (Signature((), (Operand(_WARP, (16, 8), (dtype,)),)) for dtype in (f32, s32))
-    return Form(tuple(c), WARP, _zero)
+def _zeros(scope: tuple[Scope, ...], rows: int, threads: int) -> Form:
+    c = (Signature((), (Operand(scope, (rows, 8), (dtype,)),)) for dtype in (f32, s32))
+    return Form(tuple(c), threads, lambda: np.zeros((rows, 8)))
 
 
-def _stores() -> Form:
-    to = Operand((Scope.SHARED, Scope.GLOBAL), (16, 8), (f32, s32))
-    of = Operand(_WARP, (16, 8), (f32, s32))
-    return Form((Signature((), (to,), (of,), alike=True),), WARP, _copy)
+def _stores(
+    of: tuple[Scope, ...],
+    shape: tuple[int, int],
+    threads: int,
+    dtypes: tuple[DType, ...] = (f32, s32),
+    to: tuple[Scope, ...] = (Scope.SHARED, Scope.GLOBAL),
+) -> Form:
+    there, own = ((Operand(scopes, shape, dtypes),) for scopes in (to, of))
+    return Form((Signature((), there, own, alike=True),), threads, _copy)
 
 
 def _product(name: str, x: Matrix, sm: int = 80) -> IntrinsicDef:
@@ -274,6 +275,13 @@ def _ldmatrix(words: int) -> Form:
     return Form((Signature((), (to,), (row,)),), WARP)
 
 
+def _stmatrix(words: int) -> Form:
+    """The way back: each row is written for the lane that points to it."""
+    row = Operand(_SHARED, bytes=16)
+    own = (Operand(_REGISTER, (2 * words,), (dtype,)) for dtype in (f16, bf16))
+    return Form(tuple(Signature((), (row,), (of,)) for of in own), WARP)
+
+
 def _waits(most: int) -> Form:
     return Form(tuple(Signature((n,)) for n in range(most + 1)), 1)
 
@@ -291,15 +299,7 @@ _EMPTY = (Signature(),)
 _WIDTHS = tuple(range(64, 257, 8))
 
 
-def _zero_accumulators() -> Form:
-    box = Operand(_WARPGROUP, (64, 8), (f32, s32))
-    return Form((Signature((), (box,)),), WARPGROUP, _zero_of_group)
-
-
-def _store_accumulators() -> Form:
-    to = Operand((Scope.SHARED, Scope.GLOBAL), (64, 8), (f32, s32))
-    of = Operand(_WARPGROUP, (64, 8), (f32, s32))
-    return Form((Signature((), (to,), (of,), alike=True),), WARPGROUP, _copy)
+_STORED_RESULTS = _stores(_WARPGROUP, (64, 16), WARPGROUP, (f16, bf16), _SHARED)
 
 
 def _group_product(x: GroupMatrix) -> IntrinsicDef:
@@ -366,6 +366,7 @@ def _calls(
     return (Signature((), writes, reads, free=free),)
 
 
+_BOXES = tuple(Signature((), (to,), (of,)) for to, of in ((_BOX, _TENSOR), (_TENSOR, _BOX)))
 _ASYNCHRONOUS = (
     # Sums that other instructions wrote are seen by the products after it: before the first one.
     IntrinsicDef("wgmma_fence", 90, lane=Form(_EMPTY, WARPGROUP), exact=True),
@@ -400,8 +401,9 @@ _ASYNCHRONOUS = (
     IntrinsicDef(
         "tma_load", 90, lane=Form(_calls(writes=(_BOX,), reads=(_TENSOR, _PLACE, _BAR), free=6), 1)
     ),
-    # A box of a matrix on its way to be some ``tma_load``: the pipeline says to which barrier.
-    IntrinsicDef("copy_box", 90, lane=Form(_calls(writes=(_BOX,), reads=(_TENSOR,)), 1)),
+    # A box of a matrix on its way to be some ``tma_load``: the pipeline says to which barrier. Or
+    # some ``tma_store``, of what all threads of the block have made.
+    IntrinsicDef("copy_box", 90, lane=Form(_BOXES, 1), clips=True),
     # One thread: the way back, with the same args; elements outside are not written. It reads the
     # box at any time until ``tma_wait_read``, and has written at ``tma_wait``. Stores of the box by
     # threads come before their ``fence_proxy_async`` and a barrier.
@@ -421,7 +423,7 @@ _ASYNCHRONOUS = (
 )
 
 _ROWS = (
-    IntrinsicDef("zero_matrix", 80, tile=_zeros()),
+    IntrinsicDef("zero_matrix", 80, tile=_zeros(_WARP, 16, WARP)),
     IntrinsicDef("load_matrix_a", 80, tile=_loads(16)),
     IntrinsicDef("load_matrix_b", 80, tile=_loads(16)),
     _product("mma.m16n8k16.f16.f32", Matrix(16, 8, 16, f16, f32)),
@@ -430,7 +432,7 @@ _ROWS = (
     _product("mma.m16n8k32.s8.s32", Matrix(16, 8, 32, s8, s32)),
     _product("mma.m16n8k32.f8e4m3fn.f32", Matrix(16, 8, 32, _E4M3, f32), 89),
     _product("mma.m16n8k32.f8e5m2.f32", Matrix(16, 8, 32, _E5M2, f32), 89),
-    IntrinsicDef("store_matrix", 80, tile=_stores()),
+    IntrinsicDef("store_matrix", 80, tile=_stores(_WARP, (16, 8), WARP)),
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
     IntrinsicDef("arrive", 75, lane=_arrives()),
@@ -445,8 +447,16 @@ _ROWS = (
         for words in (1, 2, 4)
         for turned in ("", ".trans")
     ),
-    IntrinsicDef("zero_accumulators", 90, tile=_zero_accumulators(), exact=True),
-    IntrinsicDef("store_accumulators", 90, tile=_store_accumulators(), exact=True),
+    *(
+        IntrinsicDef(f"stmatrix.x{words}{turned}", 90, lane=_stmatrix(words))
+        for words in (1, 2, 4)
+        for turned in ("", ".trans")
+    ),
+    IntrinsicDef("zero_accumulators", 90, tile=_zeros(_WARPGROUP, 64, WARPGROUP), exact=True),
+    IntrinsicDef(
+        "store_accumulators", 90, tile=_stores(_WARPGROUP, (64, 8), WARPGROUP), exact=True
+    ),
+    IntrinsicDef("store_results", 90, tile=_STORED_RESULTS, exact=True),
     *_group_products(),
     *_ASYNCHRONOUS,
 )

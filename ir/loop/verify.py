@@ -171,8 +171,11 @@ class _Checker:
 
     def intrinsic(self, s: Intrinsic) -> None:
         self.path.append(f"intrinsic {s.name}")
+        row = INTRINSICS.get(s.name)
         for r in (*s.writes, *s.reads):
             self.region(r)
+            if row is not None and row.clips and r.buffer.scope is Scope.GLOBAL:
+                continue
             for x, size in zip(r.ranges, r.buffer.shape, strict=True):
                 low, high = bounds(x.start, self.ranges)
                 if not self.guarded and (high < 0 or low + (as_int(x.extent) or 0) > size):

@@ -100,6 +100,10 @@ class Methods:
         """Put the results of a softmax's parts together in the loop over the parts."""
         self.perform("online", loop)
 
+    def pad(self, block: BlockRef | str, multiples: Sequence[int]) -> None:
+        """Round up the extents of a block and of the intermediate buffer that it writes."""
+        self.perform("pad", block, multiples)
+
     def parallel(self, loop: LoopRef | str) -> None:
         """Run the iterations of a loop on several threads of a CPU."""
         self.perform("parallel", loop)

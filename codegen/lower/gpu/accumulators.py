@@ -1,4 +1,7 @@
-"""Who stores which sums of a warp group: two rows of pairs for each thread of a box of 64 x 8."""
+"""Who stores what of a warp group's tiles: two rows of pairs of a box of 64 x 8 are a thread's own.
+
+By ``stmatrix`` a thread stores a row of eight of a box of 64 x 16, which others hold.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,24 @@ from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import Const, Expr, Intrinsic, Range, Region
 
 
-def is_store_of_group(s: Intrinsic) -> bool:
-    """True if the threads of a group each store their own sums of a box."""
-    return s.name == "store_accumulators"
+def stored_by(s: Intrinsic, thread: Expr) -> tuple[Region, ...]:
+    """Return what a thread of a group stores, if it is a tile of the group's; else nothing."""
+    match s.name:
+        case "store_accumulators":
+            return own_pairs(s.writes[0], thread)
+        case "store_results":
+            return (own_row(s.writes[0], thread),)
+        case _:
+            return ()
+
+
+def own_row(to: Region, thread: Expr) -> Region:
+    """Return the row of a box that a thread points to: 8 x 8 of a warp's four by every 8 lanes."""
+    *lead, m, n = (x.start for x in to.ranges)
+    lane, warp = floormod(thread, WARP), floordiv(thread, WARP)
+    row = add(m, add(mul(warp, 16), floormod(lane, 16)))
+    column = add(n, mul(floordiv(lane, 16), 8))
+    return Region(to.buffer, (*(Range(e, Const(1)) for e in (*lead, row)), Range(column, Const(8))))
 
 
 def own_pairs(to: Region, thread: Expr) -> tuple[Region, Region]:

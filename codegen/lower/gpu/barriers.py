@@ -41,7 +41,7 @@ from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, walk, walk_expr
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
-from .accumulators import is_store_of_group, own_pairs
+from .accumulators import stored_by
 from .bind import thread_loops, written
 from .footprints import BlockThreads, Conflict, ElementAccess
 from .splits import copies_of, is_split
@@ -185,8 +185,8 @@ class _Placer:
         match s:
             case Store(buffer=b, index=at):
                 found += self.touch(b, tuple(Range(i, i) for i in at), True, c, element=True)
-            case Intrinsic(writes=(to,)) if is_store_of_group(s):
-                for r in own_pairs(to, self.thread()):
+            case Intrinsic() if own := stored_by(s, self.thread()):
+                for r in own:
                     found += self.touch(r.buffer, r.ranges, True, c)
             case Intrinsic(name=name, writes=writes, reads=reads):
                 if name.startswith(("mbarrier_", "tma_")):  # the pipeline has put them in order

@@ -2,7 +2,8 @@
 
 A nest ``S[i, j] = A[i + row, j + column]`` of all threads of a block (or 0 where that lies outside
 of A) that fills a swizzled buffer is such a copy. Each of the buffer's places has a barrier, whose
-phases say that what was started for it has landed.
+phases say that what was started for it has landed. So is ``A[i + row, j + column] = S[i, j]``
+(where that lies inside of A); who started it waits until S was read (``bulk_stores``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Intrinsic,
+    Kind,
     Load,
     Op,
     Range,
@@ -56,15 +58,20 @@ def mark_boxes(func: Func, target: Target) -> Func:
     """
     params = func.params if TABLE["tma_load"].on(target.gpu) else ()
 
-    def stmt(s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...]) -> Stmt:
+    def stmt(s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...], out: bool) -> Stmt:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
             threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
-        if isinstance(s, For) and BULK_COPIES.of(s):
+        if isinstance(s, For) and BULK_COPIES.of(s) and s.kind is not Kind.THREAD:
             return _marked(BULK_COPIES.drop(s), params, ranges, threads)
-        return map_stmt(s, lambda c: stmt(c, ranges, threads), lambda e: e)
+        out = out or (isinstance(s, For) and bool(BULK_COPIES.of(s)))
+        s = BULK_COPIES.drop(s) if isinstance(s, For) else s
+        many = prod(ranges[v][1] + 1 for v in threads)
+        if out and (made := box_store(s, many, params, ranges)) is not None:
+            return made
+        return map_stmt(s, lambda c: stmt(c, ranges, threads, out), lambda e: e)
 
-    return with_body(func, stmt(func.body, {}, ()))
+    return with_body(func, stmt(func.body, {}, (), False))
 
 
 def _marked(
@@ -96,27 +103,64 @@ def box_copy(
     if len(stores) != 1 or any(isinstance(x, If | Intrinsic) for x in walk(s)):
         return None
     (store,) = stores
+    source, cond = _source(store.value)
+    if source is None:
+        return None
+    inner = Load(store.buffer, store.index)
+    boxes = _boxes(s, threads, inner, source, cond, params, ranges)
+    return None if boxes is None else Intrinsic("copy_box", boxes[:1], boxes[1:])
+
+
+def box_store(
+    s: Stmt, threads: int, params: Sequence[Buffer], ranges: Mapping[Var, Interval]
+) -> Intrinsic | None:
+    """Return the copy to a matrix that a nest makes, of all threads; None if it is none."""
+    inner, cond = s, None
+    while isinstance(inner, For | If) and not (isinstance(inner, For) and inner.thread):
+        if isinstance(inner, If):
+            if inner.orelse is not None:
+                return None
+            cond = both(cond, inner.cond) if cond is not None else inner.cond
+        inner = inner.then if isinstance(inner, If) else inner.body
+    if not isinstance(inner, Store) or not isinstance(inner.value, Load):
+        return None
+    outer = Load(inner.buffer, inner.index)
+    if inner.value.buffer.scope is not Scope.SHARED:
+        return None
+    boxes = _boxes(s, threads, inner.value, outer, cond, params, ranges)
+    return None if boxes is None else Intrinsic("copy_box", boxes[1:], boxes[:1])
+
+
+def _boxes(
+    s: Stmt,
+    threads: int,
+    inner: Load,
+    outer: Load,
+    cond: Expr | None,
+    params: Sequence[Buffer],
+    ranges: Mapping[Var, Interval],
+) -> tuple[Region, Region] | None:
+    """Return the boxes that a nest copies, in shared memory and in a matrix, where ``cond``."""
     loops = [x for x in walk(s) if isinstance(x, For)]
     points = prod((as_int(x.extent) or 0 for x in loops), start=threads)
     inside = {**ranges, **{x.var: (0, (as_int(x.extent) or 1) - 1) for x in loops}}
-    source, cond = _source(store.value)
-    to = store.buffer
-    if source is None or points != prod(to.shape) or not _fits(to, source.buffer, params):
+    to = inner.buffer
+    if points != prod(to.shape) or not _fits(to, outer.buffer, params):
         return None
-    *lead, row, column = source.index
-    places = zip((row, column), store.index[-2:], strict=True)
+    *lead, row, column = outer.index
+    places = zip((row, column), inner.index[-2:], strict=True)
     first = [simplify(e, inside) for e in lead] + [_minus(p, i, inside) for p, i in places]
-    edges = [*zip(source.index, source.buffer.shape, strict=True)]
+    edges = [*zip(outer.index, outer.buffer.shape, strict=True)]
     edges = edges[-1:] if lead else edges  # the rows behind are those of the next matrix
     if not all(any(_is_edge(c, edge, inside) for edge in edges) for c in _limits(cond)):
         return None
-    own = {x.var for x in loops} | {v for e in store.index for v in free_vars(e)}
+    own = {x.var for x in loops} | {v for e in inner.index for v in free_vars(e)}
     if any(free_vars(e) & own for e in first):
         return None
     whole = tuple(Range(Const(0), Const(n)) for n in to.shape)
     sizes = (*(1 for _ in lead), *to.shape[-2:])
     box = tuple(Range(e, Const(n)) for e, n in zip(first, sizes, strict=True))
-    return Intrinsic("copy_box", (Region(to, whole),), (Region(source.buffer, box),))
+    return Region(to, whole), Region(outer.buffer, box)
 
 
 def boxes_of(s: Stmt) -> tuple[Intrinsic, ...]:
@@ -228,25 +272,42 @@ class Arrivals:
 
     def loads(self, copy: Intrinsic, place: Expr) -> Iterator[Stmt]:
         """A copy for each panel of a buffer."""
-        (to,), (of,) = copy.writes, copy.reads
-        *outer, column = (x.start for x in of.ranges)
-        row: Expr = Const(0)
-        for e, n in zip(outer, of.buffer.shape, strict=False):
-            row = add(mul(row, n), e)
-        *lead, rows, columns = to.ranges
-        *heights, wide = of.buffer.shape
-        height = prod(heights)
-        pattern = to.buffer.swizzle * CHUNK
-        each = pattern // to.buffer.dtype.bytes
-        args = (wide, height, wide, each, as_int(rows.extent) or 0, pattern)
-        whole = Region(of.buffer, tuple(Range(Const(0), Const(n)) for n in of.buffer.shape))
-        for first in range(0, as_int(columns.extent) or 0, each):
-            at = Buffer("place", (2,), s32, Scope.REGISTER)
-            box = Region(to.buffer, (*lead, rows, Range(Const(first), Const(each))))
-            where = Region(at, (Range(Const(0), Const(2)),))
-            stores = (
-                Store(at, (Const(n),), cast(e, s32))
-                for n, e in enumerate((add(column, first), row))
-            )
-            load = Intrinsic("tma_load", (box,), (whole, where, self.bar(place)), args)
-            yield Alloc(at, seq(*stores, load))
+        for p in panels_of(copy.writes[0], copy.reads[0]):
+            reads = (p.whole, p.where, self.bar(place))
+            yield p.placed(Intrinsic("tma_load", (p.box,), reads, p.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part of a box that one bulk copy moves: where it is in shared memory and in the matrix."""
+
+    box: Region
+    whole: Region
+    where: Region
+    args: tuple[int, ...]
+    at: tuple[Expr, Expr]  # column and row
+
+    def placed(self, copy: Stmt) -> Stmt:
+        """The copy behind the stores of its place to registers."""
+        b = self.where.buffer
+        stores = (Store(b, (Const(n),), cast(e, s32)) for n, e in enumerate(self.at))
+        return Alloc(b, seq(*stores, copy))
+
+
+def panels_of(inner: Region, outer: Region) -> Iterator[Panel]:
+    """The panels of a box in shared memory that lies in a matrix."""
+    *rows_before, column = (x.start for x in outer.ranges)
+    row: Expr = Const(0)
+    for e, n in zip(rows_before, outer.buffer.shape, strict=False):
+        row = add(mul(row, n), e)
+    *lead, rows, columns = inner.ranges
+    *heights, wide = outer.buffer.shape
+    pattern = inner.buffer.swizzle * CHUNK
+    each = pattern // inner.buffer.dtype.bytes
+    args = (wide, prod(heights), wide, each, as_int(rows.extent) or 0, pattern)
+    whole = Region(outer.buffer, tuple(Range(Const(0), Const(n)) for n in outer.buffer.shape))
+    for first in range(0, as_int(columns.extent) or 0, each):
+        at = Buffer("place", (2,), s32, Scope.REGISTER)
+        box = Region(inner.buffer, (*lead, rows, Range(Const(first), Const(each))))
+        where = Region(at, (Range(Const(0), Const(2)),))
+        yield Panel(box, whole, where, args, (add(column, first), row))

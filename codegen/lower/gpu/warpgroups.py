@@ -1,20 +1,21 @@
 """Products of warp groups: sums become registers, operands descriptors, groups are waited for.
 
-The tiles of an operand keep their swizzle; where their rows are longer than its pattern, they are
-cut into panels, one after another: ``[k, n]`` -> ``[n / 64, k, 64]``. Before each barrier of a
+The tiles of an operand, and of results that bulk copies store, keep their swizzle; where their rows
+are longer than its pattern, they are cut into panels, one after another: ``[k, n]`` ->
+``[n / 64, k, 64]``. Before each barrier of a
 launch that has such products, its threads make what they wrote visible to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, floordiv, floormod, mul
-from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -38,7 +39,7 @@ from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import children, map_expr, map_stmt, seq, walk
 from ....ir.loop.warpgroups import Descriptor
 from ..passes.rebuild import with_body
-from .accumulators import own_pairs
+from .accumulators import own_pairs, own_row
 from .barriers import BARRIER
 
 FENCE, COMMIT = Intrinsic("wgmma_fence"), Intrinsic("wgmma_commit")
@@ -62,6 +63,10 @@ def has_group_products(s: Stmt) -> bool:
     return any(map(is_group_product, walk(s)))
 
 
+def _stored_boxes(s: Stmt) -> tuple[Region, ...]:
+    return s.reads[:1] if isinstance(s, Intrinsic) and s.name == "tma_store" else ()
+
+
 def lower_warpgroups(func: Func) -> Func:
     """The function with lane-level products of warp groups."""
 
@@ -78,13 +83,14 @@ def _in_launch(s: For, name: str) -> Stmt:
     if not sums:
         return s
     operands = {r.buffer: None for x in walk(s) if is_group_product(x) for r in _operands(x)}
+    results = {r.buffer: None for x in walk(s) for r in _stored_boxes(x)}
     thread = next(x.var for x in walk(s) if isinstance(x, For) and x.thread == "threadIdx.x")
-    panels = {b: _panels(b, name) for b in operands}
-    stored = any(_fills(x, panels) for x in walk(s))
+    panels = {b: _panels(b, name) for b in {**operands, **results}}
+    stored = any(_fills(x, operands) for x in walk(s))
     return _GroupLanes(name, thread, sums, panels, stored=stored).stmt(_grouped(s), {})
 
 
-def _fills(s: Stmt, operands: Mapping[Buffer, Buffer]) -> bool:
+def _fills(s: Stmt, operands: Collection[Buffer]) -> bool:
     """True if threads write operands by a statement, unlike bulk copies."""
     match s:
         case Store(buffer=b):
@@ -170,6 +176,10 @@ class _GroupLanes:
             case For(var=var, extent=extent):
                 ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
         s = map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: self.expr(e, ranges))
+        if isinstance(s, Store) and s.buffer in self.sums:
+            return replace(
+                s, buffer=self.sums[s.buffer], index=self.held(s.buffer, s.index, ranges)
+            )
         if isinstance(s, Store) and s.buffer in self.panels:
             return replace(
                 s, buffer=self.panels[s.buffer], index=self.at(s.buffer, s.index, ranges)
@@ -180,6 +190,8 @@ class _GroupLanes:
         e = map_expr(e, lambda x: self.expr(x, ranges))
         if isinstance(e, Load) and e.buffer in self.panels:
             return Load(self.panels[e.buffer], self.at(e.buffer, e.index, ranges))
+        if isinstance(e, Load) and e.buffer in self.sums:
+            return Load(self.sums[e.buffer], self.held(e.buffer, e.index, ranges))
         return e
 
     def at(
@@ -191,6 +203,32 @@ class _GroupLanes:
         panel, rest = (simplify(f(column, each), ranges) for f in (floordiv, floormod))
         return (*lead, panel, row, rest)
 
+    def held(
+        self, b: Buffer, index: tuple[Expr, ...], ranges: Mapping[Var, Interval]
+    ) -> tuple[Expr, ...]:
+        """Where a thread has an element that it holds (see ``GroupMatrix.c``)."""
+        *lead, m, n = index
+        lane = floordiv(self.thread, 4), floormod(self.thread, 4), floordiv(self.thread, WARP)
+        mine = floormod(lane[0], 8), lane[1], floormod(lane[2], 4)
+        asked = floormod(m, 8), floordiv(floormod(n, _EIGHT), 2), floormod(floordiv(m, 16), 4)
+        half = floormod(floordiv(m, 8), 2)
+        if any(
+            simplify(x, ranges) != simplify(y, ranges) for x, y in zip(mine, asked, strict=True)
+        ):
+            raise UnsupportedError(
+                f"an element of {b.name} is accessed by a thread that may not hold it",
+                "threads of a warp group hold pairs of columns of every eighth row",
+                f"function {self.name}",
+                "bind the fused loops over 4 warps, 8 rows and 4 pairs to threadIdx.x",
+            )
+        *sizes, rows, columns = b.shape
+        place: Expr = Const(0)
+        tile = floordiv(add(m, mul(lane[2], -16)), 64)  # more threads than a group may have them
+        for e, size in zip((*lead, tile), (*sizes, rows // 64), strict=True):
+            place = add(mul(place, size), e)
+        box = add(mul(place, columns // _EIGHT), floordiv(n, _EIGHT))
+        return (simplify(add(mul(box, _SUMS), add(mul(half, 2), floormod(n, 2))), ranges),)
+
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
         match s.name:
             case "zero_accumulators":
@@ -198,7 +236,11 @@ class _GroupLanes:
                 zero = Const(0.0 if to.buffer.dtype.is_float else 0, to.buffer.dtype)
                 return seq(*(Store(to.buffer, _word(to, n), zero) for n in range(_SUMS)))
             case "store_accumulators":
-                return self.store(s.writes[0], self.registers(s.reads[0], ranges))
+                return self.store(s.writes[0], self.registers(s.reads[0], ranges), ranges)
+            case "store_results":
+                row = own_row(s.writes[0], self.thread)
+                own = self.registers(s.reads[0], ranges)
+                return Intrinsic("stmatrix.x4", (self.copied(row, ranges),), (own,))
             case "wgmma_wait" if s.args == (0,):
                 return seq(*map(_landed, self.here))
             case "barrier" if self.stored:
@@ -265,7 +307,7 @@ class _GroupLanes:
         found = Descriptor(pattern, b.shape[-2] * pattern, _EIGHT * pattern, turned)
         return Region(b, box), found
 
-    def store(self, to: Region, words: Region) -> Stmt:
+    def store(self, to: Region, words: Region, ranges: Mapping[Var, Interval]) -> Stmt:
         """Two pairs of neighbours, eight rows apart."""
         stores: list[Stmt] = []
         for half, pair in enumerate(own_pairs(to, self.thread)):
@@ -273,6 +315,10 @@ class _GroupLanes:
             *at, column = (x.start for x in pair.ranges)
             value = Load(words.buffer, _word(words, add(v, 2 * half)))
             body = Store(to.buffer, (*at, add(column, v)), value)
+            if to.buffer in self.panels:
+                inner = {**ranges, v: (0, 1)}
+                panels = self.at(to.buffer, body.index, inner)
+                body = Store(self.panels[to.buffer], panels, value)
             stores.append(For(v, Const(2), body, Kind.VECTOR))
         return seq(*stores)
 

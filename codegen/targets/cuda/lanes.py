@@ -33,6 +33,8 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
             _call(em, "llvm.nvvm.cp.async.wait.group", f"i32 {s.args[0]}")
         case ["ldmatrix", *how]:
             _load_matrix(em, s, how)
+        case ["stmatrix", *how]:
+            _store_matrix(em, s, how)
         case ["mma", shape, operands, _] if row.matrix is not None:
             _mma(em, s, shape, operands, row.matrix)
         case ["wgmma_fence"]:
@@ -123,6 +125,25 @@ def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
         em.function.forget(s.writes[0].buffer)
     else:
         _put_words(em, s.writes[0], result, type_, count)
+
+
+def _store_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
+    """``stmatrix`` by inline assembly: only the latest LLVM has an intrinsic for it."""
+    number, trans = how[0], ".trans" if how[1:] == ["trans"] else ""
+    count, own = int(number[1:]), s.reads[0]
+    start, words = start_of(em, own), []
+    for k in range(count):
+        at = em.offset(start, em.const(k, index), "i32")
+        words.append(em.read(f"load i32, ptr {at.text}, align 4", s32, 0, own.buffer, at, at.depth))
+    row = in_space(em, start_of(em, s.writes[0]), 3)
+    held = ", ".join(f"${n + 1}" for n in range(count))
+    text = f"stmatrix.sync.aligned.m8n8.{number}{trans}.shared.b16 [$0], {{{held}}};"
+    constraints = ",".join(["r", *("r" for _ in words), "~{memory}"])
+    place = em.function.result(f"ptrtoint {row} to i32", s32)
+    operands = ", ".join(map(str, (place, *words)))
+    call = f'asm sideeffect "{text}", "{constraints}"({operands}) convergent'
+    em.function.write(f"call void {call}")
+    em.function.forget(s.writes[0].buffer)
 
 
 def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -> None:

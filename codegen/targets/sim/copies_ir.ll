@@ -97,7 +97,7 @@ entry:
 
 define i1 @nw_sim_copy_async(ptr %to, ptr %target, ptr %from, ptr %source, i64 %size, i64 %real) {
 entry:
-  %outside = call i1 @nw_sim_row(ptr %from, ptr %source, i64 %real)
+  %outside = call i1 @nw_sim_row(ptr %from, ptr %source, i64 %real, i64 ${how.ALIGNED})
   br i1 %outside, label %bad, label %aligned
 aligned:
   %base = call i64 @field(ptr %from, i64 ${sim_record.base})

@@ -1,4 +1,5 @@
-; Warp operations in LLVM IR: ``ldmatrix`` and reductions across threads; see ``matrix_ir.py``.
+; Warp operations in LLVM IR: ``ldmatrix``, ``stmatrix``, reductions across threads; see
+; ``matrix_ir.py``.
 
 define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) alwaysinline {
   %at = mul i64 %thread, %stride
@@ -8,8 +9,9 @@ define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) alw
   ret ptr %slot
 }
 
-; Element ``half`` of word ``w`` of a lane: see intrinsics.ldmatrix_source. Slots: result, row.
-define internal i16 @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 %half,
+; Where element ``half`` of word ``w`` of a lane lies in a row: see intrinsics.ldmatrix_source. Slots:
+; the lane's words, its row.
+define internal ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 %half,
                                     i1 %trans) alwaysinline {
   %row = lshr i64 %lane, 2
   %four = and i64 %lane, 3
@@ -21,8 +23,7 @@ define internal i16 @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, 
   %source = add i64 %first, %whose
   %from = call ptr @slot(ptr %slots, i64 %stride, i64 %source, i64 8)
   %element_p = getelementptr i16, ptr %from, i64 %which
-  %element = load i16, ptr %element_p
-  ret i16 %element
+  ret ptr %element_p
 }
 
 define void @nw_sim_ldmatrix(ptr %slots, i64 %stride, i64 %words, i1 %trans) {
@@ -34,12 +35,42 @@ next:
   br label %word
 word:
   %w = phi i64 [ 0, %next ], [ %w1, %word ]
-  %low = call i16 @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 0, i1 %trans)
-  %high = call i16 @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 1, i1 %trans)
+  %low_at = call ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 0, i1 %trans)
+  %high_at = call ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 1, i1 %trans)
+  %low = load i16, ptr %low_at
+  %high = load i16, ptr %high_at
   %low_p = getelementptr [2 x i16], ptr %to, i64 %w
   %high_p = getelementptr i8, ptr %low_p, i64 2
   store i16 %low, ptr %low_p
   store i16 %high, ptr %high_p
+  %w1 = add i64 %w, 1
+  %more_words = icmp ult i64 %w1, %words
+  br i1 %more_words, label %word, label %done
+done:
+  %lane1 = add i64 %lane, 1
+  %more = icmp ult i64 %lane1, 32
+  br i1 %more, label %next, label %out
+out:
+  ret void
+}
+
+define void @nw_sim_stmatrix(ptr %slots, i64 %stride, i64 %words, i1 %trans) {
+entry:
+  br label %next
+next:
+  %lane = phi i64 [ 0, %entry ], [ %lane1, %done ]
+  %own = call ptr @slot(ptr %slots, i64 %stride, i64 %lane, i64 0)
+  br label %word
+word:
+  %w = phi i64 [ 0, %next ], [ %w1, %word ]
+  %low_to = call ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 0, i1 %trans)
+  %high_to = call ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 1, i1 %trans)
+  %low_p = getelementptr [2 x i16], ptr %own, i64 %w
+  %high_p = getelementptr i8, ptr %low_p, i64 2
+  %low = load i16, ptr %low_p
+  %high = load i16, ptr %high_p
+  store i16 %low, ptr %low_to
+  store i16 %high, ptr %high_to
   %w1 = add i64 %w, 1
   %more_words = icmp ult i64 %w1, %words
   br i1 %more_words, label %word, label %done

@@ -1,4 +1,4 @@
-"""Warp operations in LLVM IR: ``ldmatrix``, reductions across threads, and matrix products.
+"""Warp operations in LLVM IR: ``ldmatrix``, ``stmatrix``, reductions, and matrix products.
 
 What each thread deposited are addresses: ``slots`` is the first thread's, ``stride`` bytes lie
 between one thread's and the next. The first two are in ``matrix_ir.ll``; a product is written

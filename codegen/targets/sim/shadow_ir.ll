@@ -158,15 +158,15 @@ define internal i32 @mark_of(ptr %record) alwaysinline {
   ret i32 %mark
 }
 
-; A read of ``size`` bytes that must be aligned, or of none at all.
-define i1 @nw_sim_row(ptr %record, ptr %at, i64 %size) {
+; An access to ``size`` bytes that must be aligned, or to none at all.
+define i1 @nw_sim_row(ptr %record, ptr %at, i64 %size, i64 %how) {
 entry:
   %none = icmp eq i64 %size, 0
   br i1 %none, label %skip, label %check
 skip:
   ret i1 false
 check:
-  %bad = call i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 ${how.ALIGNED})
+  %bad = call i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 %how)
   ret i1 %bad
 }
 

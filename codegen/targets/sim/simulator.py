@@ -45,6 +45,7 @@ from .phases_ir import HOOKS, phases_text
 from .thread import ThreadFunction
 
 MOST = 64  # warp operations of one meeting
+ROWS = ("ldmatrix.", "stmatrix.")  # lanes point to rows of 16 bytes
 
 
 class Simulator(DeviceEmitter):
@@ -290,10 +291,10 @@ class Simulator(DeviceEmitter):
             if product_symbol(name) not in self.out.products:
                 self.out.products[product_symbol(name)] = product_text(name, row)
             return f"{start}|void @{product_symbol(name)}(ptr $, i64 %stride)"
-        words, _, trans = name.removeprefix("ldmatrix.x").partition(".")
-        self.em.declare("nw_sim_ldmatrix", "void", ["ptr", "i64", "i64", "i1"])
-        turned = "true" if trans else "false"
-        return f"{start}|void @nw_sim_ldmatrix(ptr $, i64 %stride, i64 {words}, i1 {turned})"
+        way, words, *turned = name.split(".")
+        self.em.declare(f"nw_sim_{way}", "void", ["ptr", "i64", "i64", "i1"])
+        flag = str(bool(turned)).lower()
+        return f"{start}|void @nw_sim_{way}(ptr $, i64 %stride, i64 {words[1:]}, i1 {flag})"
 
     # Intrinsics.
 
@@ -305,7 +306,7 @@ class Simulator(DeviceEmitter):
         if not row.on(self.em.target.gpu):
             what = f"intrinsic {name} for {self.em.target.cpu}"
             raise UnsupportedError(what, f"it needs sm_{row.sm}")
-        if name.startswith(("mma.", "ldmatrix.")):
+        if name.startswith(("mma.", *ROWS)):
             self._warp_operation(s)
             return
         self.meet()
@@ -362,21 +363,23 @@ class Simulator(DeviceEmitter):
             )
         if len(self.waiting) >= MOST:
             self.meet()
-        if s.name.startswith("ldmatrix."):
-            row = self.address(s.reads[0])
-            self._row_access(s, row)
-            self.waiting.append((s.name, (self.address(s.writes[0]), row)))
+        if s.name.startswith(ROWS):
+            words, there = (
+                (s.writes[0], s.reads[0]) if s.name[0] == "l" else (s.reads[0], s.writes[0])
+            )
+            row = self.address(there)
+            self._row_access(s, there.buffer, row)
+            self.waiting.append((s.name, (self.address(words), row)))
             return
         operands = (s.writes[0], *s.reads)
         self.waiting.append((s.name, tuple(map(self.address, operands))))
 
-    def _row_access(self, s: Intrinsic, row: IRValue) -> None:
+    def _row_access(self, s: Intrinsic, buffer: Buffer, row: IRValue) -> None:
         """Told of the lanes whose address counts."""
         if not self.here.check:
             return
-        words = int(s.name.removeprefix("ldmatrix.x")[0])
+        words, size = int(s.name.split(".")[1][1:]), "16"
         t, name = self.thread, self.thread.name_for("l")
-        record = self.record(s.reads[0].buffer)
         if words < 4:
             x, y = self.nest.block[0], self.nest.block[1]
             t.raw(f"%{name}.zy = mul i32 %threadIdx.z, {y}")
@@ -385,14 +388,12 @@ class Simulator(DeviceEmitter):
             t.raw(f"%{name}.thread = add i32 %{name}.first, %threadIdx.x")
             t.raw(f"%{name}.lane = and i32 %{name}.thread, {WARP - 1}")
             t.raw(f"%{name}.counts = icmp ult i32 %{name}.lane, {8 * words}")
-            t.raw(f"%{name}.size = select i1 %{name}.counts, i64 16, i64 0")
-            self._lane_access(record, row, f"%{name}.size")
-            return
-        self._lane_access(record, row, "16")
-
-    def _lane_access(self, record: str, row: IRValue, size: str) -> None:
-        self.em.declare("nw_sim_row", "i1", ["ptr", "ptr", "i64"])
-        self.end_if(f"call i1 @nw_sim_row(ptr {record}, ptr {row.text}, i64 {size})")
+            size = f"%{name}.size"
+            t.raw(f"{size} = select i1 %{name}.counts, i64 16, i64 0")
+        self.em.declare("nw_sim_row", "i1", ["ptr", "ptr", "i64", "i64"])
+        how = structs.ALIGNED | (0 if s.name[0] == "l" else structs.WRITES)
+        operands = f"ptr {self.record(buffer)}, ptr {row.text}, i64 {size}, i64 {how}"
+        self.end_if(f"call i1 @nw_sim_row({operands})")
 
     def address(self, region: Region) -> IRValue:
         """Return the address of a box of a flat buffer."""

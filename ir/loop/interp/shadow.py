@@ -9,7 +9,7 @@ whatever happens in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -210,6 +210,11 @@ class Shadow:
                 raise UndefinedError(what, why, hint="nothing waits for the reads")
             self.check(buffer, position, now, (seen.copier, seen.writer, *seen.readers), "writes")
             seen.writer, seen.readers = now, []
+
+    def write_all(self, buffer: Buffer, positions: Iterable[int], statement: str) -> None:
+        """The running thread writes some elements."""
+        for position in positions:
+            self.write(buffer, position, statement)
 
     def begin_copy(self, buffer: Buffer, position: int, statement: str) -> None:
         """The running thread begins to copy into an element."""

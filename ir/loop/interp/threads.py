@@ -40,7 +40,7 @@ from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, p
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
 from .shadow import Shadow
-from .warps import load_matrices, multiply_fragments
+from .warps import load_matrices, multiply_fragments, store_matrices
 
 Steps: TypeAlias = Iterator["Meeting | Pause"]
 Run: TypeAlias = Callable[[Env], Steps]
@@ -287,6 +287,8 @@ class ThreadCompiler(Compiler):
         shadow, row = self.shadow, TABLE[s.name]
         if s.name.startswith("ldmatrix"):
             return self.whole_warps(s, self.load_matrices(s))
+        if s.name.startswith("stmatrix"):
+            return self.whole_warps(s, self.store_matrices(s))
         if row.matrix is not None:
             return self.whole_warps(s, self.multiply(s))
         if s.name == "arrive":
@@ -347,6 +349,22 @@ class ThreadCompiler(Compiler):
                     self.as_thread(threads[n - 1], read, t.env)
             for t, values in zip(threads, load_matrices(rows, words, turned), strict=True):
                 write(t, values)
+
+        return run
+
+    def store_matrices(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        """Return the action; each row is written for the thread that points to it."""
+        turned, kind = s.name.endswith(".trans"), to_numpy(s.writes[0].buffer.dtype)
+        (to,), read = s.writes, self.reader(s.reads[0], _text(s))
+        box, write, shadow = self.box(to), self.writer(to), self.shadow
+
+        def run(threads: list[Thread]) -> None:
+            words = np.stack([self.as_thread(t, read, t.env) for t in threads])
+            for t, values in zip(threads, store_matrices(words, turned).view(kind), strict=False):
+                write(t, values)
+                if shadow is not None:
+                    shadow.thread = t.number
+                    shadow.write_all(to.buffer, box(t.env), _text(s))
 
         return run
 

@@ -23,6 +23,16 @@ def load_matrices(rows: Sequence[bytes], words: int, transposed: bool) -> Array:
     return found.view(np.uint32)
 
 
+def store_matrices(words: Array, transposed: bool) -> Array:
+    """``stmatrix``: u16 [8 words, 8], the rows that the first lanes point to, from the words."""
+    halves = np.ascontiguousarray(words).view(np.uint16)
+    element = np.arange(halves.shape[1])[None]
+    place = ldmatrix_source(_LANES, element // 2, element % 2, transposed)
+    rows = np.zeros((4 * halves.shape[1], 8), np.uint16)
+    rows[place] = halves
+    return rows
+
+
 def multiply_fragments(x: Matrix, c: Array, a: Array, b: Array) -> Array:
     """``mma``: the threads' fragments of c after it; a and b are u32 words."""
     whole_a = np.zeros((x.m, x.k), to_numpy(x.operands))

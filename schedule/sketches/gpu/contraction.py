@@ -191,14 +191,16 @@ class MatmulSpace:
 
     def shared(self, c: Choices) -> int:
         """Return the bytes of shared memory of a block."""
-        m, n, depth = (int(c[f"tile_{r}"]) for r in "mnk")
-        tiles = 0
+        depth, tiles = int(c["tile_k"]), 0
         for x, tile, straight in self.operands(c):
             tiles += depth * (int(c[tile]) + self._padding(x, straight)) * x.dtype.bytes
-        stages = int(c["stages"])
-        sums = m * (-(-(n - BANK_OFFSET) // 32) * 32 + BANK_OFFSET) * self.k.sums.bytes
         ends_shared = self.core is not None and int(c["split"]) == 1
-        return max(tiles * stages, sums if ends_shared else 0)
+        return max(tiles * int(c["stages"]), self.end_bytes(c) if ends_shared else 0)
+
+    def end_bytes(self, c: Choices) -> int:
+        """Return the bytes of shared memory that a tile of sums goes through."""
+        m, n = int(c["tile_m"]), int(c["tile_n"])
+        return m * (-(-(n - BANK_OFFSET) // 32) * 32 + BANK_OFFSET) * self.k.sums.bytes
 
     def _padding(self, x: MatmulOperand, straight: bool) -> int:
         """Return the elements between the rows of an operand's tile."""

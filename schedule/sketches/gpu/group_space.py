@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ....ir.dtypes import bf16, f16
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import CHUNK
 from ....ir.loop.warpgroups import WARPGROUP
@@ -13,10 +14,12 @@ from ...space.space import Choices, Sketch
 from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
 from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
+from .results import COLUMNS, PATTERN, ROWS
 from .threads import power_up
 from .tiles import ASYNC_BYTES, BlockDim, copy_width
-from .wgmma import COLUMNS, PANEL, ROWS, apply_wgmma, find_group_core, product_name, swizzle_of
+from .wgmma import PANEL, apply_wgmma, find_group_core, product_name, swizzle_of
 
+HALVES = (f16, bf16)
 OTHERS = 40  # registers beside the sums: addresses of copies and descriptors
 BARRIERS = 1024  # bytes of shared memory for the barriers of bulk copies
 GROUP_WARPS = WARPGROUP // WARP  # that copy: a group of their own
@@ -63,7 +66,13 @@ class GroupSpace(MatmulSpace):
             **{name: common[name] for name in ("split", "join", "group", "pack")},
             "copiers": (0, GROUP_WARPS),
             "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
+            "results": (0, 1) if self._may_hold_results() else (0,),
         }
+
+    def _may_hold_results(self) -> bool:
+        """True if threads may make results of the sums that they hold, of whole words or halves."""
+        result = self.k.result
+        return result.matrix and (result.dtype in HALVES or result.dtype == self.k.sums)
 
     def threads(self, c: Choices) -> BlockDim:
         """Return the threads of a block."""
@@ -87,9 +96,22 @@ class GroupSpace(MatmulSpace):
         """True if a block fits on a multiprocessor, and copies have a step to run ahead."""
         if (c["bulk"] or c["copiers"]) and int(c["stages"]) <= 2:
             return False
+        if c["results"] and (int(c["split"]) > 1 or not self._results_fit(c)):
+            return False
         if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
             return False
         return MatmulSpace.valid(self, c)
+
+    def _results_fit(self, c: Choices) -> bool:
+        """True if rows of a tile are whole patterns of shared memory, each group's whole boxes."""
+        size, own = self.k.result.dtype.bytes, int(c["tile_n"]) // int(c["groups_n"])
+        return int(c["tile_n"]) * size % PATTERN == 0 and own % (2 * COLUMNS) == 0
+
+    def end_bytes(self, c: Choices) -> int:
+        """Return the bytes of shared memory that sums or results go through."""
+        if not c["results"]:
+            return MatmulSpace.end_bytes(self, c)
+        return int(c["tile_m"]) * int(c["tile_n"]) * self.k.result.dtype.bytes
 
     def launch(self, c: Choices) -> LaunchShape:
         """Return the shape of the launch, with the warps that only copy."""
@@ -128,8 +150,8 @@ class GroupSpace(MatmulSpace):
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
         written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
         read = (m * int(c["groups_n"]) * a + n * m / ROWS * b) * depth
-        ends = 2.0 * m * n * self.k.sums.bytes
-        return written + (read + ends) / SHARED_BYTES
+        way = self.k.result.dtype if c["results"] else self.k.sums
+        return written + (read + 2.0 * m * n * way.bytes) / SHARED_BYTES
 
 
 def _is_async(x: MatmulOperand, straight: bool) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....ir.dtypes import DType
 from ....ir.loop.affine import linear
-from ....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Store, Var
+from ....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Stmt, Store, Var
 from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
@@ -54,7 +54,8 @@ class MatmulResult:
 
     ``consumer`` is None if it is a copy of the sums. Vectors of ``vector`` elements run along the
     last axis of the role ``last``. ``spatial`` are all axes in order. ``bytes`` is the memory that
-    it accesses.
+    it accesses. Elements are of ``dtype``; a ``matrix`` is a parameter (or some of one), whose rows
+    begin at multiples of a chunk.
     """
 
     consumer: BlockInfo | None
@@ -63,6 +64,8 @@ class MatmulResult:
     last: str
     vector: int
     bytes: float
+    dtype: DType
+    matrix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +249,22 @@ def _result(
     if kept and own and len(readers) == 1 and not readers[0].opaque:
         part = point_reads(readers[0], anchor)
         if part is not None and _unshared(blocks, readers[0]):
-            return _of_consumer(readers[0], part, found, buffer)
+            result = _of_consumer(readers[0], part, found, buffer)
+            return replace(result, matrix=_is_result_matrix(sch, result, readers[0].block))
     axes = {r: tuple(a.var for a in found.roles[r]) for r in "bmn"}
-    return _described(None, anchor, axes, [found.store])
+    result = _described(None, anchor, axes, [found.store])
+    return replace(result, matrix=_is_result_matrix(sch, result, found.store))
+
+
+def _is_result_matrix(sch: Schedule, result: MatmulResult, made: Stmt) -> bool:
+    """True if results go to one parameter of the function, each row of theirs to one of it."""
+    stores = [s for s in walk(made) if isinstance(s, Store)]
+    if len(stores) != 1 or stores[0].buffer not in sch.func.params:
+        return False
+    store, roles = stores[0], (result.axes["m"], result.axes["n"])
+    ends = store.index[-2:] == tuple(v for own in roles for v in own)
+    pitch = store.buffer.shape[-1] * store.buffer.dtype.bytes
+    return all(len(own) == 1 for own in roles) and ends and pitch % CHUNK == 0
 
 
 def _unshared(blocks: Sequence[BlockInfo], consumer: BlockInfo) -> bool:
@@ -299,4 +315,5 @@ def _described(
         width = aligned(x.buffer, x.index, axes[last][-1], width)
     buffers = {x.buffer: None for x in accesses}
     moved = float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers))
-    return MatmulResult(consumer, tuple(by), axes, last, width, moved)
+    dtype = next(x.buffer.dtype for x in accesses if isinstance(x, Store))
+    return MatmulResult(consumer, tuple(by), axes, last, width, moved, dtype)

@@ -86,7 +86,7 @@ def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, 
 def result_by_role(k: Matmul, sch: Schedule, block: str) -> dict[str, LoopRef | None]:
     """Return the result's loop over each role, fused into one; None where it has extent 1."""
     own = own_loops(sch, block)
-    if k.result.consumer is None:  # a copy of the sums has axes of its own
+    if k.result.consumer is None or block != k.result.consumer.name:  # a copy has axes of its own
         axes = [a.var for a in sch.block(block).axes]
         own = {v: own[w] for v, w in zip(k.result.spatial, axes, strict=True) if w in own}
     order = {r: [own[v] for v in k.result.axes[r]] for r in "bmn"}

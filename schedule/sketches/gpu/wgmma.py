@@ -2,7 +2,9 @@
 
 As on a single warp's cores, a block of threads copies tiles of the operands into shared memory,
 several steps ahead. A product is under way while the copies of a later step begin; it is waited for
-one step later. The sums go through shared memory, so that the epilogue writes whole rows.
+one step later. The sums go through shared memory, so that the epilogue writes whole rows; or each
+thread computes the results of its own sums, and these go through shared memory, from where one
+thread starts bulk copies.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ...space.lookup import below
 from ...space.space import Choices
 from .matmul import Matmul
 from .mma import Core, layout_of, place_sums, sides_of
-from .threads import Y, Z
+from .results import COLUMNS, ROWS, divide_store, place_results
 from .tiles import (
     BlockDim,
     copy_tile,
@@ -28,7 +30,6 @@ from .tiles import (
     run_epilogue,
 )
 
-ROWS, COLUMNS = 64, 8  # of a box of sums; a product has the columns of a group
 PANEL = 64  # two-byte columns of a turned tile that lie together
 
 
@@ -51,8 +52,13 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
     sides = sides_of(k, core, c)
     parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
     threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), WARPGROUP)
-    store, at = place_sums(k, sch, parts, c, threads, "warpgroup")
-    step = _group_tiles(core, sch, parts.product, store, at, c)
+    if c["results"]:
+        group, at = place_results(k, sch, parts, c, threads)
+    else:
+        store, at = place_sums(k, sch, parts, c, threads, "warpgroup")
+        group = divide_store(sch, store, at, c, COLUMNS)
+        sch.tensorize(group.box, "store_accumulators")
+    step = _group_tiles(core, sch, parts.product, group.at, c)
     for block, side, operand in zip(
         (parts.left, parts.right), sides, (k.left, k.right), strict=True
     ):
@@ -69,7 +75,7 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
         sch.annotate(step, BULK_COPIES.key, 1)
     if c["copiers"]:
         sch.specialize(step, int(c["copiers"]))
-    if parts.total is None:
+    if parts.total is None and not c["results"]:
         run_epilogue(k, sch, parts.last, at, threads)
 
 
@@ -86,18 +92,9 @@ def swizzle_of(layout: str, dtype: DType, c: Choices) -> int:
     return next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
 
 
-def _group_tiles(
-    core: Core, sch: Schedule, product: str, store: str, at: LoopRef, c: Choices
-) -> LoopRef:
-    """Divide a tile among the groups, and the depth into steps; return the loop over steps."""
-    m, n = below(sch, store, at)[-2:]
-    gm, mt, mi = sch.split(m, [int(c["groups_m"]), None, ROWS])
-    gn, nt, ni = sch.split(n, [int(c["groups_n"]), None, COLUMNS])
-    sch.reorder(gm, gn, mt, nt, mi, ni)
-    sch.bind(gm, Z)
-    sch.bind(gn, Y)
+def _group_tiles(core: Core, sch: Schedule, product: str, gn: LoopRef, c: Choices) -> LoopRef:
+    """Compute a group's tile, and divide the depth into steps; return the loop over steps."""
     sch.compute_at(product, gn)
-    sch.tensorize(mi, "store_accumulators")
     m, n, depth = below(sch, product, gn)
     pm, pmi = sch.split(m, [None, ROWS])
     step, part, di = sch.split(depth, [None, int(c["tile_k"]) // core.depth, core.depth])
@@ -107,7 +104,7 @@ def _group_tiles(
     zn, zni = sch.split(zn, [None, COLUMNS])
     sch.reorder(zm, zn, zmi, zni)
     sch.tensorize(zmi, "zero_accumulators")
-    for loop in (mt, nt, part, pm, zm, zn):
+    for loop in (part, pm, zm, zn):
         sch.unroll(loop)
     return step
 

@@ -362,3 +362,25 @@ def test_a_matmul_as_for_the_cpu(schedule: Make, programs: dict[str, str], golde
         sch.vectorize(sch.get_loops(block)[-1])
     sch.parallel(jo)
     golden.check(show(sch.func) + "\n" + sch.trace.show())
+
+
+def test_pad(schedule: Make) -> None:
+    """What a block would read beyond its inputs is 0; of a padded buffer it reads that."""
+    sch = schedule("chain")
+    sch.pad("B", [4])
+    assert whole(sch).startswith("""\
+    B = alloc(f32[8])
+    for i in range(8):
+        with block("B"):
+            vi = spatial(8, i)
+            reads(A[vi])
+            writes(B[vi])
+            B[vi] = select(vi < 6, \
+""")
+    with pytest.raises(ScheduleError, match="takes 1 positive multiples"):
+        sch.pad("B", [4, 4])
+    with pytest.raises(ScheduleError, match="is a parameter"):
+        sch.pad("C", [4])
+    sch.split(sch.get_loops("B")[0], [None, 4])
+    with pytest.raises(ScheduleError, match="not in a loop for each of its axes"):
+        sch.pad("B", [3])

@@ -68,7 +68,7 @@ def calls(func: Func) -> list[str]:
 @pytest.mark.parametrize("form", ["NN", "NT", "TN", "TT"])
 def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
     """Between the product of a step and the wait for the one before are the copies."""
-    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=0, copiers=0)
+    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=0, copiers=0, results=0)
     names = [n for n in calls(flat) if not n.startswith("copy_async")]
     assert [re.sub(r"n\d+", "", n) for n in names] == [
         "commit_async",
@@ -88,7 +88,8 @@ def test_main_loop_multiplies_while_copies_begin(form: str) -> None:
 @pytest.mark.parametrize("form", ["NN", "TT"])
 def test_main_loop_with_bulk_copies(form: str) -> None:
     """One thread starts the copies of a later step; nothing is fenced that only they write."""
-    flat = lowered(product(form, (512, 512, 512), "bf16"), bulk=1, stages=3, copiers=0)
+    choices = {"bulk": 1, "stages": 3, "copiers": 0, "results": 0}
+    flat = lowered(product(form, (512, 512, 512), "bf16"), **choices)
     assert [re.sub(r"n\d+", "", n) for n in calls(flat)] == [
         *["mbarrier_init"] * 3,
         "fence_mbarrier_init",
@@ -130,7 +131,7 @@ def test_single_precision_keeps_its_rounding() -> None:
 
 
 LARGE = (4096, 4096, 4096)
-PLAIN = {"bulk": 0, "copiers": 0, "tile_m": 128, "tile_n": 256}
+PLAIN = {"bulk": 0, "copiers": 0, "tile_m": 128, "tile_n": 256, "results": 0}
 CASES: dict[str, tuple[Func, dict[str, int]]] = {
     "128x256": (product("NT", LARGE, "bf16"), {**PLAIN}),
     "128x256 bulk": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1}),
@@ -140,6 +141,8 @@ CASES: dict[str, tuple[Func, dict[str, int]]] = {
         product("TN", LARGE, "bf16"),
         {**PLAIN, "tile_m": 256, "tile_n": 192, "bulk": 1},
     ),
+    "results": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "copiers": 4, "results": 1}),
+    "results f32": (product("NT", LARGE, "bf16", "f32"), {**PLAIN, "results": 1, "stages": 3}),
     "turned": (product("TT", LARGE, "bf16"), {**PLAIN, "groups_m": 1, "groups_n": 2}),
     "bytes": (product("NT", LARGE, "s8", "s32"), {}),
     "odd": (product("NN", (333, 517, 131), "bf16"), {}),
@@ -186,6 +189,19 @@ def test_hottest_loop_is_mostly_products_and_copies(
     begin = max(n for n in range(end) if found[n].startswith("BAR.SYNC"))
     assert sum(x.startswith(copies[0]) for x in found[begin:end]) == copies[1]
     assert end - begin < most
+
+
+def test_epilogue_stores_matrices_and_boxes() -> None:
+    """64 sums of a thread are 16 stores of 4 matrices, and a tile 4 boxes of one thread."""
+    if not sass.find() or ptxas.find() is None:
+        pytest.skip("no nvdisasm or ptxas on this machine")
+    text = sass.disassemble(code("results"), HOPPER.cpu)
+    found = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ )?([A-Z][\w.]*)", text, re.M)
+    end = max(n for n, x in enumerate(found) if x.startswith("WARPGROUP.DEPBAR"))
+    rest = [x.split(".")[0] for x in found[end:] if x != "NOP"]
+    counts = {x: rest.count(x) for x in ("STSM", "UTMASTG", "STS", "LDS", "STG")}
+    assert counts == {"STSM": 16, "UTMASTG": 4, "STS": 0, "LDS": 0, "STG": 0}
+    assert len(rest) < 170
 
 
 SIMULATED = Target.parse("cuda-sim -arch=sm_90a")
@@ -237,6 +253,86 @@ def test_simulated_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(found.reshape(wanted.shape).astype(np.int64), wanted), seed
 
 
+RESULTS: dict[str, tuple[str, tuple[int, int, int], str, str, dict[str, int]]] = {
+    "64": ("NT", (64, 64, 64), "bf16", "bf16", {}),
+    "odd": ("NT", (131, 72, 93), "f16", "f16", {"bulk": 0, "copiers": 0}),
+    "f32": ("NT", (72, 80, 128), "bf16", "f32", {"tile_n": 128, "groups_n": 2, "bulk": 0}),
+    "roles": ("NN", (136, 264, 200), "bf16", "bf16", {**ROLES, "tile_m": 128, "groups_m": 2}),
+}
+
+
+def run_results(func: Func, flat: Func, form: str) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel makes of small numbers, and the product of the first two operands."""
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(-4, 5, x.shape).astype(to_numpy(x.dtype)) for x in func.params[:-1]]
+    left, right = (x.T if f == "T" else x for x, f in zip(inputs, form, strict=False))
+    found = np.asarray(Kernel(compile_flat(flat, SIMULATED))(*(x.ravel() for x in inputs)))
+    sums = left.astype(np.float32) @ right.astype(np.float32)
+    return found.reshape(sums.shape), sums + sum(x.astype(np.float32) for x in inputs[2:])
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_sums_in_registers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are pairs of halves by ``stmatrix``, or words, and boxes from there: no edge is asked
+    for, whatever the extents."""
+    form, shape, dtype, result, choices = RESULTS[name]
+    func = product(form, shape, dtype, result)
+    flat = lowered(func, SIMULATED, **{**choices, "results": 1})
+    names = calls(flat)
+    assert ("stmatrix.x4" in names) == (result != "f32")
+    assert names[-2:] == ["tma_commit", "tma_wait_read"] and names.count("tma_store") > 0
+    for seed in "05":
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        found, sums = run_results(func, flat, form)
+        wanted = np.maximum(sums, 0).astype(to_numpy(BY_NAME[result]))
+        assert np.array_equal(found, wanted), seed
+
+
+def test_results_may_read_more_than_the_sums() -> None:
+    """What lies beyond the edges of a row and of a matrix is not read."""
+    m, n, k = 70, 72, 64
+    a, b = te.placeholder((m, k), "f16", "A"), te.placeholder((k, n), "f16", "B")
+    row, more = te.placeholder((n,), "f32", "R"), te.placeholder((m, n), "f16", "M")
+    r = te.reduce_axis(k, "k")
+    c = te.compute(
+        (m, n),
+        lambda i, j: te.sum(te.cast(a[i, r], "f32") * te.cast(b[r, j], "f32"), axis=r),
+        name="C",
+    )
+    d = te.compute(
+        (m, n),
+        lambda i, j: te.cast(c[i, j] + row[j] + te.cast(more[i, j], "f32"), "f16"),
+        name="D",
+    )
+    func = te.create_func([a, b, row, more, d], name="added")
+    found, wanted = run_results(func, lowered(func, SIMULATED, results=1), "NN")
+    assert np.array_equal(found, wanted.astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "found"),
+    [
+        ("fence_proxy_async", (), "D_cache.* may not be seen by the asynchronous"),
+        ("named_barrier", (1, 128), "race on D_cache|may not be seen|before anything"),
+        ("tma_wait_read", (0,), "a block ends while D_cache is"),
+    ],
+)
+def test_what_a_store_of_boxes_waits_for_is_needed(
+    name: str, args: tuple[int, ...], found: str
+) -> None:
+    func = product("NT", (64, 64, 256), "f16")
+    flat = lowered(func, SIMULATED, results=1, bulk=1, copiers=4, stages=3)
+    kernel = Kernel(compile_flat(replace(flat, body=without(flat.body, name, args)), SIMULATED))
+    with pytest.raises(SimulationError, match=found):
+        kernel(*(np.ones(64 * 256, np.float16) for _ in range(2)))
+
+
+def without(s: Stmt, name: str, args: tuple[int, ...]) -> Stmt:
+    """A statement without some call."""
+    gone = isinstance(s, Intrinsic) and (s.name, s.args) == (name, args)
+    return Seq(()) if gone else map_stmt(s, lambda c: without(c, name, args), lambda e: e)
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -254,12 +350,7 @@ def test_what_a_pipeline_waits_for_is_needed(name: str, args: tuple[int, ...]) -
     """Each order in the main loop is there for a reason that the simulation finds."""
     func = product("NT", (64, 64, 640), "f16", "f32")
     flat = lowered(func, SIMULATED, stages=4, bulk=int(name.startswith("mbarrier")), copiers=0)
-
-    def without(s: Stmt) -> Stmt:
-        gone = isinstance(s, Intrinsic) and (s.name, s.args) == (name, args)
-        return Seq(()) if gone else map_stmt(s, without, lambda e: e)
-
-    kernel = Kernel(compile_flat(replace(flat, body=without(flat.body)), SIMULATED))
+    kernel = Kernel(compile_flat(replace(flat, body=without(flat.body, name, args)), SIMULATED))
     with pytest.raises(SimulationError):
         kernel(*(np.ones(64 * 640, np.float16) for _ in range(2)))
 
@@ -275,8 +366,8 @@ def test_batches_of_matrices(m: int, bulk: bool) -> None:
         name="C",
     )
     func = te.create_func([a, b, c], name="batch")
-    flat = lowered(func, SIMULATED, **ROLES)
-    assert ("tma_load" in calls(flat)) == bulk
+    flat = lowered(func, SIMULATED, **ROLES, results=1)
+    assert ("tma_load" in calls(flat)) == ("tma_store" in calls(flat)) == bulk
     rng = np.random.default_rng(3)
     x, y = (rng.integers(-4, 5, (3, m, 192)).astype(np.float16) for _ in "ab")
     found = np.asarray(Kernel(compile_flat(flat, SIMULATED))(x.ravel(), y.ravel()))

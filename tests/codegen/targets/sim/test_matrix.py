@@ -11,6 +11,7 @@ from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, s8, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.intrinsics import tf32
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
@@ -182,3 +183,54 @@ def test_half_a_warp_is_refused() -> None:
     text = source("mma.m16n8k16.f16.f32").replace('"threadIdx.x", 32', '"threadIdx.x", 16')
     with pytest.raises(UnsupportedError, match="not a multiple of 32"):
         Kernel(compile_flat(parse(text), Target.parse("cuda-sim")))
+
+
+STORE = """
+@func(outputs=1)
+def stored(X: f16[256], Y: f16[256]):
+    for l in thread("threadIdx.x", 32):
+        S = alloc(f16[256], scope="shared")
+        r = alloc(f16[{halves}], scope="register")
+        for i in range({halves}):
+            r[i] = X[l * {halves} + i]
+        intrinsic("stmatrix.x{words}{turned}", writes(S[{row}:{row} + 8]), reads(r[0:{halves}]))
+        intrinsic("warp_barrier")
+        for i in range(8):
+            Y[i * 32 + l] = f16(0.0)
+        for i in range({halves}):
+            Y[i * 32 + l] = S[i * 32 + l]
+"""
+
+
+@pytest.mark.parametrize("words", [1, 2, 4])
+@pytest.mark.parametrize("turned", ["", ".trans"])
+def test_stmatrix_is_the_way_back(words: int, turned: str) -> None:
+    """Lane l holds elements 2 (l % 4) and the next of row l / 4 of each 8 x 8, or of its column."""
+    row = f"l % {8 * words} * 8"
+    text = STORE.format(halves=2 * words, words=words, turned=turned, row=row)
+    x = np.arange(256, dtype=np.float16)
+    tiles = x[: 64 * words].reshape(32, words, 2).transpose(1, 0, 2).reshape(words, 8, 8)
+    expected = (tiles.transpose(0, 2, 1) if turned else tiles).ravel()
+    simulated = build(text, "cuda-sim -arch=sm_90")
+    np.testing.assert_array_equal(np.asarray(simulated(x))[: 64 * words], expected)
+    (got,) = run(parse(text), [x], seed=0, check_races=True)
+    np.testing.assert_array_equal(got[: 64 * words], expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ('intrinsic("warp_barrier")', 'intrinsic("commit_async")', "race on S"),
+        (
+            "S[l % 32 * 8:l % 32 * 8 + 8]",
+            "S[l % 32 * 8 + 4:l % 32 * 8 + 12]",
+            "not aligned|misaligned|out of",
+        ),
+        ("S[l % 32 * 8:l % 32 * 8", "S[l % 16 * 8:l % 16 * 8", "race on S"),
+    ],
+)
+def test_faults_of_stmatrix(old: str, new: str, found: str) -> None:
+    text = STORE.format(halves=8, words=4, turned="", row="l % 32 * 8")
+    assert old in text
+    with pytest.raises(SimulationError, match=found):
+        build(text.replace(old, new), "cuda-sim -arch=sm_90")(np.ones(256, np.float16))
