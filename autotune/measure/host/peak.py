@@ -25,6 +25,7 @@ from ....codegen.runtime.process import runtime
 from ....codegen.targets.cpu import toolchain as cpu
 from ....ir.dtypes import f32
 from ....ir.target import Target
+from ...log.units import rate
 from .lock import MachineLock
 from .placement import placed
 
@@ -87,8 +88,8 @@ class Peak:
     @property
     def told(self) -> str:
         """The rates in words, those of copies by level."""
-        copied = (f"{r.bandwidth / 1e9:.3g} in {r.name}" for r in (*self.roofs, self.memory))
-        return f"{self.flops / 1e9:,.0f} GFLOP/s FMA; copy GB/s: {', '.join(copied)}"
+        copied = (f"{rate(r.bandwidth)} in {r.name}" for r in (*self.roofs, self.memory))
+        return f"{rate(self.flops)} GFLOP/s FMA; copy GB/s: {', '.join(copied)}"
 
     @property
     def origin(self) -> str:

@@ -22,6 +22,21 @@ def test_report_round_trips(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == ["r.json"]
 
 
+def test_a_report_of_before_these_fields_is_read() -> None:
+    added = {"missing", "inputs", "reach", "learned", "roofs"}
+
+    def before(value: Any) -> Any:
+        match value:
+            case dict():
+                return {k: before(v) for k, v in value.items() if k not in added}
+            case list():
+                return [before(v) for v in value]
+        return value
+
+    data = json.loads(REPORT.text())
+    assert before(data) != data and BenchReport.from_json(before(data)) == REPORT
+
+
 def changed(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(REPORT.text())
     place: Any = data

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from nestwright.autotune.measure.host import peak
-from nestwright.autotune.measure.host.peak import LINE, Clocks, Looping, PeakLoops, Reading, repeat
+from nestwright.autotune.measure.host.peak import (
+    LINE,
+    Clocks,
+    Looping,
+    Peak,
+    PeakLoops,
+    Reading,
+    repeat,
+)
 from nestwright.codegen.targets.cpu.toolchain import assembly
 from nestwright.ir.dtypes import f32
 from nestwright.ir.target import Target
@@ -73,6 +81,25 @@ def test_rates_of_threads_are_added() -> None:
     found = repeat(Looping(call, 10.0, threads=2), 3, clocks)
     assert found == Reading((40.0,) * 3, (0.25,) * 3)
     assert found.best == 40.0
+
+
+def test_each_level_of_caches_has_a_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[tuple[int, int]] = []
+
+    class Copies:
+        target = Target.parse("cpu -mcpu=znver4 -threads=2")
+
+        def copy(self, size: int, threads: int) -> Looping:
+            copied.append((size, threads))
+            return Looping(lambda n: None, 1e12 / size, threads)
+
+    monkeypatch.setattr(peak, "repeat", lambda work: Reading((work.amount,), (1.0,)))
+    found = Peak(2, 1e11, 1e3, roofs=tuple(peak._level_roofs(Copies())))  # type: ignore[arg-type]
+    assert [r.name for r in found.roofs] == ["L1", "L2", "L3"]
+    assert [r.size for r in found.roofs] == [64 << 10, 2 << 20, 32 << 20], "those of both cores"
+    assert copied == [(16 << 10, 2), (512 << 10, 2), (8 << 20, 2)]
+    assert found.roof_of(65 << 10) == found.roofs[1] and found.roof_of(33 << 20).bandwidth == 1e3
+    assert Peak(1, 2e11, 4e10).told == "200.0 GFLOP/s FMA; copy GB/s: 40.0 in memory"
 
 
 @pytest.mark.parametrize("spec", ["cpu -mcpu=haswell", "cpu -mcpu=x86-64", "cpu -mcpu=znver4"])
