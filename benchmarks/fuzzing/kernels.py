@@ -127,6 +127,31 @@ def _epilogue(b: Builder, x: Value, dtype: str) -> Value:
     return x
 
 
+def coded(b: Builder) -> object:
+    """Return a product of codes of eight bits with scales: for all of an operand, or per row."""
+    m, n, k = (extent(b, 100) for _ in range(3))
+    wide, codes = b.pick(("f32", "f32", "bf16")), b.pick((*NARROW[3:], "u8", "f8e5m2fnuz"))
+    other = codes if b.chance(0.7) else b.pick((*NARROW[3:], "u8"))
+    x, y = _decoded(b, codes, wide, (m, k)), _decoded(b, other, wide, (n, k))
+    text = f"dot({x.name}, {y.name}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}"
+    return _epilogue(b, b.emit(wide, (m, n), text, 20.0), wide)
+
+
+def _decoded(b: Builder, codes: str, wide: str, dims: tuple[int, int]) -> Value:
+    x = b.emit(wide, dims, f"convert({b.fresh(codes, dims).name})", 3.0)
+    if b.chance(0.3):  # a zero point
+        x = two(b, "subtract", x, constant_like(b, x, str(b.number(-2, 3))))
+    for _ in range(b.number(0, 2)):
+        rows = (0,) if b.chance(0.3) else ()
+        if b.chance(0.5):
+            scale = b.scalar(wide, b.number(1, 4)) if not rows else b.fresh(wide, dims[:1])
+        else:
+            scale = b.fresh(wide, [dims[d] for d in rows])
+        wider = b.emit(wide, dims, f"broadcast({scale.name}), dimensions={listed(rows)}", 3.0)
+        x = two(b, "multiply", x, wider)
+    return x
+
+
 def convolution(b: Builder) -> object:
     """Return one with strides, holes, groups and padding, in one to three dimensions."""
     rank = b.pick((1, 2, 2, 2, 3))
@@ -228,6 +253,6 @@ def moved(b: Builder) -> object:
 
 
 KINDS: Sequence[Rule] = (
-    *(product, product, product, product, convolution, convolution),
+    *(product, product, product, product, coded, coded, convolution, convolution),
     *(attention, attention, attention, rows, rows, places, moved),
 )
