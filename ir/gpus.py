@@ -51,6 +51,7 @@ class Gpu:
     registers_per_thread: int = 255
     banks: int = 32  # of shared memory, four bytes wide each
     f8_sums: int = 24  # bits of the significands of sums of products of f8
+    clusters: int = 0  # most blocks of a cluster, which reach each other's shared memory
     packed_f32: bool = False  # there are sums and products of pairs of f32 (FFMA2)
 
     @property
@@ -153,6 +154,7 @@ _H100 = Gpu(
     f32_flops=66.9e12,
     tensor_flops=_rates(tf32=494.7, f16=989.4, bf16=989.4, s8=1979, f8e4m3fn=1979, f8e5m2=1979),
     f8_sums=_CUT,
+    clusters=8,
     warp_share=0.63,  # Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU"
 )
 _B200 = Gpu(
@@ -169,6 +171,7 @@ _B200 = Gpu(
     bandwidth=8000e9,
     l2=126 * _MIB,
     f32_flops=75e12,
+    clusters=8,
     packed_f32=True,
     tensor_flops=_rates(tf32=1125, f16=2250, bf16=2250, s8=4500, f8e4m3fn=4500, f8e5m2=4500),
 )
@@ -186,6 +189,7 @@ _RTX_5090 = Gpu(
     bandwidth=1792e9,
     l2=96 * _MIB,
     f32_flops=104.8e12,
+    clusters=8,
     packed_f32=True,
     tensor_flops=_rates(tf32=104.8, f16=209.5, bf16=209.5, s8=838, f8e4m3fn=419, f8e5m2=419),
     f8_sums=_CUT,

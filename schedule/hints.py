@@ -11,6 +11,7 @@ from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, NoteValue, Op, 
 from ..ir.loop.notes import (
     ASYNC,
     BY_KEY,
+    CLUSTER,
     FETCH,
     FETCH_AHEAD,
     MIN_BLOCKS,
@@ -49,6 +50,12 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 f"`{key}` is a note of a loop bound to blockIdx.x",
                 (node,),
                 hint='sch.bind(loop, "blockIdx.x") first',
+            )
+        case For() if note is CLUSTER and not node.thread.startswith("blockIdx"):
+            return Reason(
+                f"`{key}` is a note of a loop bound to an index of blocks",
+                (node,),
+                hint='sch.bind(loop, "blockIdx.y") first',
             )
         case Block() if note is ASYNC and not _copies_to_shared(node):
             return Reason(

@@ -30,7 +30,7 @@ from ...ir.loop.nodes import (
     Stmt,
     Store,
 )
-from ...ir.loop.notes import RESIDENT
+from ...ir.loop.notes import CLUSTER, RESIDENT
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
 from ..plan.code.device import LaunchConfig
@@ -65,6 +65,15 @@ class LaunchNest:
     def resident(self) -> int:
         """Return what its loop over blocks notes of ``RESIDENT``; 0 where there is no note."""
         return next((n for x in chain(self.body) if (n := RESIDENT.of(x)) is not None), 0)
+
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Blocks of a cluster in x, y and z."""
+        x, y, z = (
+            n if any(c.thread == f"blockIdx.{d}" and CLUSTER.of(c) for c in chain(self.body)) else 1
+            for d, n in zip("xyz", self.grid, strict=True)
+        )
+        return x, y, z
 
     @property
     def exchanged(self) -> frozenset[Buffer]:
@@ -206,7 +215,7 @@ def own_stores(s: Stmt) -> set[Buffer]:
 
 
 _COPIES = ("copy_async", "commit_async", "fence_proxy_async")
-_QUIET = ("mma.", "ldmatrix.", "stmatrix.", "wgmma", "grid_blocks", *_COPIES)
+_QUIET = ("mma.", "ldmatrix.", "stmatrix.", "wgmma", "grid_blocks", "load_remote", *_COPIES)
 
 
 def synchronizes(s: Stmt) -> bool:

@@ -27,6 +27,7 @@ from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
+from .gpu.remote import reach_remote
 from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
@@ -182,6 +183,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
     ),
     replace(_BLOCKS, reaches=GPU_OPENED_IR),
     _SIMPLIFY,
+    LoweringPass(
+        "reach_remote",
+        _whatever(reach_remote),
+        "What blocks of a cluster pass on is in their shared memory.",
+    ),
     _COMPACT,
     LoweringPass(
         "assign_memory_scopes",

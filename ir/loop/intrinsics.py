@@ -34,6 +34,7 @@ SPREAD: Mapping[Scope, int] = MappingProxyType({Scope.WARP: WARP, Scope.WARPGROU
 HELD_ROWS, HELD_COLUMNS = 8, 4  # of a warp's threads: rows, and pairs of columns, of a tile
 BLOCK = 0  # threads of a form: all of the block
 NAMED = -1  # threads of a form: as many as its last argument says
+CLUSTERED = -2  # threads of a form: all of the cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class Signature:
 class Form:
     """The operands and the meaning of an intrinsic at one level.
 
-    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, ``BLOCK`` or
-    ``NAMED``.
+    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, ``BLOCK``,
+    ``NAMED`` or ``CLUSTERED``.
     """
 
     signatures: tuple[Signature, ...]
@@ -292,6 +293,16 @@ def _arrives() -> Form:
     return Form((Signature((), (last,), (counter,), free=1),), BLOCK)
 
 
+def _load_remote() -> Form:
+    """Reads of the shared memory of the cluster's block of a rank, where this block has its own."""
+    rank = Operand(_REGISTER, (1,), (s32,))
+    signatures = (
+        Signature((), (Operand(_REGISTER, bytes=n),), (Operand(_SHARED, bytes=n), rank))
+        for n in (4, 8, 16)
+    )
+    return Form(tuple(signatures), 1)
+
+
 _EMPTY = (Signature(),)
 
 # Warp groups: four warps together, of which the first has a number that is a multiple of four
@@ -436,6 +447,10 @@ _ROWS = (
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
     IntrinsicDef("arrive", 75, lane=_arrives()),
+    # All threads of a cluster: what they wrote to shared and global memory is seen by the others.
+    # No block may end before the last read of its shared memory.
+    IntrinsicDef("cluster_barrier", 90, lane=Form(_EMPTY, CLUSTERED)),
+    IntrinsicDef("load_remote", 90, lane=_load_remote()),
     # The number of blocks of the launch in x, which is known when it begins.
     IntrinsicDef("grid_blocks", 75, lane=Form(_calls(writes=(_NUMBER,)), 1)),
     IntrinsicDef("copy_async", 80, lane=_copy_async(filled=False)),

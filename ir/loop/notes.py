@@ -248,6 +248,14 @@ RESIDENT = Note(
     ("codegen",),
     "at most so many blocks a multiprocessor of the device go through this loop over blockIdx.x",
 )
+CLUSTER = Note(
+    "cluster",
+    For,
+    _FLAG,
+    "schedule",
+    ("codegen",),
+    "the blocks of this loop over an index of blocks run at the same time, as a cluster",
+)
 FETCH = Note(
     "fetch",
     For,
@@ -283,6 +291,7 @@ NOTES = (
     PRODUCERS,
     MIN_BLOCKS,
     RESIDENT,
+    CLUSTER,
     FETCH,
     FETCH_AHEAD,
 )

@@ -321,6 +321,12 @@ def min_blocks_inside(sch: Schedule) -> None:
     sch.annotate(sch.get_loops("C")[0], "min_blocks", 2)
 
 
+def cluster_of_threads(sch: Schedule) -> None:
+    i, _, _ = sch.get_loops("C")
+    sch.bind(i, "threadIdx.x")
+    sch.annotate(i, "cluster", 1)
+
+
 def resident_inside(sch: Schedule) -> None:
     sch.annotate(sch.get_loops("C")[0], "resident", 2)
 
@@ -370,6 +376,7 @@ CASES: list[tuple[Callable[[], Func], Ask]] = [
             async_sum,
             min_blocks_inside,
             resident_inside,
+            cluster_of_threads,
         )
     ),
     *((large, f) for f in (too_deep, too_many, too_wide)),

@@ -48,7 +48,7 @@ from .splits import copies_of, is_split
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
-_SYNC = ("barrier", "arrive", "warp_barrier", "commit_async", "wait_async")
+_SYNC = ("barrier", "arrive", "cluster_barrier", "warp_barrier", "commit_async", "wait_async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Placer:
                 return self.under(s, self.stmt(body, inner), (), c)
             case Alloc(body=body):
                 return self.under(s, self.stmt(body, c), (), c)
-            case Intrinsic(name="barrier" | "arrive"):
+            case Intrinsic(name="barrier" | "arrive" | "cluster_barrier"):
                 self.same |= {r.buffer for r in s.writes}
                 return SyncSpan(s, waits=True)
             case _:

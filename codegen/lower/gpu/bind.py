@@ -52,7 +52,15 @@ from ....ir.loop.visit import (
 )
 from ....schedule.fragments import WITHIN
 from ..passes.rebuild import with_body
-from .joins import BLOCKS, counter_of, grid_indices, joined, joined_indices
+from .joins import (
+    BLOCKS,
+    clustered,
+    counter_of,
+    grid_indices,
+    is_clustered,
+    joined,
+    joined_indices,
+)
 
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
@@ -280,6 +288,9 @@ class _LaunchBinder:
             return self.stmt(replace(first, body=seq(first.body, *s.stmts[1:])), bound, own)
         before = self.stmt(s.stmts[0], bound, own)
         after = self.stmt(seq(*s.stmts[1:]), bound | over, own)
+        if len(over) == 1 and is_clustered(s.stmts[0], over):
+            (t,) = over
+            return clustered(before, after, self.names[t])
         counter = counter_of(self.names, self.extents, [t for t in self.extents if t in bound])
         blocks = prod(self.extents[t] for t in over)
         if blocks == 1:

@@ -3,6 +3,8 @@
 ``for x in thread("blockIdx.x", 4): (for y in thread("blockIdx.y", 8): f); g``  ->  every block does
 ``f`` and arrives at the counter of its x; the eighth to arrive does ``g``. An arrival is a release
 and an acquire of global memory by the whole block, and the last one sets the counter back to 0.
+Blocks of a cluster (the note ``cluster`` of the inner loop) wait for each other instead, and the
+first one does ``g``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from ....ir.dtypes import s32, u32
-from ....ir.loop.build import add, mul, op
+from ....ir.loop.build import add, compare, mul, op
 from ....ir.loop.nodes import (
     THREADS,
     Alloc,
@@ -30,6 +32,7 @@ from ....ir.loop.nodes import (
     Stmt,
     Var,
 )
+from ....ir.loop.notes import CLUSTER
 from ....ir.loop.visit import seq, walk
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
@@ -55,6 +58,18 @@ def counter_of(
         number = add(mul(number, extents[t]), names[t])
     counters = Buffer("arrivals", (prod(extents[t] for t in bound),), u32, Scope.COUNTER)
     return Region(counters, (Range(number, Const(1)),))
+
+
+def is_clustered(s: Stmt, over: frozenset[str]) -> bool:
+    """True if the loops over these indices in a statement are for blocks of clusters."""
+    loops = [x for x in walk(s) if isinstance(x, For) and x.thread in over]
+    return all(CLUSTER.of(x) is not None for x in loops)
+
+
+def clustered(before: Stmt, after: Stmt, rank: Var) -> Stmt:
+    """``before`` by each block of a cluster, ``after`` by the first one; then all may end."""
+    barrier = Intrinsic("cluster_barrier")
+    return seq(before, barrier, If(compare("eq", rank, 0), after), barrier)
 
 
 def joined(before: Stmt, after: Stmt, counter: Region, blocks: int) -> Stmt:

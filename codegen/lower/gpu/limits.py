@@ -17,6 +17,7 @@ from ....ir.loop.nodes import (
     Scope,
     Stmt,
 )
+from ....ir.loop.notes import CLUSTER
 from ....ir.loop.visit import children, walk
 from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
@@ -61,7 +62,9 @@ def _check(s: For, where: str, target: Target) -> None:
     gpu = target.gpu
     extents: dict[str, int] = {}
     body: Stmt = s
+    cluster = 1
     while isinstance(body, For) and body.kind is Kind.THREAD:
+        cluster *= as_int(body.extent) or 1 if CLUSTER.of(body) else 1
         extents[body.thread] = as_int(body.extent) or 0
         body = body.body
     threads = 1
@@ -74,6 +77,11 @@ def _check(s: For, where: str, target: Target) -> None:
             _refuse(f"{n} iterations over {name}", f"{gpu.arch} takes at most {most}", where)
     if threads > gpu.threads_per_block:
         _refuse(f"a block of {threads} threads", f"{gpu.threads_per_block} is the most", where)
+    if cluster > max(gpu.clusters, 1):
+        why = f"{gpu.arch} has clusters of at most {gpu.clusters}"
+        _refuse(f"a cluster of {cluster} blocks", why, where)
+    if cluster > 1 and threads % WARP:
+        _refuse(f"clusters of blocks of {threads} threads", "they are of whole warps", where)
     shared = memory(body, (Scope.SHARED,), SHARED_ALIGN) + reduction_bytes(body, threads)
     if shared > gpu.shared_per_block:
         most = gpu.shared_per_block

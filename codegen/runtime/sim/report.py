@@ -5,7 +5,7 @@ threads.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from ....ir.errors import SimulationError
@@ -30,18 +30,43 @@ class _Report:
 
     @property
     def threads(self) -> int:
+        """Threads that run together: those of a block, or of a cluster."""
+        return self.each * prod(self.launch(f"ranks.{axis}") for axis in "xyz")
+
+    @property
+    def each(self) -> int:
         """Threads of a block."""
         return prod(self.launch(f"block.{axis}") for axis in "xyz")
 
     def who(self, thread: str, block: str) -> str:
         """Return a thread and its block by their indices."""
-        return f"thread {self._indices('block', self[thread])} of block " + self._indices(
-            "grid", self[block]
-        )
+        first, last = self._place(self[thread] % self.each, "block"), self._block(thread, block)
+        return f"thread {first} of block {last}"
 
-    def _indices(self, of: str, number: int) -> str:
-        x, y, z = (self.launch(f"{of}.{axis}") for axis in "xyz")
-        numbers = [number % x, number // x % y, number // x // y]
+    def _block(self, thread: str, block: str) -> str:
+        """Return the indices of a thread's block, given the number of its cluster."""
+        grid, size = self._of("grid"), self._of("ranks")
+        first = self._split(self[block], [g // c for g, c in zip(grid, size, strict=True)])
+        rank = self._split(self[thread] // self.each, size)
+        return self._text([n * c + r for n, c, r in zip(first, size, rank, strict=True)], "grid")
+
+    @property
+    def block_of_other(self) -> str:
+        """The indices of the other thread's block."""
+        return self._block("other", "other_block")
+
+    def _of(self, what: str) -> list[int]:
+        return [self.launch(f"{what}.{axis}") for axis in "xyz"]
+
+    def _place(self, number: int, of: str) -> str:
+        return self._text(self._split(number, self._of(of)), of)
+
+    def _split(self, number: int, extents: Sequence[int]) -> list[int]:
+        x, y, _ = extents
+        return [number % x, number // x % y, number // x // y]
+
+    def _text(self, numbers: list[int], of: str) -> str:
+        x, y, z = self._of(of)
         while len(numbers) > 1 and (x, y, z)[len(numbers) - 1] == 1:
             numbers.pop()
         return str(numbers[0]) if len(numbers) == 1 else f"({', '.join(map(str, numbers))})"
@@ -112,6 +137,13 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         case FaultKind.SUMS:
             hint = "wgmma_wait before the access"
             return f"sums of a product with {name} are accessed early", f"by {who}", hint
+        case FaultKind.NO_BLOCK:
+            why = f"{who} reads {place} of rank {r['phase']}, of {r['expected']} blocks"
+            return "a read of a block that the cluster does not have", why, ""
+        case FaultKind.ENDED:
+            why = f"{who} reads it, and no barrier of the cluster is between that and the end"
+            what = f"block {r.block_of_other} may end while its {name} is read"
+            return what, why, "cluster_barrier after the last read"
         case FaultKind.BARE:
             hint = "mbarrier_init by one thread, then a barrier of the block"
             return f"{place} is used before it is initialized", f"by {who}", hint
@@ -165,11 +197,12 @@ def _barrier(r: _Report, kind: FaultKind, who: str) -> tuple[str, str, str]:
 
 def _race(r: _Report, place: str, who: str, verb: str) -> tuple[str, str, str]:
     other, did = r.who("other", "other_block"), "wrote" if r["other_write"] else "read"
-    across_blocks = r["block"] != r["other_block"]
+    same = r["thread"] // r.each == r["other"] // r.each
+    across_blocks = r["block"] != r["other_block"] or not same
     why = f"{who} {verb} what {other} {did}, and nothing orders them"
     missing = "a barrier is missing between them"
-    return (
-        f"race on {place}",
-        why,
-        "only an arrival orders blocks of a launch" if across_blocks else missing,
-    )
+    if across_blocks:
+        missing = "only an arrival orders blocks of a launch"
+    if r["block"] == r["other_block"] and not same:
+        missing = "only cluster_barrier orders blocks of a cluster"
+    return f"race on {place}", why, missing

@@ -24,7 +24,7 @@ LAUNCH = Struct(
     {
         "name": "ptr",
         "body": "ptr",
-        **{f"{of}.{axis}": "i64" for of in ("grid", "block") for axis in "xyz"},
+        **{f"{of}.{axis}": "i64" for of in ("grid", "block", "ranks") for axis in "xyz"},
         "suspends": "i64",
         "shared_bytes": "i64",
         "granule": "i64",
@@ -36,10 +36,11 @@ LAUNCH = Struct(
         "hooks": "ptr",
     },
 )
-"""A launch. ``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers;
-``slots`` is the most operands that one thread deposits; ``counters`` are those of arrivals of
-blocks; ``hooks`` is null unless its threads wait at barriers for some of a block, or for the
-asynchronous proxy."""
+"""A launch. ``ranks``, blocks of a cluster, is 1 in x, y and z where blocks are on their own.
+``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers; ``slots`` is
+the most operands that one thread deposits; ``counters`` are those of arrivals of blocks;
+``hooks`` is null unless its threads wait at barriers for some of a block, or for the asynchronous
+proxy."""
 
 HOOKS = Struct(
     "hooks",
@@ -191,8 +192,10 @@ of operands of one byte, and a ``LAYOUT`` of each operand."""
 ELEMENTS = ("byte", "bf16", "f16", "tf32")  # kinds of operands
 
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
-"""A place where threads wait for each other: ``scope`` is ``WARP``, ``BLOCK`` or ``GROUP``."""
+"""A place where threads wait for each other: ``scope`` is ``WARP``, ``BLOCK``, ``GROUP`` or
+``CLUSTER``."""
 WARP, BLOCK, BARRIER, GROUP = 0, 1, 2, 4  # BARRIER is added if it orders memory too
+CLUSTER = 8
 
 STOPPED = "nw_sim_stopped"  # a function of the runtime: true if the call was interrupted
 
@@ -253,6 +256,8 @@ class FaultKind(IntEnum):
     SUMS = 19
     BUSY = 20
     UNJOINED = 21
+    NO_BLOCK = 22
+    ENDED = 23
 
 
 _CODES = {
@@ -269,6 +274,9 @@ _CODES = {
     "how.PROXY": PROXY,
     "how.WRITES_PROXY": WRITES | PROXY,
     "scope.GROUP": GROUP,
+    "scope.CLUSTER": CLUSTER,
+    "scope.CLUSTER_ORDERED": CLUSTER + BARRIER,
+    "scope.WIDE": BLOCK | CLUSTER,
     "read.BOX": READ_BOX,
     "read.OPERAND": READ_OPERAND,
     "read.SUMS": READ_SUMS,

@@ -50,10 +50,10 @@ def emit_bulk(em: Emitter, s: Intrinsic) -> None:
         case name if name in _PLAIN:
             _assembly(em, _PLAIN[name].format(*s.args))
         case name if name in _BARS:
-            _assembly(em, _BARS[name].format(*s.args), _shared(em, s.writes[0]))
+            _assembly(em, _BARS[name].format(*s.args), shared_address(em, s.writes[0]))
         case "mbarrier_wait":
             code = _WAIT.format("try" if em.target.gpu.sm >= _TRIES else "test")
-            _assembly(em, code, _shared(em, s.reads[0]), _register(em, s.reads[1], 0))
+            _assembly(em, code, shared_address(em, s.reads[0]), _register(em, s.reads[1], 0))
         case _:
             raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it")
 
@@ -62,10 +62,10 @@ def emit_bulk_copy(em: Emitter, s: Intrinsic, map_: str) -> None:
     """Emit a copy of a box by the tensor map that a parameter holds."""
     load = s.name == "tma_load"
     box, place = (s.writes[0], s.reads[1]) if load else (s.reads[0], s.reads[1])
-    at = _shared(em, box)
+    at = shared_address(em, box)
     where = [_register(em, place, n) for n in range(2)]
     if load:
-        _assembly(em, _LOAD, at, f"ptr {map_}", *where, _shared(em, s.reads[2]))
+        _assembly(em, _LOAD, at, f"ptr {map_}", *where, shared_address(em, s.reads[2]))
     else:
         _assembly(em, _STORE, f"ptr {map_}", *where, at)
 
@@ -77,7 +77,7 @@ def _assembly(em: Emitter, code: str, *operands: str) -> None:
     em.function.write(f"call void {call} convergent")
 
 
-def _shared(em: Emitter, r: Region) -> str:
+def shared_address(em: Emitter, r: Region) -> str:
     """Return the address of a box in shared memory as the instructions take it."""
     (only,) = r.ranges
     form = em.form(only.start)

@@ -7,6 +7,8 @@ read-only cache.
 
 from __future__ import annotations
 
+from math import prod
+
 from ....ir.dtypes import index, s32
 from ....ir.loop.nodes import (
     SHARED_ALIGN,
@@ -29,6 +31,7 @@ from ...emit.tensor_maps import COPIES, map_of, tensor_maps
 from ...lower.passes.workspace import workspace_bytes
 from ...plan.code.device import TensorMap
 from ...plan.memory import GPU_ALIGNMENT
+from . import clusters
 from .arrivals import counters_of, emit_arrival
 from .bulk import emit_bulk_copy
 from .lanes import emit_intrinsic, in_space, start_of
@@ -87,6 +90,8 @@ class Nvptx(DeviceEmitter):
         asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
         if blocks := _min_blocks(nest.body):
             asked["nvvm.minctasm"] = str(blocks)
+        if prod(nest.cluster) > 1:
+            asked["nvvm.cluster_dim"] = ",".join(map(str, nest.cluster))
         words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
         self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
         self.notes.append(_annotation(nest, blocks))
@@ -148,6 +153,8 @@ class Nvptx(DeviceEmitter):
         if s.name == "arrive":
             counter = in_space(self.em, start_of(self.em, s.reads[0]), 1)
             emit_arrival(self.em, self.nest, counter, start_of(self.em, s.writes[0]), s.args[0])
+        elif s.name in clusters.NAMES:
+            clusters.emit_cluster(self.em, s)
         elif s.name == "grid_blocks":
             self._grid_blocks(start_of(self.em, s.writes[0]))
         elif s.name in COPIES:
@@ -184,6 +191,9 @@ def _annotation(nest: LaunchNest, blocks: int) -> str:
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
     words += [f'!"minctasm", i32 {blocks}'] if blocks else []
+    if prod(nest.cluster) > 1:
+        pairs = zip("xyz", nest.cluster, strict=True)
+        words += [f'!"cluster_dim_{axis}", i32 {n}' for axis, n in pairs]
     return ", ".join([f"ptr @{nest.symbol}", *words])
 
 

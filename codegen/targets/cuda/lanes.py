@@ -101,7 +101,8 @@ def _element(dtype: DType) -> str:
     return "float" if dtype == f32 else "i32"
 
 
-def _put_words(em: Emitter, r: Region, result: IRValue, type_: str, count: int) -> None:
+def put_words(em: Emitter, r: Region, result: IRValue, type_: str, count: int) -> None:
+    """Emit stores of the words of a struct to a box of registers."""
     start = start_of(em, r)
     element = type_.strip("{} ").split(", ")[0]
     for k in range(count):
@@ -124,7 +125,7 @@ def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
         em.function.write(f"store i32 {result.text}, ptr {at.text}, align 4")
         em.function.forget(s.writes[0].buffer)
     else:
-        _put_words(em, s.writes[0], result, type_, count)
+        put_words(em, s.writes[0], result, type_, count)
 
 
 def _store_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
@@ -157,7 +158,7 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
     em.declare(name, type_, [g.type for g in given])
     call = f"call {type_} @{name}({', '.join(map(str, given))}) convergent"
     result = em.function.result(call, sums)
-    _put_words(em, s.writes[0], result, type_, c)
+    put_words(em, s.writes[0], result, type_, c)
 
 
 def _kinds(x: Matrix) -> str:

@@ -53,7 +53,10 @@ class Described:
         return self.buffers[buffer][2]
 
     def site(self, site: Site) -> int:
-        """Return the state of a thread that waits at a new site."""
+        """Return the state of a thread that waits at a new site; a cluster's barrier is one site
+        wherever it stands."""
+        if site.scope & structs.CLUSTER and site in self.sites:
+            return structs.FIRST_SITE + self.sites.index(site)
         self.sites.append(site)
         return structs.FIRST_SITE + len(self.sites) - 1
 
@@ -131,8 +134,9 @@ class SimulatedModule:
             "sites": f"{name}.sites",
             "hooks": x.hooks,
         }
-        for axis, grid, block in zip("xyz", x.grid, x.nest.block, strict=True):
-            fields |= {f"grid.{axis}": grid, f"block.{axis}": block}
+        of = {"grid": x.grid, "block": x.nest.block, "ranks": x.nest.cluster}
+        for name_of, extents in of.items():
+            fields |= {f"{name_of}.{axis}": n for axis, n in zip("xyz", extents, strict=True)}
         yield f"{name} = constant {structs.LAUNCH.constant(fields)}"
 
     def _buffers(self, name: str, x: Described) -> Iterator[str]:

@@ -9,7 +9,9 @@ entry:
   %count = call i64 @field(ptr %launch, i64 ${launch.count})
   %table_n = call i64 @field(ptr %launch, i64 ${launch.buffers})
   %table = inttoptr i64 %table_n to ptr
-  %bytes = mul i64 %count, ${sizeof.sim_record}
+  %each = mul i64 %count, ${sizeof.sim_record}
+  %ranks = load i64, ptr @ranks
+  %bytes = mul i64 %each, %ranks
   %records = call ptr @nw_scratch(i64 %bytes)
   %records_n = ptrtoint ptr %records to i64
   call void @set_field(ptr @sim, i64 ${sim.buffers}, i64 %records_n)
@@ -81,7 +83,7 @@ out:
 
 define internal ptr @shared_cells(ptr %launch) {
 entry:
-  %bytes = call i64 @field(ptr %launch, i64 ${launch.shared_bytes})
+  %bytes = call i64 @all_shared_bytes(ptr %launch)
   %granule = call i64 @field(ptr %launch, i64 ${launch.granule})
   %off = icmp slt i64 %granule, 0
   br i1 %off, label %no, label %yes

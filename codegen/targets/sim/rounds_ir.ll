@@ -163,13 +163,17 @@ act:
   br label %order
 order:
   switch i64 %scope, label %release [ i64 ${scope.WARP_ORDERED}, label %warp
-      i64 ${scope.BLOCK_ORDERED}, label %block ]
+      i64 ${scope.BLOCK_ORDERED}, label %block i64 ${scope.CLUSTER_ORDERED}, label %cluster ]
 warp:
   %number = lshr i64 %first, 5
   call void @order_warp(i64 %number)
   call void @threads_met(i64 %first, i64 %last)
   br label %release
 block:
+  call void @order_one_block(i64 %first)
+  call void @threads_met(i64 %first, i64 %last)
+  br label %release
+cluster:
   call void @order_block()
   call void @threads_met(i64 %first, i64 %last)
   br label %release
@@ -200,14 +204,16 @@ meet:
 at_site:
   %site = call ptr @site(i32 %all)
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
-  %wide = and i64 %scope, ${scope.BLOCK}
-  %is_block = icmp ne i64 %wide, 0
-  br i1 %is_block, label %together, label %apart
+  %wide = and i64 %scope, ${scope.CLUSTER}
+  %is_cluster = icmp ne i64 %wide, 0
+  br i1 %is_cluster, label %together, label %apart
 together:
   call void @perform(i32 %all, i64 0, i64 %threads)
   br label %yes
 apart:
-  %some = call i1 @resolve_warps()
+  %block_goes = call i1 @resolve_blocks()
+  %warp_goes = call i1 @resolve_warps()
+  %some = or i1 %block_goes, %warp_goes
   br i1 %some, label %yes, label %still
 still: ; what is under way, or a barrier that is not a site, may let some go on
   %progress = call ptr @hook(i64 ${hooks.progress})
@@ -223,6 +229,38 @@ yes:
   ret i1 true
 no:
   ret i1 false
+}
+
+; Blocks whose threads all wait for each other.
+define internal i1 @resolve_blocks() {
+entry:
+  %threads = load i64, ptr @threads
+  %each = call i64 @block_threads()
+  br label %next
+next:
+  %first = phi i64 [ 0, %entry ], [ %last, %go ]
+  %any = phi i1 [ false, %entry ], [ %any1, %go ]
+  %last = add i64 %first, %each
+  %is = call i32 @common(i64 %first, i64 %last)
+  %from_sites = sub i32 %is, ${state.FIRST_SITE}
+  %waits = icmp ult i32 %from_sites, ${state.SITES}
+  br i1 %waits, label %at_site, label %go
+at_site:
+  %site = call ptr @site(i32 %is)
+  %scope = call i64 @field(ptr %site, i64 ${site.scope})
+  %wide = and i64 %scope, ${scope.BLOCK}
+  %is_block = icmp ne i64 %wide, 0
+  br i1 %is_block, label %perform, label %go
+perform:
+  call void @perform(i32 %is, i64 %first, i64 %last)
+  br label %go
+go:
+  %now = phi i1 [ false, %next ], [ false, %at_site ], [ true, %perform ]
+  %any1 = or i1 %any, %now
+  %more = icmp ult i64 %last, %threads
+  br i1 %more, label %next, label %out
+out:
+  ret i1 %any1
 }
 
 define internal i1 @resolve_warps() {
@@ -248,7 +286,7 @@ meet:
 at_site:
   %site = call ptr @site(i32 %is)
   %scope = call i64 @field(ptr %site, i64 ${site.scope})
-  %wide = and i64 %scope, ${scope.BLOCK}
+  %wide = and i64 %scope, ${scope.WIDE}
   %is_block = icmp ne i64 %wide, 0
   br i1 %is_block, label %no, label %narrow
 narrow:
@@ -332,7 +370,13 @@ found:
   %is_group = icmp ne i64 %four, 0
   %group_first = and i64 %t, -128
   %narrow_first = select i1 %is_group, i64 %group_first, i64 %warp_first
-  %first = select i1 %is_block, i64 0, i64 %narrow_first
+  %each = call i64 @block_threads()
+  %block_number = udiv i64 %t, %each
+  %block_first = mul i64 %block_number, %each
+  %in_block = select i1 %is_block, i64 %block_first, i64 %narrow_first
+  %cluster_bit = and i64 %scope, ${scope.CLUSTER}
+  %is_cluster = icmp ne i64 %cluster_bit, 0
+  %first = select i1 %is_cluster, i64 0, i64 %in_block
   br label %other
 other: ; there may be too few threads for a group
   %u = phi i64 [ %first, %found ], [ %u1, %present ]

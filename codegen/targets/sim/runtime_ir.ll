@@ -26,6 +26,7 @@ target triple = "${triple}"
 @block_since = internal global i32 0
 @launch_start = internal global i32 1
 @warp_since = internal global ptr null
+@ranks = internal global i64 1 ; blocks that run together: those of a cluster
 @hooks = internal global ptr null
 @core = internal constant { ptr, ptr, ptr, ptr, ptr, ptr, ptr } { ptr @time, ptr @thread, ptr @self,
     ptr @block, ptr @block_since, ptr @state, ptr @launch }
@@ -229,12 +230,13 @@ begin:
   call void @make_room(ptr %launch)
   %args_n = ptrtoint ptr %args to i64
   call void @set_field(ptr @sim, i64 ${sim.args}, i64 %args_n)
-  %shared_bytes = call i64 @field(ptr %launch, i64 ${launch.shared_bytes})
+  %shared_bytes = call i64 @all_shared_bytes(ptr %launch)
   %shared = call ptr @nw_scratch(i64 %shared_bytes)
   %shared_n = ptrtoint ptr %shared to i64
   call void @set_field(ptr @sim, i64 ${sim.shared}, i64 %shared_n)
   store i32 1, ptr @time
   call void @open_records(ptr %launch, ptr %args)
+  call void @open_parts(ptr %launch)
   call void @open_queues()
   %hooks_n = call i64 @field(ptr %launch, i64 ${launch.hooks})
   %hooks = inttoptr i64 %hooks_n to ptr
@@ -244,6 +246,7 @@ begin:
   call void @run_blocks(ptr %launch)
   call void @close_arrivals(ptr %launch)
   call void @close_queues()
+  call void @close_parts()
   call void @close_records(ptr %launch)
   call void @nw_scratch_release(i64 %mark)
   store i1 false, ptr @running
@@ -257,7 +260,9 @@ define internal void @make_room(ptr %launch) {
   %y = call i64 @field(ptr %launch, i64 ${launch.block.y})
   %z = call i64 @field(ptr %launch, i64 ${launch.block.z})
   %xy = mul i64 %x, %y
-  %threads = mul i64 %xy, %z
+  %each = mul i64 %xy, %z
+  %ranks = call i64 @open_clusters(ptr %launch)
+  %threads = mul i64 %each, %ranks
   store i64 %threads, ptr @threads
   %more = add i64 %threads, 31
   %warps = lshr i64 %more, 5
@@ -286,8 +291,10 @@ entry:
   %y = call i64 @field(ptr %launch, i64 ${launch.grid.y})
   %z = call i64 @field(ptr %launch, i64 ${launch.grid.z})
   %xy = mul i64 %x, %y
-  %blocks = mul i64 %xy, %z
-  %bytes = call i64 @field(ptr %launch, i64 ${launch.shared_bytes})
+  %every = mul i64 %xy, %z
+  %ranks = load i64, ptr @ranks
+  %blocks = udiv i64 %every, %ranks
+  %bytes = call i64 @all_shared_bytes(ptr %launch)
   %shared_n = call i64 @field(ptr @sim, i64 ${sim.shared})
   %shared = inttoptr i64 %shared_n to ptr
   %suspends = call i64 @field(ptr %launch, i64 ${launch.suspends})
@@ -327,6 +334,7 @@ together:
   call void @start_threads(ptr %launch)
   call void @run_rounds()
   call void @run_hook(i64 ${hooks.end})
+  call void @close_cluster()
   br label %ran
 ran:
   call void @nw_scratch_release(i64 %mark)
@@ -348,6 +356,7 @@ entry:
   %now = add i32 %old, 1
   store i32 %now, ptr @time
   store i32 %now, ptr @block_since
+  call void @order_blocks(i32 %now)
   %warps = load i64, ptr @warps
   %since = load ptr, ptr @warp_since
   br label %next
@@ -374,6 +383,7 @@ define internal void @order_warp(i64 %warp) alwaysinline {
 
 ; This is thread t now, and its number over the whole launch, counted from 1.
 define internal void @turn_to(i64 %t) alwaysinline {
+entry:
   %block = load i64, ptr @block
   %threads = load i64, ptr @threads
   %first = mul i64 %block, %threads
@@ -382,6 +392,13 @@ define internal void @turn_to(i64 %t) alwaysinline {
   %number = trunc i64 %counted to i32
   store i64 %t, ptr @thread
   store i32 %number, ptr @self
+  %ranks = load i64, ptr @ranks
+  %several = icmp ugt i64 %ranks, 1
+  br i1 %several, label %cluster, label %out
+cluster:
+  call void @turn_to_block(i64 %t)
+  br label %out
+out:
   ret void
 }
 
@@ -391,12 +408,14 @@ define void @nw_sim_turn_to(i64 %t) {
 }
 
 ; A thread that starts must know its indices too.
-define internal void @become(ptr %launch, i64 %t) {
+define internal void @become(ptr %launch, i64 %thread) {
 entry:
-  call void @turn_to(i64 %t)
+  call void @turn_to(i64 %thread)
+  call void @become_block(ptr %launch, i64 %thread)
+  %each = call i64 @block_threads()
+  %t = urem i64 %thread, %each
   %x = call i64 @field(ptr %launch, i64 ${launch.block.x})
-  %threads = load i64, ptr @threads
-  %flat = icmp eq i64 %x, %threads
+  %flat = icmp eq i64 %x, %each
   br i1 %flat, label %one, label %three
 one:
   call void @set_field(ptr @sim, i64 ${sim.threadIdx.x}, i64 %t)

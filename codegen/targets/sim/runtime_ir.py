@@ -22,7 +22,10 @@ _STEPS = tuple(2**32 - k for k in _BELOW)
 TURNS = 64  # of threads, between two polls
 
 
-_PARTS = ("rounds_ir.ll", "records_ir.ll", "shadow_ir.ll", "arrivals_ir.ll", "copies_ir.ll")
+_PARTS = (
+    *("rounds_ir.ll", "records_ir.ll", "shadow_ir.ll", "arrivals_ir.ll", "copies_ir.ll"),
+    "clusters_ir.ll",
+)
 
 
 def module_text(target: Target) -> str:

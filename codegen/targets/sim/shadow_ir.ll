@@ -64,7 +64,10 @@ walk:
   %start_n = ptrtoint ptr @block_start to i64
   %is_shared = icmp eq i64 %others_n, %start_n
   %shared_read = and i1 %is_shared, %reads
-  %tile_read = and i1 %shared_read, %plain
+  %ranks = load i64, ptr @ranks
+  %alone = icmp eq i64 %ranks, 1
+  %near_read = and i1 %shared_read, %alone ; other blocks of a cluster read and wait apart
+  %tile_read = and i1 %near_read, %plain
   %start = load i32, ptr @block_start
   %since = load i32, ptr @block_since
   %window = sub i32 %since, %start
@@ -196,7 +199,8 @@ barriers:
   %same = icmp eq i64 %warp, %warp_of
   %table = load ptr, ptr @warp_since
   %warp_p = getelementptr i32, ptr %table, i64 %warp
-  %since_p = select i1 %same, ptr %warp_p, ptr @block_since
+  %within = select i1 %same, ptr %warp_p, ptr @block_since
+  %since_p = call ptr @since_of(i64 %thread, i64 %relative, ptr %within)
   br label %compare
 far:
   %far_n = call i64 @field(ptr %record, i64 ${sim_record.others})

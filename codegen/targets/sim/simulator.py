@@ -38,6 +38,7 @@ from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
 from .asynchronous import emit_asynchronous, sums_of, touch_sums
+from .clusters import load_remote
 from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
@@ -317,6 +318,10 @@ class Simulator(DeviceEmitter):
                 self._barrier(name, structs.WARP)
             case "arrive":
                 self._arrive(s)
+            case "cluster_barrier":
+                self._barrier(name, structs.CLUSTER)
+            case "load_remote":
+                load_remote(self, s)
             case "grid_blocks":
                 place = self.address(s.writes[0])
                 self.em.function.write(f"store i32 {self.here.grid[0]}, ptr {place.text}, align 4")
@@ -336,6 +341,9 @@ class Simulator(DeviceEmitter):
 
     def _phases(self) -> None:
         """Have the runtime of barriers with phases in the module, and this launch use it."""
+        if prod(self.nest.cluster) > 1:
+            what = f"barriers with phases in the clusters of {self.nest.symbol}"
+            raise UnsupportedError(what, "the simulator has them in single blocks only")
         if HOOKS not in self.out.products:
             called = (s.name for s in walk(self.func.body) if isinstance(s, Intrinsic))
             products = any(name.startswith("wgmma") for name in called)
@@ -447,7 +455,7 @@ def _size(buffer: Buffer) -> int:
 def _meets(s: Stmt) -> bool:
     """True if a thread suspends at a statement."""
     if isinstance(s, Intrinsic):
-        return not s.name.startswith(("copy_async", "commit_async", "grid_blocks"))
+        return not s.name.startswith(("copy_async", "commit_async", "grid_blocks", "load_remote"))
     return isinstance(s, AllReduce)
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..build import as_int
-from ..intrinsics import BLOCK
+from ..intrinsics import BLOCK, CLUSTERED
 from ..nodes import THREADS, Block, Buffer, For, Intrinsic, Kind, Scope, Stmt, Var
-from ..notes import RESIDENT
+from ..notes import CLUSTER, RESIDENT
 from ..visit import walk
 from ..warpgroups import WARPGROUP
+from .clusters import check_ends
 from .memory import Memory
 from .phases import Pause, Phases, Products, deadlock
 from .races import UndefinedError
@@ -34,22 +35,24 @@ class Launch:
     indices: Mapping[str, tuple[Var, int]]
     body: Stmt
     strided: bool = False  # any number of blocks in x will do
+    clustered: frozenset[str] = frozenset()  # the indices whose blocks are a cluster
 
     @staticmethod
     def of(s: Stmt) -> Launch | None:
         """The launch that a statement is, if it is one."""
         indices: dict[str, tuple[Var, int]] = {}
-        order, strided = iter(THREADS), False
+        order, strided, clustered = iter(THREADS), False, set()
         while isinstance(s, For) and s.kind is Kind.THREAD:
             extent = as_int(s.extent)
             if s.thread not in order or extent is None:
                 return None
             indices[s.thread] = s.var, extent
             strided |= RESIDENT.of(s) is not None
+            clustered |= {s.thread} if CLUSTER.of(s) else set()
             s = s.body
         flat = not any(isinstance(x, Block) or (isinstance(x, For) and x.thread) for x in walk(s))
         strided &= any(isinstance(x, Intrinsic) and x.name == "grid_blocks" for x in walk(s))
-        return Launch(indices, s, strided) if indices and flat else None
+        return Launch(indices, s, strided, frozenset(clustered)) if indices and flat else None
 
     def grid(self, order: random.Random) -> tuple[int, int, int]:
         """Blocks in x, y, z; in x any number where it does not matter."""
@@ -61,6 +64,17 @@ class Launch:
         found = (self.indices.get(f"{word}.{d}") for d in "xyz")
         x, y, z = (1 if pair is None else pair[1] for pair in found)
         return x, y, z
+
+    def clusters(self, grid: tuple[int, ...]) -> list[list[tuple[int, ...]]]:
+        """Return the blocks that run together: by rank those of each cluster, else one by one."""
+        inside = [f"blockIdx.{d}" in self.clustered for d in "xyz"]
+        sizes = [n if own else 1 for n, own in zip(grid, inside, strict=True)]
+        outside = (range(1 if own else n) for n, own in zip(grid, inside, strict=True))
+        found = []
+        for first in product(*outside):
+            ranks = product(*map(range, reversed(sizes)))
+            found.append([tuple(a + b for a, b in zip(first, r[::-1], strict=True)) for r in ranks])
+        return found
 
 
 def run_launch(
@@ -75,12 +89,12 @@ def run_launch(
     program = _Program(launch, memory, symbols, shadow)
     extents = launch.grid(order)
     program.compiler.blocks = extents[0]
-    blocks = list(product(*map(range, extents)))
-    order.shuffle(blocks)
-    for block in blocks:
+    clusters = launch.clusters(extents)
+    order.shuffle(clusters)
+    for blocks in clusters:
         if shadow is not None:
-            shadow.open_block(block)
-        _run_block(program.threads(block), order, shadow)
+            shadow.open_blocks()
+        _run_blocks([program.threads(block) for block in blocks], blocks, order, shadow)
         if shadow is not None and shadow.unwritten is not None:
             raise shadow.unwritten
     for (counter, n), count in program.compiler.arrivals.items():
@@ -135,7 +149,16 @@ class _Program:
         return thread
 
 
-def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | None) -> None:
+def _run_blocks(
+    parts: list[list[Thread]],
+    blocks: list[tuple[int, ...]],
+    order: random.Random,
+    shadow: Shadow | None,
+) -> None:
+    threads = [t for part in parts for t in part]
+    for rank, part in enumerate(parts):
+        for t in part:
+            t.rank, t.peers = rank, [other[0].shared for other in parts]
     waiting: dict[Thread, Meeting] = {}
     paused: dict[Thread, Pause] = {}
     ready = list(threads)
@@ -144,7 +167,7 @@ def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | Non
         order.shuffle(ready)
         for t in ready:
             if shadow is not None:
-                shadow.thread = t.number
+                shadow.turn_to(blocks[t.rank], t.rank, t.number)
             match next(t.steps, None):
                 case Meeting() as meeting:
                     waiting[t] = meeting
@@ -152,8 +175,10 @@ def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | Non
                     paused[t] = pause
         ready = []
         for meeting in dict.fromkeys(waiting.values()):
-            for group in _groups(meeting, threads):
+            for group in _groups(meeting, parts):
                 if all(waiting.get(t) is meeting for t in group):
+                    if shadow is not None:
+                        shadow.turn_to(blocks[group[0].rank], group[0].rank, group[0].number)
                     meeting.act(group)
                     ready += group
         for t in ready:
@@ -162,13 +187,15 @@ def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | Non
         while not ready and phases.flights:
             phases.flights.pop(order.randrange(len(phases.flights)))()
             ready += _awake(paused)
-    if waiting and (error := _stuck(waiting, paused, threads)) is not None:
+    if waiting and (error := _stuck(waiting, paused, parts)) is not None:
         raise error
     if paused:
         raise deadlock({t.number: pause for t, pause in paused.items()})
     if phases.flights or any(t.products.boxes for t in threads):
         what = "a block ends while a copy or a product is under way"
         raise UndefinedError(what, "nothing waits for it")
+    if shadow is not None and len(parts) > 1:
+        check_ends(shadow, len(parts))
 
 
 def _awake(paused: dict[Thread, Pause]) -> list[Thread]:
@@ -179,17 +206,19 @@ def _awake(paused: dict[Thread, Pause]) -> list[Thread]:
     return found
 
 
-def _groups(m: Meeting, threads: list[Thread]) -> list[list[Thread]]:
-    size = len(threads) if m.size == BLOCK else m.size
-    return [threads[n : n + size] for n in range(0, len(threads), size)]
+def _groups(m: Meeting, parts: list[list[Thread]]) -> list[list[Thread]]:
+    if m.size == CLUSTERED:
+        return [[t for part in parts for t in part]]
+    size = len(parts[0]) if m.size == BLOCK else m.size
+    return [part[n : n + size] for part in parts for n in range(0, len(part), size)]
 
 
 def _stuck(
-    waiting: Mapping[Thread, Meeting], paused: Mapping[Thread, Pause], threads: list[Thread]
+    waiting: Mapping[Thread, Meeting], paused: Mapping[Thread, Pause], parts: list[list[Thread]]
 ) -> UndefinedError | None:
     """Return the error of a meeting that a thread misses; None if it waits for a phase."""
     thread, meeting = min(waiting.items(), key=lambda item: item[0].number)
-    group = next(g for g in _groups(meeting, threads) if thread in g)
+    group = next(g for g in _groups(meeting, parts) if thread in g)
     other = next(t for t in group if waiting.get(t) is not meeting)
     if other in paused:
         return None

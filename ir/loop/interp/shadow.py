@@ -1,7 +1,8 @@
 """Who touched which element in a launch: races between threads that no barrier keeps apart.
 
 Two accesses of one block are ordered if all its threads met at a barrier in between, or those of
-one warp at a barrier of the warp. Blocks of one launch are ordered by arrivals alone: what a block
+one warp at a barrier of the warp; of different blocks if their cluster met at its barrier. Other
+blocks of one launch are ordered by arrivals alone: what a block
 did before the barrier before its arrival at a counter is before what the last one there does after
 its own. An asynchronous copy writes from where it is begun to where it is waited for, and meets
 whatever happens in between.
@@ -35,11 +36,13 @@ class ThreadAccess:
     warp_barriers: int
     statement: str
     time: int = 0
+    together: int = 0  # which blocks ran together: one, or a cluster
+    meetings: int = 0  # of these blocks
 
     def before(self, other: ThreadAccess) -> bool:
         """True if a barrier is between this and a later access, or one thread did both."""
         if self.block != other.block:
-            return False
+            return self.together == other.together and self.meetings != other.meetings
         if self.thread == other.thread or self.barriers != other.barriers:
             return True
         return self.warp == other.warp and self.warp_barriers != other.warp_barriers
@@ -85,8 +88,10 @@ class Shadow:
         self.cells: dict[Place, _Seen] = {}
         self.block: tuple[int, ...] = ()
         self.thread = 0
-        self.barriers = 0
-        self.warp_barriers: dict[int, int] = {}
+        self.part = 0  # whose shared memory it is: the rank of a block
+        self.together = self.meetings = 0
+        self.barriers: dict[tuple[int, ...], int] = {}
+        self.warp_barriers: dict[tuple[tuple[int, ...], int], int] = {}
         self.arrived: dict[tuple[int, ...], tuple[Place, int]] = {}  # where, after which barriers
         self.joined: Place | None = None  # the counter at which this block was the last
         self.time = 0
@@ -94,12 +99,16 @@ class Shadow:
         self.seen: dict[int, Clock] = {}
         """What each thread knows of the others by barriers for some of them, and what the
         asynchronous proxy sees of that."""
+        self.remote: dict[int, int] = {}
+        """For each rank, after how many meetings another block last read its shared memory."""
         self.unwritten: UndefinedError | None = None
         """The first read of what nothing wrote: a race, if another thread writes it yet."""
 
-    def open_block(self, block: tuple[int, ...]) -> None:
-        """Another block begins; its shared memory is its own."""
-        self.block, self.barriers, self.joined = block, 0, None
+    def open_blocks(self) -> None:
+        """Another block, or cluster, begins; its shared memory is its own."""
+        self.joined, self.meetings = None, 0
+        self.together += 1
+        self.barriers.clear()
         self.warp_barriers.clear()
         self.known.clear()
         self.seen.clear()
@@ -107,13 +116,23 @@ class Shadow:
         for p in gone:
             del self.cells[p]
 
+    def turn_to(self, block: tuple[int, ...], rank: int, thread: int) -> None:
+        """A thread of a block goes on."""
+        self.block, self.part, self.thread = block, rank, thread
+
     def barrier(self) -> None:
         """All threads of the block have met."""
-        self.barriers += 1
+        self.barriers[self.block] = self.barriers.get(self.block, 0) + 1
+
+    def cluster_barrier(self) -> None:
+        """All threads of the cluster have met."""
+        self.meetings += 1
+        for block in self.barriers:
+            self.barriers[block] += 1
 
     def arrive(self, counter: Place, last: bool) -> None:
         """All threads of the block have met, and one of them has counted it."""
-        self.arrived[self.block] = counter, self.barriers
+        self.arrived[self.block] = counter, self.barriers.get(self.block, 0)
         self.joined = counter if last else None
         self.barrier()
 
@@ -126,7 +145,7 @@ class Shadow:
 
     def warp_barrier(self, thread: int) -> None:
         """The threads of the warp of one have met."""
-        warp = thread // 32
+        warp = self.block, thread // 32
         self.warp_barriers[warp] = self.warp_barriers.get(warp, 0) + 1
 
     def met(self, threads: Sequence[int]) -> None:
@@ -231,8 +250,9 @@ class Shadow:
     def now(self, statement: str) -> ThreadAccess:
         """Return an access of the running thread by a statement."""
         warp = self.thread // 32
-        at = self.warp_barriers.get(warp, 0)
-        return ThreadAccess(self.block, self.thread, warp, self.barriers, at, statement, self.time)
+        at = self.barriers.setdefault(self.block, 0), self.warp_barriers.get((self.block, warp), 0)
+        where, when = (self.block, self.thread, warp), (self.time, self.together, self.meetings)
+        return ThreadAccess(*where, *at, statement, *when)
 
     def before(self, a: ThreadAccess, now: ThreadAccess) -> bool:
         """True if a barrier is between an access and the running thread's, or it did both."""
@@ -254,7 +274,7 @@ class Shadow:
         if buffer not in self.offsets:
             return [(buffer, position)]
         size = buffer.dtype.bytes
-        first = (self.offsets[buffer] + position * size) // self.granule
+        first = (self.offsets[buffer] + position * size) // self.granule + self.part * _PART
         return [(None, first + n) for n in range(max(1, size // self.granule))]
 
     def check(
@@ -289,6 +309,7 @@ class Shadow:
         return text if a.block == beside.block else f"{text} of block {list(a.block)}"
 
 
+_PART = 1 << 32  # more granules than a block has
 _LANDED = -(1 << 20)  # from here downwards, mbarriers instead of threads, for what lands there
 
 
@@ -305,6 +326,8 @@ def _join(clock: Clock, other: Clock) -> None:
 def _remedy(now: ThreadAccess, other: ThreadAccess, in_progress: bool) -> str:
     if in_progress:
         return "nothing waits for the copy"
+    if now.block != other.block and now.together == other.together:
+        return "only cluster_barrier orders blocks of a cluster"
     if now.block != other.block:
         return "only an arrival orders blocks of one launch"
     return "there is no barrier in between"

@@ -35,6 +35,7 @@ from ..nodes import (
 from ..printer import show
 from ..visit import walk
 from .actions import Action, Compiler, extents_of, unwritten
+from .clusters import load_remote
 from .memory import Memory
 from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, pause_of
 from .races import UndefinedError
@@ -57,6 +58,9 @@ class Thread:
     shared: dict[Buffer, list[Any]]
     phases: Phases
     products: Products
+    rank: int = 0
+    peers: list[dict[Buffer, list[Any]]] = field(default_factory=list)
+    """The shared memory of the blocks of its cluster, by rank; its own is ``shared``."""
     begun: list[Action] = field(default_factory=list)
     groups: list[list[Action]] = field(default_factory=list)
 
@@ -237,6 +241,8 @@ class ThreadCompiler(Compiler):
                     data(env)[at(env)[0]] = np.int32(self.blocks)
 
                 return count
+            case "load_remote":
+                return load_remote(self, s, _text(s))
         if (action := own_action(self, s, _text(s))) is not None:
             return action
         raise UndefinedError(f"intrinsic {s.name} has no meaning for one thread", _text(s))
@@ -299,6 +305,8 @@ class ThreadCompiler(Compiler):
         def meet(threads: list[Thread]) -> None:
             if shadow is not None and s.name == "barrier":
                 shadow.barrier()
+            elif shadow is not None and s.name == "cluster_barrier":
+                shadow.cluster_barrier()
             elif shadow is not None:
                 shadow.warp_barrier(threads[0].number)
             if shadow is not None:

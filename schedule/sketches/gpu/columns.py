@@ -43,7 +43,18 @@ from .machine import (
     resident,
     waste,
 )
-from .threads import BLOCKS, ROW_OF_BLOCKS, X, Y, fused, powers
+from .threads import (
+    APART,
+    BLOCKS,
+    ROW_OF_BLOCKS,
+    X,
+    Y,
+    bind_parts,
+    clusters_fit,
+    fused,
+    powers,
+    ways_to_join,
+)
 
 WIDEST = 16  # bytes of one load
 DEEP = 32  # terms from which sharing them pays
@@ -103,7 +114,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
         "share": powers(2, max(2, min(64, k.depth // 2))),
         "blocks": powers(1, max(1, min(256, k.depth // 32))),
         "unroll": (1, 2, 4, 8),
-        "join": ("last", "launch"),
+        "join": ways_to_join(target),
     }
 
     def valid(c: Choices) -> bool:
@@ -113,6 +124,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
         return (
             32 <= threads <= 1024
             and _may_join(k, c)
+            and clusters_fit(int(c["blocks"]), c, target)
             and deep
             and even
             and shared_bytes(k, c) <= target.gpu.shared_per_block
@@ -138,7 +150,7 @@ def _may_join(k: Columns, c: Choices) -> bool:
         return c["join"] == "last"
     lanes = int(c["vector"])
     whole = lanes == 1 or k.last.extent % (int(c["columns"]) * lanes) == 0
-    return c["join"] == "launch" or whole
+    return c["join"] == APART or whole
 
 
 def shared_bytes(k: Columns, c: Choices) -> int:
@@ -158,7 +170,7 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
     pieces = Cluster((partial,), len(partial.spatial))
-    if c["join"] == "last":
+    if c["join"] != APART:
         _join_pieces(k, sch, c, *share_columns(pieces, partial, sch, c, inner, join=True))
         return
     share_columns(pieces, partial, sch, c, inner)
@@ -179,8 +191,9 @@ def _join_pieces(k: Columns, sch: Schedule, c: Choices, block: LoopRef, piece: L
     assert mine is not None
     place(whole, sch)
     sch.merge(block, mine)
-    for loop, index in ((block, BLOCKS), (piece, ROW_OF_BLOCKS), (column, X)):
-        sch.bind(loop, index)
+    sch.bind(block, BLOCKS)
+    bind_parts(sch, piece, ROW_OF_BLOCKS, c)
+    sch.bind(column, X)
     for info in whole.blocks:
         own = stage_loops(whole, sch, info, column)
         _last_sums(sch, own, lanes, info.name == k.anchor.name, int(c["blocks"]) <= MOST_UNROLLED)
@@ -297,7 +310,7 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     waves = max(1.0, groups / (here * gpu.multiprocessors))
     steps = k.depth / (share * blocks)
     chain = steps / times * 0.3 * LATENCY + LATENCY + (2 * BARRIER + share * 20e-9)
-    apart = ARRIVAL if c["join"] == "last" else LAUNCH + LATENCY
+    apart = ARRIVAL if c["join"] != APART else LAUNCH + LATENCY
     again = apart + blocks * 40e-9 if blocks > 1 else 0.0
     issue = issue_seconds(target, info.points * loads / lanes)
     first = launch_seconds(target, shape, moved, flops_of(info))

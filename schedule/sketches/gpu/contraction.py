@@ -30,7 +30,7 @@ from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import LAYOUTS, apply_simt, threads_of
-from .threads import power_up, powers
+from .threads import APART, CLUSTERED, LAST, clusters_fit, power_up, powers, ways_to_join
 from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
 
 L2_BYTES = 48.0  # of L2 bandwidth per multiprocessor and cycle
@@ -43,7 +43,6 @@ BUSY = {
 FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per accumulator
 REACHABLE = 0.85  # share of the peak that the best kernels reach
 GROUPS = (1, 2, 4, 8, 16)
-JOINS = ("last", "launch")  # what sums the parts of a split depth: the last block, another launch
 OVERLAP = 3.0  # exponent of the norm that combines overlapping costs
 CONFLICTS = 4.0  # threads of a warp that access the same bank when a copy transposes
 KEPT = 0.6  # share of L2 that a product's operands can rely on
@@ -91,7 +90,12 @@ class MatmulSpace:
         )
 
     def default(self, decisions: Decisions) -> Choices:
-        """Return the cheapest choice: tiles for the usual stages, then stages for those tiles."""
+        """Return the cheapest choice: tiles for the usual stages, then stages for those tiles.
+
+        Clusters are left to tuning.
+        """
+        joins = tuple(j for j in decisions["join"] if j != CLUSTERED)
+        decisions = {**decisions, "join": joins}
         usual: dict[str, Choice] = {
             "group": max(g for g in GROUPS[:4] if g in decisions["group"]),
             "stages": decisions["stages"][1],
@@ -114,9 +118,10 @@ class MatmulSpace:
         least = {r: 16 if x[r] <= 16 else 32 for r in "mn"}
         tiles = {f"tile_{r}": powers(least[r], max(32, min(256, power_up(x[r])))) for r in "mn"}
         split = tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or x["k"] >= 128 * s)
+        joins = ways_to_join(self.target)
         group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
         stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
-        common: Decisions = {"stages": stages, "split": split, "join": JOINS, "group": group}
+        common: Decisions = {"stages": stages, "split": split, "join": joins, "group": group}
         if self.core is None:
             small = {r: tuple(n for n in v if n <= 128) for r, v in tiles.items()}
             return {**small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8), **common}
@@ -166,9 +171,11 @@ class MatmulSpace:
     def _may_join(self, c: Choices) -> bool:
         """True if whole warps sum the parts of a split depth; there is one way to join one part."""
         if int(c["split"]) == 1:
-            return c["join"] == JOINS[0]
+            return c["join"] == LAST
         x, vector = self.k.extents, self.k.result.vector
-        if c["join"] == "launch":
+        if not clusters_fit(int(c["split"]), c, self.target):
+            return False
+        if c["join"] == APART:
             return even_threads(x["b"] * x["m"] * x["n"] // vector) >= WARP
         return int(c["tile_m"]) * int(c["tile_n"]) % (self.threads(c).count * vector) == 0
 
@@ -194,6 +201,9 @@ class MatmulSpace:
         depth, tiles = int(c["tile_k"]), 0
         for x, tile, straight in self.operands(c):
             tiles += depth * (int(c[tile]) + self._padding(x, straight)) * x.dtype.bytes
+        if c["join"] == CLUSTERED:
+            part = int(c["tile_m"]) * int(c["tile_n"]) * self.k.sums.bytes
+            return max(tiles * int(c["stages"]), part)
         ends_shared = self.core is not None and int(c["split"]) == 1
         return max(tiles * int(c["stages"]), self.end_bytes(c) if ends_shared else 0)
 
@@ -336,7 +346,7 @@ class MatmulSpace:
         tiles = self.k.extents["b"] * math.prod(self.grid(c))
         parts = 2.0 * split * tiles * tile
         kept = 0.5 if parts <= gpu.l2 else 1.0
-        if c["join"] == "launch":
+        if c["join"] == APART:
             moved = memory_seconds(self.target, kept * parts + self.k.result.bytes)
             return LAUNCH + LATENCY + moved
         read = -(-tiles // gpu.multiprocessors) * split * tile / (L2_BYTES * gpu.clock)

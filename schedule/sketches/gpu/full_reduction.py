@@ -31,7 +31,18 @@ from .machine import (
     launch_seconds,
     resident,
 )
-from .threads import BLOCKS, ROW_OF_BLOCKS, X, fused, power_up, powers
+from .threads import (
+    APART,
+    BLOCKS,
+    ROW_OF_BLOCKS,
+    X,
+    bind_parts,
+    clusters_fit,
+    fused,
+    power_up,
+    powers,
+    ways_to_join,
+)
 
 FEW = 512  # results
 WIDEST = 16  # bytes of one load
@@ -88,11 +99,12 @@ def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
         "threads": (128, 256, 512, 1024),
         "vector": tuple(reversed(powers(1, t.vector))),
         "unroll": (1, 2, 4, 8),
-        "join": ("last", "launch") if t.cluster.blocks[0] is t.anchor else ("launch",),
+        "join": ways_to_join(target) if t.cluster.blocks[0] is t.anchor else (APART,),
     }
 
     def valid(c: Choices) -> bool:
-        return int(c["blocks"]) * t.cluster.rows <= 1 << 16 and steps_of(t, c) >= int(c["unroll"])
+        fits = clusters_fit(int(c["blocks"]), c, target) and steps_of(t, c) >= int(c["unroll"])
+        return fits and int(c["blocks"]) * t.cluster.rows <= 1 << 16
 
     def cost(c: Choices) -> float:
         return full_reduction_cost(t, c, target)
@@ -115,7 +127,7 @@ def steps_of(t: GpuFullReduction, c: Choices) -> int:
 
 def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     """Compute the blocks' partial results, and then everything else by the last block or apart."""
-    if c["join"] == "last":
+    if c["join"] != APART:
         _apply_joined(t, sch, c)
         return
     name, rank = t.anchor.name, len(t.anchor.spatial)
@@ -158,7 +170,7 @@ def _apply_joined(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     place(k, sch)
     sch.bind(row, ROW_OF_BLOCKS)
     piece, thread = _pieces(t, sch, terms, units, c)
-    sch.bind(piece, BLOCKS)
+    bind_parts(sch, piece, BLOCKS, c)
     sch.bind(thread, X)
     _, thread = sch.split(stage_loops(k, sch, t.anchor, row)[-1], [None, int(c["threads"])])
     sch.bind(thread, X)
@@ -197,6 +209,6 @@ def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> floa
     waves = max(1.0, blocks * t.cluster.rows / (here * gpu.multiprocessors))
     together = waves * (LATENCY + BARRIER * math.log2(threads))
     issue = issue_seconds(target, info.points * loads / lanes)
-    apart = ARRIVAL if c["join"] == "last" else LAUNCH + LATENCY
+    apart = ARRIVAL if c["join"] != APART else LAUNCH + LATENCY
     last = apart + LATENCY + blocks / 1024 * LATENCY
     return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last

@@ -15,7 +15,7 @@ from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matm
 from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
 from .results import COLUMNS, PATTERN, ROWS
-from .threads import power_up
+from .threads import CLUSTERED, power_up
 from .tiles import ASYNC_BYTES, BlockDim, copy_width
 from .wgmma import PANEL, apply_wgmma, find_group_core, product_name, swizzle_of
 
@@ -63,7 +63,8 @@ class GroupSpace(MatmulSpace):
             "groups_m": (1, 2),
             "groups_n": (1, 2),
             "stages": (2, 3, 4, 5, 6),
-            **{name: common[name] for name in ("split", "join", "group", "pack")},
+            **{name: common[name] for name in ("split", "group", "pack")},
+            "join": tuple(j for j in common["join"] if j != CLUSTERED),
             "copiers": (0, GROUP_WARPS),
             "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
             "results": (0, 1) if self._may_hold_results() else (0,),

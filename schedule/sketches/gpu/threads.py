@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from ....ir.loop.notes import CLUSTER
+from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
+from ...space.space import Choices
 
 X, Y, Z = "threadIdx.x", "threadIdx.y", "threadIdx.z"
 BLOCKS = "blockIdx.x"
 ROW_OF_BLOCKS = "blockIdx.y"
+LAST, APART, CLUSTERED = "last", "launch", "in a cluster"
+
+
+def ways_to_join(target: Target) -> tuple[str, ...]:
+    """Return what may combine the parts that blocks of threads make of a result: the last block
+    to finish, another launch, or the first block of a cluster, from the others' shared memory."""
+    return (LAST, APART, CLUSTERED) if target.gpu.clusters else (LAST, APART)
+
+
+def clusters_fit(parts: int, c: Choices, target: Target) -> bool:
+    """True if a cluster has so many blocks, where a choice asks for clusters."""
+    return c["join"] != CLUSTERED or 1 < parts <= target.gpu.clusters
+
+
+def bind_parts(sch: Schedule, loop: LoopRef, index: str, c: Choices) -> None:
+    """Bind the loop over the parts of a result that are joined in one launch."""
+    sch.bind(loop, index)
+    if c["join"] == CLUSTERED:
+        sch.annotate(loop, CLUSTER.key, 1)
 
 
 def bind_flat(

@@ -17,7 +17,7 @@ from ...space.analyze import describe
 from ...space.lookup import below, own_loops
 from ...space.space import Choices
 from .matmul import Matmul, MatmulOperand
-from .threads import BLOCKS, X, Y, Z, bind_flat, fused
+from .threads import APART, BLOCKS, X, Y, Z, bind_flat, bind_parts, fused
 from .transpose import find_transpose, transpose_sketch
 
 ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
@@ -184,7 +184,7 @@ def split_tiles(
     Returns the block that stores a part's sums, which are made in ``scope``, and the loop in which
     one block of threads does this.
     """
-    if c["join"] == "last":
+    if c["join"] != APART:
         tiles = _join_split_depth(k, sch, parts, c, threads)
         store = sch.cache_write(parts.product, 0, scope).name
         return store, _part_loop(sch, store, tiles, c)
@@ -213,7 +213,7 @@ def _reduce_split_depth(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
 def _join_split_depth(
     k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices, threads: BlockDim
 ) -> LoopRef:
-    """Let the last block of a tile sum the parts of its depth in order, and run the epilogue.
+    """Let one block of a tile sum the parts of its depth in order, and run the epilogue.
 
     Returns the loop over tiles, in which the blocks of the parts are yet to be computed.
     """
@@ -243,7 +243,7 @@ def _part_loop(sch: Schedule, block: str, at: LoopRef, c: Choices) -> LoopRef:
     tile = int(c["tile_m"]), int(c["tile_n"])
     sch.compute_at(block, at, False, (*(1,) * (axes - 2), *tile))
     part = below(sch, block, at)[0]
-    sch.bind(part, PART)
+    bind_parts(sch, part, PART, c)
     return part
 
 
