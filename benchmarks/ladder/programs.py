@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,21 @@ LARGE_TILE = {
     "join": "last",
     "group": 8,
     "pack": 0,
+}
+GROUP_TILE = {
+    "tile_m": 128,
+    "tile_n": 128,
+    "tile_k": 64,
+    "groups_m": 2,
+    "groups_n": 1,
+    "stages": 3,
+    "split": 1,
+    "join": "last",
+    "group": 1,
+    "pack": 0,
+    "copiers": 4,
+    "bulk": 1,
+    "results": 1,
 }
 RESULTS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "s8": "s32"}
 COMBINERS = "add { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
@@ -70,6 +86,18 @@ def product(
         "-tf32=1" if kind == "tf32" else "",
         choices or {},
     )
+
+
+def rounded_product(m: int, n: int, k: int) -> Program:
+    """Return a product of matrices of f16 with results of f16, by warp groups."""
+    made = _program(
+        f"rounded_product_{m}_{n}_{k}",
+        f"ENTRY main {{ a = f16[{m},{k}] parameter(0)\n  b = f16[{k},{n}] parameter(1)\n"
+        f"  ROOT c = f16[{m},{n}] dot(a, b), lhs_contracting_dims={{1}}, "
+        "rhs_contracting_dims={0} }\n",
+        choices=GROUP_TILE,
+    )
+    return replace(made, sketch="gpu_wgmma")
 
 
 def chain(size: int) -> Program:
@@ -168,7 +196,7 @@ def forced(program: Program, target: Any) -> dict[str, Any]:
     for key, group in fuse_module(optimize(parse(program.hlo))).distinct.items():
         func = lower_group(group.computation, "main", target.vectors)
         for sketch in generate(func, target):
-            if sketch.name.startswith("gpu_mma@") and sketch.valid(program.choices):
+            if sketch.name.startswith(f"{program.sketch}@") and sketch.valid(program.choices):
                 schedule = Schedule(func)
                 sketch.apply(schedule, program.choices)
                 found[key] = schedule.trace

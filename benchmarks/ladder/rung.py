@@ -31,12 +31,13 @@ class Needs(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """A program to build: HLO, target options, and forced choices of the matrix sketch."""
+    """A program to build: HLO, target options, and forced choices of a sketch of products."""
 
     name: str
     hlo: str
     options: str = ""
     choices: Mapping[str, int | str] = field(default_factory=dict)
+    sketch: str = "gpu_mma"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ mechanism does not work (``expect`` and its kin do), and gives the fact that its
 
 from __future__ import annotations
 
-from ladder import exchange, faults, kernels, machine, matrices, programs, runs
+from ladder import exchange, faults, hopper, kernels, machine, matrices, probes, programs, runs
 from ladder.rung import Needs, Rung
 
 SQUARES, DRY_SQUARES = (64, 192, 1000), (64, 100, 192)
@@ -97,6 +97,23 @@ RUNGS = (
         lambda n: programs.product("f16", 64, 64, n),
         (2048, 16_384),
         (2048,),
+    ),
+    *(
+        Rung(name, hopper.probe(one), about)
+        for name, one, about in (
+            ("mbarrier", probes.MBARRIER, "barriers with phases between warps"),
+            ("tma-load", probes.TMA_LOAD, "a bulk copy of a box, its bytes counted by an mbarrier"),
+            ("tma-store", probes.TMA_STORE, "a bulk copy of a box to a matrix that it overhangs"),
+            ("stmatrix", probes.STMATRIX, "matrices of a warp to shared memory"),
+            ("wgmma", probes.WGMMA, "a product of a warp group from swizzled tiles"),
+            ("setmaxnreg", probes.SETMAXNREG, "registers that one group gives to another"),
+        )
+    ),
+    Rung(
+        "wgmma-all",
+        hopper.group_product,
+        "a product by warps with roles, bulk copies and stmatrix",
+        seconds=60,
     ),
     Rung(
         "graph",

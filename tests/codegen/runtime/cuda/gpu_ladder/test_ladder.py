@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import gpu_ladder
 import numpy as np
 import pytest
 from cuda_stub.library import compiler
-from ladder import programs
-from ladder.rung import Needs, Wrong, expect_equal, expect_near
+from ladder import hopper, probes, programs
+from ladder.rung import Needs, Skipped, Wrong, expect_equal, expect_near
+from ladder.site import Site
 from ladder.table import BY_NAME, RUNGS
 
 from nestwright.codegen.targets.cuda import ptxas
+from nestwright.ir.errors import SimulationError
 from nestwright.ir.gpus import runs_here
 
 HERE = Path(__file__).parent
@@ -187,6 +190,35 @@ def test_what_breaks_fails_its_rung(rung: str, mutation: str, tmp_path: Path) ->
     assert found["state"] == "FAILED"
     ours = ("ModuleNotFoundError", "ImportError", "AttributeError", "TypeError", "NameError")
     assert not found["cause"].startswith(ours), found["cause"]
+
+
+@pytest.mark.parametrize(
+    ("probe", "old", "new"),
+    [
+        (probes.MBARRIER, "args(32)", "args(31)"),
+        (probes.TMA_LOAD, "args(4096)", "args(4095)"),
+        (probes.TMA_LOAD, "s32(64)", "s32(56)"),
+        (probes.TMA_STORE, 'intrinsic("fence_proxy_async")', 'intrinsic("warp_barrier")'),
+        (probes.TMA_STORE, "(e % 64 // 8 ^ e // 64 % 8)", "(e % 64 // 8)"),
+        (probes.STMATRIX, "stmatrix.x4", "stmatrix.x4.trans"),
+        (probes.WGMMA, "(t ^ t // 8 % 2)", "t"),
+        (probes.SETMAXNREG, "args(0))", "args(1))"),
+    ],
+)
+def test_probes_see_what_is_wrong(probe: probes.Probe, old: str, new: str) -> None:
+    assert old in probe.text
+    broken = replace(probe, text=probe.text.replace(old, new, 1))
+    with pytest.raises((Wrong, SimulationError)):
+        hopper.probe(broken)(Site(BY_NAME["wgmma"], dry=True))
+
+
+def test_probes_are_skipped_where_the_processor_lacks_something() -> None:
+    site = Site(BY_NAME["wgmma"], dry=True, arch="sm_80")
+    with pytest.raises(Skipped, match=r"sm_80 has no wgmma\.m64n64k16"):
+        hopper.probe(probes.WGMMA)(site)
+    with pytest.raises(Skipped, match="sm_80 has no tma_load, mbarrier_expect"):
+        hopper.probe(probes.TMA_LOAD)(site)
+    assert "on sm_80" in hopper.probe(probes.MBARRIER)(site)
 
 
 def test_a_message_says_where_it_is_wrong() -> None:
