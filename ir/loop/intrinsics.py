@@ -136,7 +136,8 @@ class Matrix:
 
     ``a``, ``b`` and ``c`` give the place, in these coordinates, of an element of a thread's own
     fragment: element e of lane l. Operands are packed in 32-bit words, low bits first: element e of
-    a or b lies in word ``e // per_word``. They work on ints and on NumPy arrays.
+    a or b lies in word ``e // per_word``. They work on ints and on NumPy arrays. ``right`` is the
+    type of b, if it is not that of a (``operands``); it has as many bytes.
     """
 
     m: int
@@ -144,10 +145,16 @@ class Matrix:
     k: int
     operands: DType
     sums: DType
+    right: DType | None = None
     per_word: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per_word", 4 // self.operands.bytes)
+
+    @property
+    def types(self) -> tuple[DType, DType]:
+        """The types of a and b."""
+        return self.operands, self.right or self.operands
 
     @property
     def words(self) -> tuple[int, int, int]:
@@ -244,18 +251,19 @@ def _stores(
     return Form((Signature((), there, own, alike=True),), threads, _copy)
 
 
-def _product(name: str, x: Matrix, sm: int = 80) -> IntrinsicDef:
+def _product(x: Matrix, sm: int = 80) -> IntrinsicDef:
     c = Operand(_WARP, (x.m, x.n), (x.sums,))
     tiles = []
     for turned in product((0, 1), (0, 1)):
         a, b = (
-            Operand(_WARP, (x.k, rows) if t else (rows, x.k), (x.operands,))
-            for t, rows in zip(turned, (x.m, x.n), strict=True)
+            Operand(_WARP, (x.k, rows) if t else (rows, x.k), (dtype,))
+            for t, rows, dtype in zip(turned, (x.m, x.n), x.types, strict=True)
         )
         tiles.append(Signature(turned, (c,), (c, a, b)))
     own = Operand(_REGISTER, (x.words[2],), (x.sums,))
     a, b = (Operand(_REGISTER, (words,), (u32,)) for words in x.words[:2])
     lanes = Signature((), (own,), (own, a, b))
+    name = f"mma.m{x.m}n{x.n}k{x.k}.{_kinds(x)}"
     return IntrinsicDef(
         name, sm, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x
     )
@@ -327,16 +335,16 @@ def _group_product(x: GroupMatrix) -> IntrinsicDef:
     tiles = []
     for turned in product((0, 1) if x.operands.bytes == 2 else (0,), repeat=2):
         a, b = (
-            Operand(_SHARED, (x.k, rows) if t else (rows, x.k), (x.operands,))
-            for t, rows in zip(turned, (x.m, x.n), strict=True)
+            Operand(_SHARED, (x.k, rows) if t else (rows, x.k), (dtype,))
+            for t, rows, dtype in zip(turned, (x.m, x.n), x.types, strict=True)
         )
         tiles.append(Signature(turned, (c,), (c, a, b)))
     own = Operand(_REGISTER, (x.words,), (x.sums,))
-    start = Operand(_SHARED, None, (x.operands,), 16)
-    lanes = tuple(Signature(t.args, (own,), (own, start, start), free=6) for t in tiles)
-    kinds = f"{'tf32' if x.operands == f32 else x.operands}.{x.sums}"
+    starts = (Operand(_SHARED, None, (dtype,), 16) for dtype in x.types)
+    at = (own, *starts)
+    lanes = tuple(Signature(t.args, (own,), at, free=6) for t in tiles)
     return IntrinsicDef(
-        f"wgmma.m{x.m}n{x.n}k{x.k}.{kinds}",
+        f"wgmma.m{x.m}n{x.n}k{x.k}.{_kinds(x)}",
         90,
         Form(tuple(tiles), WARPGROUP, multiply),
         Form(lanes, WARPGROUP),
@@ -345,12 +353,21 @@ def _group_product(x: GroupMatrix) -> IntrinsicDef:
     )
 
 
+def _kinds(x: Matrix | GroupMatrix) -> str:
+    """Return the part of a product's name that tells its types: of b if it is not that of a."""
+    types = dict.fromkeys("tf32" if t == f32 else str(t) for t in x.types)
+    return ".".join((*types, str(x.sums)))
+
+
+_MIXED = ((_E4M3, _E5M2), (_E5M2, _E4M3))
+
+
 def _group_products() -> tuple[IntrinsicDef, ...]:
     return tuple(
-        _group_product(GroupMatrix(64, n, k, operands, s32 if operands == s8 else f32))
-        for operands, k in _K.items()
+        _group_product(GroupMatrix(64, n, _K[a], a, s32 if a == s8 else f32, b))
+        for a, b in (*((dtype, None) for dtype in _K), *_MIXED)
         for n in _WIDTHS
-        if operands != s8 or n % 16 == 0
+        if a != s8 or n % 16 == 0
     )
 
 
@@ -437,12 +454,10 @@ _ROWS = (
     IntrinsicDef("zero_matrix", 80, tile=_zeros(_WARP, 16, WARP)),
     IntrinsicDef("load_matrix_a", 80, tile=_loads(16)),
     IntrinsicDef("load_matrix_b", 80, tile=_loads(16)),
-    _product("mma.m16n8k16.f16.f32", Matrix(16, 8, 16, f16, f32)),
-    _product("mma.m16n8k16.bf16.f32", Matrix(16, 8, 16, bf16, f32)),
-    _product("mma.m16n8k8.tf32.f32", Matrix(16, 8, 8, f32, f32)),
-    _product("mma.m16n8k32.s8.s32", Matrix(16, 8, 32, s8, s32)),
-    _product("mma.m16n8k32.f8e4m3fn.f32", Matrix(16, 8, 32, _E4M3, f32), 89),
-    _product("mma.m16n8k32.f8e5m2.f32", Matrix(16, 8, 32, _E5M2, f32), 89),
+    *(_product(Matrix(16, 8, _K[x], x, f32)) for x in (f16, bf16, f32)),
+    _product(Matrix(16, 8, 32, s8, s32)),
+    *(_product(Matrix(16, 8, 32, x, f32), 89) for x in (_E4M3, _E5M2)),
+    *(_product(Matrix(16, 8, 32, a, f32, b), 89) for a, b in _MIXED),
     IntrinsicDef("store_matrix", 80, tile=_stores(_WARP, (16, 8), WARP)),
     IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
     IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),

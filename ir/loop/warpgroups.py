@@ -19,7 +19,8 @@ _WARP = 32
 class GroupMatrix:
     """A product ``c[m, n] += a[m, k] b[k, n]`` of 128 threads, operands being in shared memory.
 
-    Operands of f32 are taken without the low 13 bits of their mantissas (tf32).
+    Operands of f32 are taken without the low 13 bits of their mantissas (tf32). ``right`` is the
+    type of b, if it is not that of a (``operands``); it has as many bytes.
     """
 
     m: int
@@ -27,6 +28,12 @@ class GroupMatrix:
     k: int
     operands: DType
     sums: DType
+    right: DType | None = None
+
+    @property
+    def types(self) -> tuple[DType, DType]:
+        """The types of a and b."""
+        return self.operands, self.right or self.operands
 
     @property
     def words(self) -> int:

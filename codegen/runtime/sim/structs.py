@@ -176,19 +176,19 @@ stores or of products; of products by the first of 128 threads."""
 READ_BOX, READ_OPERAND, READ_SUMS = 0, 1, 2
 FUTURE = -16  # the time at which what is read asynchronously is read
 
-LAYOUT = Struct("layout", dict.fromkeys(("turned", "swizzle", "leading", "stride"), "i64"))
-"""How an operand of a product lies in shared memory (``warpgroups.Descriptor``)."""
+LAYOUT = Struct("layout", dict.fromkeys(("turned", "swizzle", "leading", "stride", "table"), "i64"))
+"""How an operand of a product lies in shared memory (``warpgroups.Descriptor``), and where the
+values of its codes are, if they have one byte."""
 
 PRODUCT = Struct(
     "product",
     {
         **dict.fromkeys(("columns", "depth", "bytes", "kind", "whole"), "i64"),
-        "table": "ptr",
         **dict.fromkeys("ab", f"[{len(LAYOUT.fields)} x i64]"),
     },
 )
-"""A product of 128 threads: columns, depth, operands' bytes and kind, 1 if of integers, the values
-of operands of one byte, and a ``LAYOUT`` of each operand."""
+"""A product of 128 threads: columns, depth, operands' bytes and kind, 1 if of integers, and a
+``LAYOUT`` of each operand."""
 ELEMENTS = ("byte", "bf16", "f16", "tf32")  # kinds of operands
 
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})

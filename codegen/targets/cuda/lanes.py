@@ -35,7 +35,7 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
             _load_matrix(em, s, how)
         case ["stmatrix", *how]:
             _store_matrix(em, s, how)
-        case ["mma", shape, operands, _] if row.matrix is not None:
+        case ["mma", shape, operands, *_] if row.matrix is not None:
             _mma(em, s, shape, operands, row.matrix)
         case ["wgmma_fence"]:
             _call(em, "llvm.nvvm.wgmma.fence.sync.aligned")
@@ -164,8 +164,8 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
 def _kinds(x: Matrix) -> str:
     """Return how LLVM names the types of a product."""
     if is_narrow(x.operands):
-        name = str(x.operands).removeprefix("f8").removesuffix("fn")
-        return f"{x.sums}.{name}.{name}.{x.sums}"
+        a, b = (str(t).removeprefix("f8").removesuffix("fn") for t in x.types)
+        return f"{x.sums}.{a}.{b}.{x.sums}"
     if x.operands == f16:
         return f"{x.sums}.{x.sums}"
     return "tf32" if x.operands == f32 else str(x.operands)

@@ -30,8 +30,8 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     turned = s.args[:2]
     a, b = (_descriptor(em, r, d) for r, d in zip(s.reads[1:], descriptors_of(s.args), strict=True))
     places, sums = _sums(em, s.writes[0])
-    kind = _KINDS.get(x.operands.name, x.operands.name)
-    name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kind}.{kind}"
+    kinds = ".".join(_KINDS.get(t.name, t.name) for t in x.types)
+    name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kinds}"
     words = f"{{{', '.join(f'${n}' for n in range(x.words))}}}"
     at = 2 * x.words
     more = "".join(f", {n}" for n in _more(x, turned))

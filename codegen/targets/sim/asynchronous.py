@@ -129,12 +129,12 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
         "bytes": x.operands.bytes,
         "kind": structs.ELEMENTS.index(known),
         "whole": int(x.sums == s32),
-        "table": _constant(sim, "values", values_of_bytes(x.operands))
-        if known == "byte"
-        else "null",
     }
     for n, side in enumerate("ab"):
-        layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n])
+        table = "null"
+        if known == "byte":
+            table = _constant(sim, "values", values_of_bytes(x.types[n]))
+        layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n], f"ptrtoint (ptr {table} to i64)")
         values[side] = f"[{', '.join(f'i64 {v}' for v in layout)}]"
     product = _constant(sim, "product", structs.PRODUCT.constant(values))
     records = [IRValue(sim.record(r.buffer), index) for r in (a, b)]

@@ -36,12 +36,12 @@ def product_text(name: str, x: Matrix) -> str:
         _table(f"{symbol}_{part}", place, count, width)
         for part, place, count, width in (*parts, ("c", x.c, words[2], x.n))
     ]
-    if is_narrow(x.operands):
-        tables.append(f"@{symbol}_values = private constant {values_of_bytes(x.operands)}\n")
+    for part, dtype in zip("ab", x.types, strict=True) if is_narrow(x.operands) else ():
+        tables.append(f"@{symbol}_values_{part} = private constant {values_of_bytes(dtype)}\n")
     body = [
         *_gather(symbol, "c", 8, words[2], 1, number, _plain(number)),
-        *_gather(symbol, "a", 16, words[0], x.per_word, number, _unpacked(x, symbol)),
-        *_gather(symbol, "b", 24, words[1], x.per_word, number, _unpacked(x, symbol)),
+        *_gather(symbol, "a", 16, words[0], x.per_word, number, _unpacked(x, f"{symbol}_values_a")),
+        *_gather(symbol, "b", 24, words[1], x.per_word, number, _unpacked(x, f"{symbol}_values_b")),
     ]
     whole = number == "i32"
     names = {
@@ -72,7 +72,7 @@ def _plain(number: str) -> list[str]:
     return [f"%$w.e0 = bitcast i32 %$w to {number}"]
 
 
-def _unpacked(x: Matrix, symbol: str) -> list[str]:
+def _unpacked(x: Matrix, table: str) -> list[str]:
     """Return code for the elements of the word ``%$w`` as ``%$w.e0``, ``%$w.e1``, ..."""
     if x.operands == f16:
         lines = ["%$w.h = bitcast i32 %$w to <2 x half>"]
@@ -90,7 +90,7 @@ def _unpacked(x: Matrix, symbol: str) -> list[str]:
             lines.append(f"%$w.e{e} = sext i8 %$w.b{e} to i32")
         return lines
     if is_narrow(x.operands):
-        return _narrow_floats(x, f"{symbol}_values")
+        return _narrow_floats(x, table)
     return [  # f32 as tf32: see intrinsics.tf32
         "%$w.cut = and i32 %$w, -8192",
         "%$w.e0 = bitcast i32 %$w.cut to float",

@@ -35,7 +35,7 @@ entry:
   %depth = call i64 @get(ptr %product, i64 ${product.depth})
   %size = call i64 @get(ptr %product, i64 ${product.bytes})
   %kind = call i64 @get(ptr %product, i64 ${product.kind})
-  %table = call ptr @get_ptr(ptr %product, i64 ${product.table})
+  %table = call ptr @get_ptr(ptr %layout, i64 ${layout.table})
   %turned_n = call i64 @get(ptr %layout, i64 ${layout.turned})
   %swizzle = call i64 @get(ptr %layout, i64 ${layout.swizzle})
   %leading = call i64 @get(ptr %layout, i64 ${layout.leading})

@@ -366,8 +366,8 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
         if c.shadow is not None:
             c.shadow.thread = first.number
         parts, boxes = [], []
-        sizes = zip((x.m, x.n), descriptors_of(s.args), starts, data, strict=True)
-        for rows, layout, start, values in sizes:
+        sizes = zip((x.m, x.n), descriptors_of(s.args), starts, data, x.types, strict=True)
+        for rows, layout, start, values, dtype in sizes:
             buffer, begin = start(first.env)
             if any(start(t.env) != (buffer, begin) for t in threads):
                 raise UndefinedError("threads disagree about the operands of a product", text)
@@ -376,7 +376,7 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
             for i in boxes[-1][1] if c.shadow is not None else ():
                 c.shadow.read_async(buffer, i, text)  # type: ignore[union-attr]
             now = values(first.env)
-            found = np.array([now[i] for i in places.flat], to_numpy(x.operands))
+            found = np.array([now[i] for i in places.flat], to_numpy(dtype))
             parts.append(_wide(found.reshape(places.shape), x))
         first.products.begin(boxes)
         change = parts[0] @ parts[1].T

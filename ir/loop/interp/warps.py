@@ -35,8 +35,8 @@ def store_matrices(words: Array, transposed: bool) -> Array:
 
 def multiply_fragments(x: Matrix, c: Array, a: Array, b: Array) -> Array:
     """``mma``: the threads' fragments of c after it; a and b are u32 words."""
-    whole_a = np.zeros((x.m, x.k), to_numpy(x.operands))
-    whole_b = np.zeros((x.k, x.n), to_numpy(x.operands))
+    whole_a = np.zeros((x.m, x.k), to_numpy(x.types[0]))
+    whole_b = np.zeros((x.k, x.n), to_numpy(x.types[1]))
     whole_c = np.zeros((x.m, x.n), to_numpy(x.sums))
     for whole, words, place in ((whole_a, a, x.a), (whole_b, b, x.b), (whole_c, c, x.c)):
         held = np.ascontiguousarray(words).view(whole.dtype)

@@ -53,7 +53,7 @@ def find_core(k: Matmul, target: Target) -> Core | None:
         x = row.matrix
         if x is None or not row.on(target.gpu):
             continue
-        if (x.operands, x.sums) != (k.left.dtype, k.sums) or k.right.dtype != x.operands:
+        if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
             continue
         if x.operands == f32 and not target.tf32:
             continue

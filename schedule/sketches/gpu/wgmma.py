@@ -39,7 +39,7 @@ def find_group_core(k: Matmul, target: Target) -> Core | None:
         x = row.group
         if x is None or not row.on(target.gpu):
             continue
-        if (x.operands, x.sums) != (k.left.dtype, k.sums) or k.right.dtype != x.operands:
+        if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
             continue
         if x.operands == f32:  # it would cut operands off that `-tf32=1` promises to round
             continue

@@ -16,7 +16,7 @@ from nestwright.ir.hlo.text import parse
 LAYER = """HloModule layer
 ENTRY main {
   x = TYPE[M,K] parameter(0)
-  w = TYPE[N,K] parameter(1)
+  w = RIGHT[N,K] parameter(1)
   s = bf16[] parameter(2)
   t = bf16[] parameter(3)
   o = bf16[] parameter(4)
@@ -40,40 +40,45 @@ CLAMP = """lo = f32[] constant(-MOST)
 MOST = {"f8e4m3fn": "448", "f8e5m2": "57344"}
 
 
-def layer(dtype: str, m: int, n: int, k: int, clamped: bool) -> str:
+def layer(dtype: str, right: str, m: int, n: int, k: int, clamped: bool) -> str:
     text = LAYER.replace("CLAMP", CLAMP if clamped else "").replace("MOST", MOST[dtype])
-    text = text.replace("QUANTIZED", "c" if clamped else "q").replace("TYPE", dtype)
+    text = (
+        text.replace("QUANTIZED", "c" if clamped else "q")
+        .replace("TYPE", dtype)
+        .replace("RIGHT", right)
+    )
     for name, size in (("M", m), ("N", n), ("K", k)):
         text = re.sub(rf"\b{name}\b", str(size), text)
     return text
 
 
-def whole(dtype: str, m: int, n: int, k: int) -> list[np.ndarray]:
+def whole(dtype: str, right: str, m: int, n: int, k: int) -> list[np.ndarray]:
     """Numbers whose sums are exact, up to beyond the largest; powers of two as scales; a NaN."""
     rng = np.random.default_rng(3)
     x, w = (rng.integers(-4, 5, (rows, k)).astype(np.float32) for rows in (m, n))
     x[0], w[0], x[1, 0] = 4, 4, np.nan
-    own, half = to_numpy(BY_NAME[dtype]), to_numpy(BY_NAME["bf16"])
+    own, other, half = (to_numpy(BY_NAME[d]) for d in (dtype, right, "bf16"))
     large = 2.0 if dtype == "f8e4m3fn" else 256.0
-    return [x.astype(own), w.astype(own), *(np.asarray(s, half) for s in (0.5, 0.25, large))]
+    return [x.astype(own), w.astype(other), *(np.asarray(s, half) for s in (0.5, 0.25, large))]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "arch", "shape", "clamped"),
+    ("dtype", "right", "arch", "shape", "clamped"),
     [
-        ("f8e5m2", "sm_89", (37, 50, 77), False),
-        ("f8e4m3fn", "sm_90a", (65, 72, 160), True),
-        ("f8e4m3fn", "sm_80", (3, 70, 96), False),
+        ("f8e5m2", "f8e4m3fn", "sm_89", (37, 50, 77), False),
+        ("f8e4m3fn", "f8e5m2", "sm_90a", (65, 72, 160), True),
+        ("f8e4m3fn", "f8e4m3fn", "sm_80", (3, 70, 96), False),
     ],
 )
 def test_layers(
     dtype: str,
+    right: str,
     arch: str,
     shape: tuple[int, int, int],
     clamped: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module, args = parse(layer(dtype, *shape, clamped)), whole(dtype, *shape)
+    module, args = parse(layer(dtype, right, *shape, clamped)), whole(dtype, right, *shape)
     want = np.asarray(evaluate(module, args))
     exe = nw.build(module, target=f"cuda-sim -arch={arch}")
     for seed in ("0", "5"):
@@ -94,7 +99,9 @@ def test_layers(
 )
 def test_a_layer_is_one_launch_on_tensor_cores(arch: str, instruction: str) -> None:
     """Quantized, multiplied, scaled and quantized again: nothing is widened in memory."""
-    exe = nw.build(parse(layer("f8e4m3fn", 512, 512, 512, True)), target=f"cuda -arch={arch}")
+    exe = nw.build(
+        parse(layer("f8e4m3fn", "f8e4m3fn", 512, 512, 512, True)), target=f"cuda -arch={arch}"
+    )
     (code,) = exe.bundle.kernels.values()
     assert isinstance(code, DeviceCode)
     assert len(code.launches) == 1

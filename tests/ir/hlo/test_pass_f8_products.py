@@ -73,7 +73,7 @@ def types(dot: Instruction) -> set[str]:
         (text("bf16"), "sm_90a", {E4M3}),
         (text("f16", E5M2, E5M2), "sm_100a", {E5M2}),
         (text("bf16"), "sm_80", {"f16"}),
-        (text("bf16", E5M2), "sm_90a", {"f16"}),  # no row of the table multiplies the two
+        (text("bf16", E5M2), "sm_90a", {E4M3, E5M2}),
         (text("bf16", "f8e4m3fnuz", "f8e4m3fnuz"), "sm_90a", {"f16"}),
         (text(depth=512), "sm_90a", {"f16"}),  # 16 steps of 14 bits: too coarse for f32
         (text("bf16", depth=512), "sm_90a", {E4M3}),
@@ -107,6 +107,38 @@ def test_strict_rounding_keeps_scales_that_round() -> None:
     for wide, want in (("bf16", {"bf16"}), ("f32", {E4M3})):
         _, dot = optimized(text(wide), "cuda -arch=sm_90a", excess_precision=False)
         assert types(dot) == want
+
+
+PER_INDEX = """HloModule per_index
+ENTRY main {
+  x = f8e4m3fn[3,40,96] parameter(0)
+  w = f8e4m3fn[3,24,96] parameter(1)
+  s = f32[3,40] parameter(2)
+  t = f32[24] parameter(3)
+  u = f32[3] parameter(4)
+  xc = f32[3,40,96] convert(x)
+  us = f32[3,40,96] broadcast(u), dimensions={0}
+  xm = f32[3,40,96] multiply(xc, us)
+  wc = f32[3,24,96] convert(w)
+  ts = f32[3,24,96] broadcast(t), dimensions={1}
+  wm = f32[3,24,96] divide(wc, ts)
+  ROOT y = f32[3,40,24] dot(xm, wm), lhs_batch_dims={0}, lhs_contracting_dims={2}, \
+rhs_batch_dims={0}, rhs_contracting_dims={2}
+}
+"""
+
+
+def test_scales_per_row_column_and_matrix_follow_the_sums() -> None:
+    source = PER_INDEX.replace("\\\n", "")
+    assert types(optimized(source, "cuda -arch=sm_90a")[1]) == {E4M3}
+    summed = source.replace("t = f32[24]", "t = f32[96]").replace(
+        "(t), dimensions={1}", "(t), dimensions={2}"
+    )
+    assert types(optimized(summed, "cuda -arch=sm_90a")[1]) == {"f32"}
+    two = source.replace("u = f32[3]", "u = f32[3,40]").replace(
+        "(u), dimensions={0}", "(u), dimensions={0,1}"
+    )
+    assert types(optimized(two, "cuda -arch=sm_90a")[1]) == {"f32"}
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ CALL = """\
 def f():
     S = alloc({ab}[4, 64, 64], scope="shared")
     A = alloc({ab}[64, 64], scope="warp")
-    B = alloc({ab}[64, 64], scope="warp")
+    SB = alloc({b}[4, 64, 64], scope="shared")
+    B = alloc({b}[64, 64], scope="warp")
     C = alloc({c}[2, 16, 16], scope="warp")
     T = alloc(f32[16, 16], scope="shared")
     {call}
@@ -158,7 +159,7 @@ def f():
 GOOD = {
     "zero_matrix": "writes(C[1, 0 : 16, 8 : 16])",
     "load_matrix_a": "writes(A[0 : 16, 0 : {k}]), reads(S[3, 0 : 16, {k} : {k} + {k}]), args(0)",
-    "load_matrix_b": "writes(B[0 : {k}, 0 : 16]), reads(S[3, 0 : {k}, 16 : 32]), args(1)",
+    "load_matrix_b": "writes(B[0 : {k}, 0 : 16]), reads(SB[3, 0 : {k}, 16 : 32]), args(1)",
     "mma": "writes(C[0, 0 : 16, 0 : 8]), reads(C[0, 0 : 16, 0 : 8], A[0 : {k}, 0 : 16], "
     "B[8 : 16, 0 : {k}]), args(1, 0)",
 }
@@ -168,7 +169,7 @@ def call_of(name: str, call: str, row: str = "mma.m16n8k16.bf16.f32") -> Intrins
     x = TABLE[row].matrix
     assert x is not None
     text = f'intrinsic("{row if name == "mma" else name}", {call.format(k=x.k)})'
-    func = parse(CALL.format(call=text, ab=x.operands, c=x.sums))
+    func = parse(CALL.format(call=text, ab=x.types[0], b=x.types[1], c=x.sums))
     (found,) = (s for s in walk(func.body) if isinstance(s, Intrinsic))
     return found
 
@@ -206,11 +207,11 @@ def test_calls_that_do_not(name: str, call: str, why: str) -> None:
 
 PRODUCT = """\
 @func(outputs=1)
-def product(A: {ab}[{a}], B: {ab}[{b}], C: {c}[16, 16]):
+def product(A: {ab}[{a}], B: {right}[{b}], C: {c}[16, 16]):
     SA = alloc({ab}[{a}], scope="shared")
-    SB = alloc({ab}[{b}], scope="shared")
+    SB = alloc({right}[{b}], scope="shared")
     WA = alloc({ab}[{a}], scope="warp")
-    WB = alloc({ab}[{b}], scope="warp")
+    WB = alloc({right}[{b}], scope="warp")
     WC = alloc({c}[16, 16], scope="warp")
     for i in range({a0}):
         for j in range({a1}):
@@ -242,7 +243,8 @@ def test_tiles_multiply(name: str, ta: int, tb: int) -> None:
     half = f"0 : {x.k}, n * 8 : n * 8 + 8" if tb else f"n * 8 : n * 8 + 8, 0 : {x.k}"
     text = PRODUCT.format(
         name=name,
-        ab=x.operands,
+        ab=x.types[0],
+        right=x.types[1],
         c=x.sums,
         ta=ta,
         tb=tb,
@@ -257,14 +259,18 @@ def test_tiles_multiply(name: str, ta: int, tb: int) -> None:
     func = parse(text)
     verify(func)
     rng = np.random.default_rng(0)
-    left, right = (rng.integers(-3, 4, s).astype(to_numpy(x.operands)) for s in (a, b))
+    left, right = (
+        rng.integers(-3, 4, s).astype(to_numpy(t)) for s, t in zip((a, b), x.types, strict=True)
+    )
     (c,) = run(func, [left, right], check_races=True)
     want = (left.T if ta else left).astype(np.int32) @ (right if tb else right.T).astype(np.int32)
     np.testing.assert_array_equal(c, want)
 
 
 def test_a_tile_that_nothing_wrote() -> None:
-    text = CALL.format(ab="bf16", c="f32", call=f'intrinsic("zero_matrix", {GOOD["zero_matrix"]})')
+    text = CALL.format(
+        ab="bf16", b="bf16", c="f32", call=f'intrinsic("zero_matrix", {GOOD["zero_matrix"]})'
+    )
     text += '    intrinsic("store_matrix", writes(T[0 : 16, 0 : 8]), reads(C[1, 0 : 16, 0 : 8]))\n'
     with pytest.raises(UndefinedError, match=r"nothing wrote C\[1, 0, 0\] before"):
         run(parse(text), [])

@@ -1,9 +1,10 @@
 """Products of 8-bit floats: a GPU multiplies the codes, and scales the sums afterwards.
 
 ``dot(convert(x) * s, convert(w) * t)  ->  dot(x, w) * (s * t)`` for x and w of 8 bits and scalars s
-and t, parameters or constants; a convolution likewise. The products of codes are exact in f32, as
-the scaled ones are not. Where tensor cores do not take such codes, or sum them too coarsely, the
-operands become f16, which holds every code; those of few rows or columns stay as they are.
+and t, parameters or constants; a convolution likewise. A dot also has scales per row or column,
+which follow one by one. The products of codes are exact in f32, as the scaled ones are not. Where
+tensor cores do not take such codes, or sum them too coarsely, the operands become f16, which holds
+every code; those of few rows or columns stay as they are.
 """
 
 from __future__ import annotations
@@ -46,11 +47,20 @@ def f8_products(module: HloModule, gpu: Gpu, excess_precision: bool = True) -> H
 
 
 @dataclass(frozen=True, slots=True)
+class CodeScale:
+    """A factor, or a divisor, as ``opcode`` says: of rank 0, or one for each index of ``axis``."""
+
+    opcode: str
+    value: Instruction
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScaledCodes:
-    """An array ``codes`` of 8-bit floats times or over some scalars, in order."""
+    """An array ``codes`` of 8-bit floats times or over some scales, in order."""
 
     codes: Instruction
-    factors: tuple[tuple[str, Instruction], ...] = ()
+    scales: tuple[CodeScale, ...] = ()
 
 
 def scaled_codes(x: Instruction, excess_precision: bool = True) -> ScaledCodes | None:
@@ -64,20 +74,30 @@ def scaled_codes(x: Instruction, excess_precision: bool = True) -> ScaledCodes |
         return scaled_codes(inner, excess_precision) if _widens(inner, x.array.dtype) else None
     if moves(x) and isinstance(inner.shape, Shape):
         found = scaled_codes(inner, excess_precision)
-        if found is None:
-            return None
-        moved = with_operands(x, (found.codes,))
-        return replace(
-            found, codes=replace(moved, shape=Shape(found.codes.array.dtype, x.array.dims))
-        )
+        return None if found is None else _moved(x, found)
     if x.array.dtype != f32 and not excess_precision:
         return None
     for n in _SCALES.get(x.opcode, ()):
-        scale = _scalar(x.operands[1 - n])
+        scale = _scale(x.opcode, x.operands[1 - n])
         found = scaled_codes(x.operands[n], excess_precision)
         if scale is not None and found is not None:
-            return replace(found, factors=(*found.factors, (x.opcode, scale)))
+            return replace(found, scales=(*found.scales, scale))
     return None
+
+
+def _moved(x: Instruction, found: ScaledCodes) -> ScaledCodes | None:
+    """Return what ``x`` does to scaled codes; those with a scale per index are only transposed."""
+    scales = found.scales
+    if any(s.axis is not None for s in scales):
+        order = x.attrs.get("dimensions", ())
+        if not definition(x.opcode).permutes:
+            return None
+        scales = tuple(
+            s if s.axis is None else replace(s, axis=order.index(s.axis)) for s in scales
+        )
+    moved = with_operands(x, (found.codes,))
+    shape = Shape(found.codes.array.dtype, x.array.dims)
+    return ScaledCodes(replace(moved, shape=shape), scales)
 
 
 def _is_code(x: Instruction) -> bool:
@@ -94,15 +114,20 @@ def _widens(x: Instruction, to: DType) -> bool:
     return own.is_float and to.is_float and own.bits <= to.bits and own.bits >= f16.bits
 
 
-def _scalar(x: Instruction) -> Instruction | None:
-    """Return the one number that an array repeats, of rank 0."""
+def _scale(opcode: str, x: Instruction) -> CodeScale | None:
+    """Return the one number that an array repeats, or one for each index of a dimension."""
     while x.opcode == "convert" or (moves(x) and x.opcode != "broadcast"):
-        if x.opcode == "convert" and not _widens(x.operands[0], x.array.dtype):
+        if not _widens(x.operands[0], x.array.dtype):
+            return None
+        if x.opcode != "convert" and not x.array.size == x.operands[0].array.size == 1:
             return None
         x = x.operands[0]
-    if x.opcode != "broadcast" or not is_static(x) or x.operands[0].array.size != 1:
+    if x.opcode != "broadcast" or not is_static(x):
         return None
-    return build.reshape(x.operands[0], ())
+    inner, axes = x.operands[0], x.attrs.get("dimensions", ())
+    if inner.array.size == 1:
+        return CodeScale(opcode, build.reshape(inner, ()))
+    return CodeScale(opcode, inner, axes[0]) if len(axes) == 1 else None
 
 
 def _rewrite(
@@ -117,14 +142,33 @@ def _rewrite(
     if None in sides or not i.array.size:
         return None
     left, right = (s for s in sides if s is not None)
+    scales = _of_result(i, left, right)
     operands = _operands(i, (left.codes, right.codes), gpu, kept[i.name])
-    if operands is None or (operands == i.operands and i.array.dtype == f32):
+    if scales is None or operands is None or (operands == i.operands and i.array.dtype == f32):
         return None
     product = make(i.opcode, Shape(f32, i.array.dims), operands, name=i.name, **i.attrs)
-    scale = _product_of((*left.factors, *right.factors))
-    if scale is not None:
-        product = build.pointwise("multiply", product, build.broadcast(scale, (), i.array.dims))
-    return build.convert(product, i.array.dtype)
+    return build.convert(_scaled(product, scales), i.array.dtype)
+
+
+def _of_result(
+    i: Instruction, left: ScaledCodes, right: ScaledCodes
+) -> tuple[CodeScale, ...] | None:
+    """Return the scales with the result's axes for the operands'; None if one is summed over."""
+    found: list[CodeScale] = []
+    batch = i.attrs.get("lhs_batch_dims", ()), i.attrs.get("rhs_batch_dims", ())
+    summed = i.attrs.get("lhs_contracting_dims"), i.attrs.get("rhs_contracting_dims")
+    first = len(batch[0])
+    for n, side in enumerate((left, right)):
+        taken = (*batch[n], *(summed[n] or range(side.codes.array.rank)))
+        free = tuple(d for d in range(side.codes.array.rank) if d not in taken)
+        places = dict(zip(batch[n], range(len(batch[n])), strict=True))
+        places |= {d: first + at for at, d in enumerate(free)}
+        first += len(free)
+        for s in side.scales:
+            if s.axis is not None and s.axis not in places:
+                return None
+            found.append(s if s.axis is None else replace(s, axis=places[s.axis]))
+    return tuple(found)
 
 
 def _side(x: Instruction, excess_precision: bool) -> ScaledCodes | None:
@@ -135,9 +179,8 @@ def _operands(
     i: Instruction, codes: tuple[Instruction, Instruction], gpu: Gpu, kept: DType
 ) -> tuple[Instruction, ...] | None:
     """Return the operands in the type that the GPU multiplies; None if it has none for them."""
-    types = {x.array.dtype for x in codes}
     high = "high" in str(i.attrs.get("operand_precision", ""))
-    if len(types) == 1 and all(t.name in gpu.tensor_flops for t in types) and not high:
+    if not high and all(x.array.dtype.name in gpu.tensor_flops for x in codes):
         steps = math.ceil(definition(i.opcode).terms(i) / _STEP)
         if steps * 2.0 ** (1 - gpu.f8_sums) <= tolerance(kept):
             return codes
@@ -153,15 +196,27 @@ def _is_thin(i: Instruction) -> bool:
     return min(columns, math.prod(i.array.dims[batch:-1])) < FEWEST
 
 
-def _product_of(factors: tuple[tuple[str, Instruction], ...]) -> Instruction | None:
+def _scaled(product: Instruction, scales: tuple[CodeScale, ...]) -> Instruction:
+    """Return sums of f32 under their scales: the scalars as one, then the others."""
+    dims, whole = product.array.dims, _product_of([s for s in scales if s.axis is None])
+    if whole is not None:
+        product = build.pointwise("multiply", product, build.broadcast(whole, (), dims))
+    for s in scales:
+        if s.axis is not None:
+            each = build.broadcast(build.convert(s.value, f32), (s.axis,), dims)
+            product = build.pointwise(s.opcode, product, each)
+    return product
+
+
+def _product_of(scalars: list[CodeScale]) -> Instruction | None:
     """Return the scalar, of f32, by which sums are multiplied; None for 1."""
     found: Instruction | None = None
-    for opcode, scale in sorted(factors, key=lambda f: f[0] == "divide"):
-        wide = build.convert(scale, f32)
-        if found is None and opcode == "multiply":
+    for s in sorted(scalars, key=lambda s: s.opcode == "divide"):
+        wide = build.convert(s.value, f32)
+        if found is None and s.opcode == "multiply":
             found = wide
         else:
-            found = build.pointwise(opcode, found or build.scalar(1, f32), wide)
+            found = build.pointwise(s.opcode, found or build.scalar(1, f32), wide)
     return found
 
 
