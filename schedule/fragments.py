@@ -1,7 +1,7 @@
 """Access of single threads to a warp's tiles: each may take the elements that it holds.
 
 The threads of a fragment are a warp as ``threadIdx.y`` by ``threadIdx.x``: rows by pairs of
-columns (``intrinsics.Matrix``). Those of a warp group's tiles are the 128 of ``threadIdx.x``, four
+columns (``fragments.Matrix``). Those of a warp group's tiles are the 128 of ``threadIdx.x``, four
 such warps of 16 rows each (``GroupMatrix``). A block in loops over them, which takes only the
 elements of its own thread, needs no intrinsic.
 """

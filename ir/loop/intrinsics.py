@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ import numpy as np
 from ..dtypes import BY_NAME, DType, bf16, f16, f32, s8, s32, u32, u64
 from ..gpus import Gpu
 from .build import as_int
+from .fragments import Matrix
 from .nodes import Intrinsic, Region, Scope
 from .warpgroups import WARPGROUP, GroupMatrix
 
@@ -128,62 +129,6 @@ class IntrinsicDef:
         """The form that a call is of: a tile form where an operand is spread over threads."""
         tile = any(r.buffer.scope in SPREAD for r in (*s.writes, *s.reads))
         return self.tile if tile else self.lane
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A product ``c[m, n] += a[m, k] b[k, n]`` of one warp, and who holds which elements of it.
-
-    ``a``, ``b`` and ``c`` give the place, in these coordinates, of an element of a thread's own
-    fragment: element e of lane l. Operands are packed in 32-bit words, low bits first: element e of
-    a or b lies in word ``e // per_word``. They work on ints and on NumPy arrays. ``right`` is the
-    type of b, if it is not that of a (``operands``); it has as many bytes.
-    """
-
-    m: int
-    n: int
-    k: int
-    operands: DType
-    sums: DType
-    right: DType | None = None
-    per_word: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "per_word", 4 // self.operands.bytes)
-
-    @property
-    def types(self) -> tuple[DType, DType]:
-        """The types of a and b."""
-        return self.operands, self.right or self.operands
-
-    @property
-    def words(self) -> tuple[int, int, int]:
-        """32-bit words that one thread holds of a, b and c."""
-        per = WARP * self.per_word
-        return self.m * self.k // per, self.k * self.n // per, self.m * self.n // WARP
-
-    def a(self, lane: Any, element: Any) -> tuple[Any, Any]:
-        """(m, k) of an element of a: words take turns in rows eight apart, then in columns."""
-        word, part = element // self.per_word, element % self.per_word
-        return lane // 4 + word % 2 * 8, (lane % 4 + word // 2 * 4) * self.per_word + part
-
-    def b(self, lane: Any, element: Any) -> tuple[Any, Any]:
-        """(k, n) of an element of b."""
-        word, part = element // self.per_word, element % self.per_word
-        return (lane % 4 + word * 4) * self.per_word + part, lane // 4
-
-    def c(self, lane: Any, element: Any) -> tuple[Any, Any]:
-        """(m, n) of an element of c."""
-        return lane // 4 + element // 2 * 8, lane % 4 * 2 + element % 2
-
-
-def ldmatrix_source(lane: Any, word: Any, half: Any, transposed: bool) -> tuple[Any, Any]:
-    """Whose row, and which 16-bit element of it, ``ldmatrix`` puts into a half of a lane's word.
-
-    Word w comes from the 8 x 8 matrix w, whose rows are those that lanes 8w to 8w + 7 point to.
-    """
-    row, column = lane // 4, lane % 4 * 2 + half
-    return (8 * word + column, row) if transposed else (8 * word + row, column)
 
 
 TF32_SCALE = float(np.float32(1 + 2.0**-10 / 3))

@@ -2,7 +2,7 @@
 
 A warp's buffer becomes registers, four words for every tile; ``load_matrix`` becomes ``ldmatrix``,
 whose rows the lanes point to (or loads of single elements, where rows are the wrong way round);
-``store_matrix`` becomes stores of pairs. Who holds what is PTX's business (``intrinsics.Matrix``).
+``store_matrix`` becomes stores of pairs. Who holds what is PTX's business (``fragments.Matrix``).
 """
 
 from __future__ import annotations

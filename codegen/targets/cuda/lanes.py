@@ -5,7 +5,8 @@ from __future__ import annotations
 from ....ir.dtypes import DType, f16, f32, index, s32, u32
 from ....ir.errors import UnsupportedError, VerifyError
 from ....ir.formats import is_narrow
-from ....ir.loop.intrinsics import TABLE, Matrix
+from ....ir.loop.fragments import Matrix
+from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue

@@ -2,7 +2,7 @@
 
 What each thread deposited are addresses: ``slots`` is the first thread's, ``stride`` bytes lie
 between one thread's and the next. The first two are in ``matrix_ir.ll``; a product is written
-out for the modules that use it, its index maps taken from ``intrinsics.Matrix``.
+out for the modules that use it, its index maps taken from ``fragments.Matrix``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 
 from ....ir.dtypes import DType, bf16, f16, s8, to_numpy
 from ....ir.formats import is_narrow
-from ....ir.loop.intrinsics import WARP, Matrix
+from ....ir.loop.fragments import Matrix
+from ....ir.loop.intrinsics import WARP
 from ...emit.llvm.template import render
 
 

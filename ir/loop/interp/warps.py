@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...dtypes import f32, to_numpy
-from ..intrinsics import WARP, Matrix, ldmatrix_source, multiply, tf32
+from ..fragments import Matrix, ldmatrix_source
+from ..intrinsics import WARP, multiply, tf32
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _LANES = np.arange(WARP)[:, None]

@@ -12,13 +12,12 @@ from nestwright.codegen.lower.passes.layout import offset
 from nestwright.ir.dtypes import bf16, f32, to_numpy
 from nestwright.ir.gpus import GPUS
 from nestwright.ir.loop.build import as_int
+from nestwright.ir.loop.fragments import Matrix, ldmatrix_source
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.intrinsics import (
     TABLE,
     TF32_SCALE,
     WARP,
-    Matrix,
-    ldmatrix_source,
     misfit,
     tf32,
 )
