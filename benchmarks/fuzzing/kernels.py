@@ -240,6 +240,24 @@ def rows(b: Builder) -> object:
     return x
 
 
+def running(b: Builder) -> object:
+    """Return running sums or maxima along a dimension, from either end, of long rows or many."""
+    x = table(b)
+    if b.chance(0.4):
+        x = b.fresh(b.pick(("f32", "s32", "bf16")), (b.number(1, 2), b.number(2000, 16000)))
+    d = len(x.dims) - 1 if b.chance(0.8) else b.number(0, len(x.dims) - 1)
+    ws, n = [reductions.Side() for _ in x.dims], x.dims[d]
+    ahead, own = b.chance(0.5), b.chance(0.7)  # own: the element itself is in its sum
+    low, high = (0, n - 1) if ahead else (n - 1, 0)
+    ws[d] = reductions.Side(n, low=low, high=high)
+    if not own and n > 1:
+        ws[d] = reductions.Side(n, low=low - 1, high=high + 1) if ahead else ws[d]
+        ws[d] = reductions.Side(n, low=low + 1, high=high - 1) if not ahead else ws[d]
+    by = b.simple(x.dtype, b.pick(("add", "add", "maximum")))
+    text = f"reduce-window({x.name}, {b.scalar(x.dtype, 0).name}), {reductions.window(ws)}"
+    return b.emit(x.dtype, x.dims, f"{text}to_apply={by}", 90.0)
+
+
 def places(b: Builder) -> object:
     """Return the largest of each row and its place, or of all."""
     table(b)
@@ -254,5 +272,5 @@ def moved(b: Builder) -> object:
 
 KINDS: Sequence[Rule] = (
     *(product, product, product, product, coded, coded, convolution, convolution),
-    *(attention, attention, attention, rows, rows, places, moved),
+    *(attention, attention, attention, rows, rows, running, places, moved),
 )
