@@ -77,7 +77,7 @@ def _tile(em: Emitter, s: For) -> _TransposedTile | None:
 def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
     buffer, (at,) = tile.store.buffer, tile.store.index
     width = _width(em, buffer)
-    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred" or buffer.dtype.bytes < 2:
+    if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred":
         return False
     if tile.near[1] < FEWEST or width < FEWEST or tile.lanes[1] < FEWEST:
         return False

@@ -195,6 +195,8 @@ CASES = {
     "b = f32[7,45] convert(p1) | c = pred[7,45] compare(a, b), direction=LT | "
     "s = f32[7,45] select(c, a, b) | bf16[7,45] convert(s)",
     "transpose": "f32[19,35] p0 | f32[35,19] transpose(p0), dimensions={1,0}",
+    "transpose bytes": "u8[67,131] p0 | u8[131,67] transpose(p0), dimensions={1,0}",
+    "transpose short axis": "u16[2,37,5,7] p0 | u16[2,5,7,37] transpose(p0), dimensions={0,2,3,1}",
     "transpose 4d": "f32[2,5,3,9] p0 | f32[2,3,9,5] transpose(p0), dimensions={0,2,3,1}",
     "gather": "f32[19,21] p0 | s32[6] p1 | f32[6,21] gather(p0, p1), offset_dims={1}, "
     "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,21}",

@@ -18,7 +18,7 @@ from .pointwise import (
     schedule_pointwise,
     sharing_pays,
     side_by_side,
-    turns_squares,
+    square_side,
 )
 from .rows import accumulators, reduce_columns
 
@@ -158,7 +158,7 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling, threads, squares of transpositions."""
     shared = may_share(pass_seconds(blocks, 1, target), target)
-    turned = any(turns_squares(b, target) for b in blocks)
+    turned = any(square_side(b, target) for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
         squares = bool(c.get("squares", 0))

@@ -18,7 +18,7 @@ OPAQUE_CYCLES = 4.0  # for each element of the buffers of an opaque block, whose
 LANE_CYCLES = 0.5  # the same where the block has vector loops of its own
 LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less work than that
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
-LEAST_BYTES = 2  # of an element that is
+SQUARE = 16  # rows of those that are; wider vectors are several squares
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -139,14 +139,15 @@ def schedule_pointwise(
     last = loops[-1] if count == 1 else sch.fuse(*loops[-count:])
     outer = loops[:-count]
     extent = math.prod(a.extent for a in info.spatial[-count:])
-    lanes = lanes_of(info, target)
+    side = square_side(info, target) if squares else 0
+    lanes = side or lanes_of(info, target)
     width = lanes * unroll if extent % (lanes * unroll) == 0 else lanes
-    if extent > width > 1:
+    if (extent > width or side) and width > 1:
         rest, lane = sch.split(last, [None, width])
         across = _transposed(info, count)
-        if squares and across is not None and turns_squares(info, target):
+        if side and across is not None:
             sch.unroll(lane)
-            outer[across], near = sch.split(outer[across], [None, lanes])
+            outer[across], near = sch.split(outer[across], [None, side])
             sch.reorder(*outer, rest, lane, near)
             lane = near
         elif across is not None:
@@ -163,17 +164,21 @@ def schedule_pointwise(
         sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
 
 
-def turns_squares(info: BlockInfo, target: Target) -> bool:
-    """True if a transposition can read vectors, transpose squares of them and store vectors."""
+def square_side(info: BlockInfo, target: Target) -> int:
+    """Return the side of the squares by which a transposition reads, turns and stores vectors.
+
+    It is 0 where there are none.
+    """
     count, lanes = max(1, trailing(info)), lanes_of(info, target)
     moved = info.spatial and not info.reduce and not info.opaque
     across = _transposed(info, count) if moved else None
     if across is None or lanes < LEAST_SQUARE:
-        return False
+        return 0
     axis, last = info.spatial[across], info.spatial[-1]
-    words = all(a.buffer.dtype.bytes >= LEAST_BYTES for a in (*info.loads, *info.stores))
-    steps = {a.stride(axis.var) for a in info.inputs}
-    return words and steps <= {0, 1} and min(axis.extent, last.extent) >= lanes
+    if any(a.stride(axis.var) not in (0, 1) for a in info.inputs):
+        return 0
+    least = min(axis.extent, last.extent)
+    return next((n for n in (lanes, min(lanes, SQUARE)) if n <= least), 0)
 
 
 def _transposed(info: BlockInfo, last: int) -> int | None:

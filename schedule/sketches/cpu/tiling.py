@@ -27,7 +27,7 @@ from .contraction import (
 )
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .pointwise import LEAST_BYTES, may_share_flops
+from .pointwise import may_share_flops
 from .tile_cost import contraction_cost, contraction_valid
 
 CERTAIN = 128  # times the least work that threads may share, from which they do
@@ -278,10 +278,7 @@ def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
 
 
 def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, lanes: int) -> None:
-    """Copy a panel whose columns are contiguous, by squares that are transposed in registers.
-
-    Bytes, which are not, are gathered.
-    """
+    """Copy a panel whose columns are contiguous, by squares that are transposed in registers."""
     assert k.weights is not None
     forms = [form or {} for form in k.weights.coefficients]
     column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
@@ -293,10 +290,6 @@ def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, la
     own = own_loops(sch, packed, at)
     across, near = sch.split(own[axes[column]], [None, lanes])
     along, lane = sch.split(own[axes[depth]], [None, lanes])
-    if k.weights.buffer.dtype.bytes < LEAST_BYTES:
-        sch.reorder(across, along, lane, near)
-        sch.vectorize(near)
-        return
     sch.reorder(across, along, near, lane)
     sch.vectorize(lane)
     sch.unroll(near)
