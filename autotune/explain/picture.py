@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from .layout import Box, Layout, Place, Point, Route, layout
 
-TITLE, LINE = 7.1, 6.0
-"""Mean width of a character of a title and of a line below it, in pixels."""
+TITLE, LINE = 8.0, 6.6
+"""Mean width of a character of a title and of a line below it, in pixels, in a wide font."""
 WIDEST = 34
 """Characters of a title before it is cut."""
 PAD, STEP, MARGIN = 10.0, 15.0, 16.0

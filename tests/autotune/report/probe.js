@@ -22,6 +22,9 @@ addEventListener("load", () => setTimeout(() => {
       corners: corners(t), turned: t.hasAttribute("transform") })),
     shapes: [...svg.querySelectorAll("line,rect,circle,polyline,polygon")].map(box),
   }));
+  const nodes = [...document.querySelectorAll("svg.graph .node")].flatMap((n) =>
+    [...n.querySelectorAll("text:not(.bytes)")].map((t) =>
+      [t.textContent, t.getBoundingClientRect().right - n.querySelector("rect.box").getBoundingClientRect().right]));
   const table = document.querySelector("table.kernels");
   const column = (n) => [...table.tBodies[0].rows].filter((r) => !r.classList.contains("noted"))
     .map((r) => Number(r.cells[n].dataset.sort));
@@ -31,7 +34,7 @@ addEventListener("load", () => setTimeout(() => {
   table.tHead.rows[0].cells[5].firstElementChild.click();
   const style = getComputedStyle(document.body);
   const found = {
-    width: innerWidth, scroll: document.documentElement.scrollWidth, outside, scrolling, charts,
+    width: innerWidth, scroll: document.documentElement.scrollWidth, outside, scrolling, charts, nodes,
     before, down, up: column(5), images: document.images.length, hit: window.hit === true,
     ink: style.color, paper: style.backgroundColor,
     soft: getComputedStyle(document.querySelector(".note")).color,

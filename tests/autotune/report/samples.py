@@ -95,7 +95,7 @@ def graph(count: int) -> ModelGraph:
     """A chain of groups with a branch to the results."""
     vertices = [Vertex("x", "input", "f32[8,128]", bytes=4096)]
     for n in range(count):
-        name = LONG if n == 1 else f"dot_add_{n}"
+        name = LONG if n == 1 else f"convolution_maximum_{n}"
         vertices.append(Vertex(name, "dot", "f32[8,128]", 1.0, 1e6, 4096, key=f"{n:064d}"))
     vertices.append(Vertex("result", "result", "f32[8,128]", bytes=4096))
     pairs = [(a.name, b.name) for a, b in itertools.pairwise(vertices)]

@@ -98,6 +98,10 @@ def test_each_roof_has_a_name_and_none_meets_another(size: str, request) -> None
         assert overlap(a["corners"], b["corners"]) <= 2.5, (a["text"], b["text"])
 
 
+def test_texts_of_the_graph_stay_in_their_boxes(wide: dict[str, Any]) -> None:
+    assert wide["nodes"] and [t for t, beyond in wide["nodes"] if beyond > 0] == []
+
+
 def overlap(a: list[list[float]], b: list[list[float]]) -> float:
     """The least distance by which two rectangles would have to move to be apart."""
     found = []
