@@ -232,7 +232,13 @@ class _Reduction:
             return None
         if any(is_kept(b) for b in self.combiner.buffers):
             self.launch.refuse(self.block, "some of its results are in registers, others are not")
-        return compare("eq", self.lane.var, 0)
+        return both(compare("eq", self.lane.var, 0), *self.among_others())
+
+    def among_others(self) -> list[Expr]:
+        """Return the conditions on other thread indices under which the block runs."""
+        others = {x.var for x in self.launch.threads.values()} - {self.lane.var}
+        conditions = [x.cond for x in _path(self.root, self.block) if isinstance(x, If)]
+        return [c for c in conditions if free_vars(c) and free_vars(c) <= others]
 
 
 def _combined(

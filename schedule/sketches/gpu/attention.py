@@ -16,8 +16,17 @@ from ...space.attention import Attention, find_attention
 from ...space.space import Choice, Choices, Sketch, cheapest
 from .attention_mma import apply_mma, attention_core
 from .attention_simt import BANKS, LANES, WIDEST, apply_attention
+from .attention_split import apply_split, is_splittable
 from .inlining import inline_moves
-from .machine import BARRIER, LATENCY, LAUNCH, LaunchShape, resident
+from .machine import (
+    ARRIVAL,
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    LaunchShape,
+    launch_seconds,
+    resident,
+)
 from .mma import COLUMNS, ROWS
 from .threads import power_up, powers
 from .tiles import can_copy_ahead
@@ -29,6 +38,7 @@ FIXED = 40  # registers for addresses and values of rows
 SPARE = 24  # registers that an estimate leaves free
 AT_ONCE = 8  # loads of a thread that are under way together
 LOADS = 2  # loads of a part that wait for memory: keys and values
+FEW = 16  # queries of a head, up to which its keys are shared out among blocks
 BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 
 
@@ -37,9 +47,11 @@ def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
     first = Schedule(func)
     moved = inline_moves(first)
     k = find_attention(first.func, blocks_of(first.func))
-    if k is None or k.exponential is None or k.queries == 1:
-        return ()  # of one query, whose keys are not split over blocks, heads are too few blocks
-    spaces: list[AttentionSpace] = [SimtSpace(k, target)]
+    if k is None or k.exponential is None:
+        return ()
+    spaces: list[AttentionSpace] = [SimtSpace(k, target)] if k.queries > 1 else []
+    if k.queries <= FEW and is_splittable(k):
+        spaces.append(SplitSpace(k, target))
     core = attention_core(k, target)
     if core is not None:
         spaces.append(MmaSpace(k, target, core))
@@ -177,6 +189,57 @@ class MmaSpace:
         copies = COPY / 2 * keys * (k.depth + k.width) / (LANES * int(c["warps"]))
         work = boxes * PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
         return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSpace:
+    """Attention of few queries: blocks of ``warps`` with ``keys`` keys of a head each."""
+
+    name: ClassVar[str] = "gpu_attention_split"
+    k: Attention
+    target: Target
+
+    def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the domain of each decision."""
+        keys = min(512, max(LANES, power_up(self.k.length)))
+        return {"warps": powers(1, 8), "keys": powers(LANES, keys)}
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the attention with the given choices."""
+        apply_split(self.k, sch, c, self.target)
+
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, and each of its threads has a key."""
+        shape = self.launch(c)
+        fits = shape.registers <= self.target.gpu.registers_per_thread - SPARE
+        busy = int(c["warps"]) * LANES <= int(c["keys"])
+        return fits and busy and resident(self.target, shape) > 0
+
+    def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the launch: keys, values, exponentials and results are shared."""
+        k, warps, keys = self.k, int(c["warps"]), int(c["keys"])
+        size, parts = k.keys.buffer.dtype.bytes, math.ceil(k.length / keys)
+        padding = WIDEST // size if k.by_key else 0
+        shared = size * (keys * (k.depth + padding + k.width) + k.queries * k.depth)
+        shared += 4 * k.queries * (keys + warps * (k.width + 2) + parts + 4)
+        scores = k.queries * math.ceil(keys / (warps * LANES))
+        results = k.queries * math.ceil(k.width / LANES)
+        held = max(2 * scores, results) + WIDEST + FIXED
+        return LaunchShape(k.heads * parts, warps * LANES, WIDEST * AT_ONCE / 2, shared, held)
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds."""
+        k, target, shape, keys = self.k, self.target, self.launch(c), int(c["keys"])
+        here, parts = resident(target, shape), math.ceil(k.length / keys)
+        if not here:
+            return math.inf
+        size, results = k.keys.buffer.dtype.bytes, k.heads * k.queries * k.width
+        moved = k.heads * k.length * (k.depth + k.width) * size + 8.0 * parts * results
+        flops = 2.0 * k.heads * k.queries * k.length * (k.depth + k.width + SOFTMAX)
+        waves = max(1.0, shape.blocks / (here * target.gpu.multiprocessors))
+        wait = waves * (LOADS * LATENCY + 8 * BARRIER)
+        joined = ARRIVAL + LATENCY + parts * k.queries * k.width / shape.threads * BARRIER / 2
+        return launch_seconds(target, shape, moved, flops) + wait + joined
 
 
 def _seconds(

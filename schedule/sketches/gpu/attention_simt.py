@@ -43,7 +43,7 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     assert k.exponential is not None
     for info in k.others:
         sch.become(schedule_fallback(sch, info, target))
-    tiles = _apart(k, sch)
+    tiles = copies_apart(k, sch)
     host = _host(k, sch)
     warps, rows, keys = int(c["warps"]), int(c["rows"]), int(c["keys"])
     parts = take_parts(sch, k.exponential, keys)
@@ -60,7 +60,8 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     sch.compute_at(k.scores.name, inside)
     sch.bind(block, BLOCKS)
     sch.bind(warp, Y)
-    _copies(k, sch, parts, (warp, inside), warps, tiles)
+    value = parts.partial[k.values.name]
+    copy_operands(k, sch, value, (warp, inside), warps, tiles)
     _spread(k, sch, parts, (warp, inside), more)
     _lanes(sch, below(sch, host, warp)[-1])
     _place(k, sch, parts, more)
@@ -77,7 +78,7 @@ def _host(k: Attention, sch: Schedule) -> str:
     return sch.cache_write(k.values.name, 0, "register").name
 
 
-def _apart(k: Attention, sch: Schedule) -> dict[Buffer, BlockRef]:
+def copies_apart(k: Attention, sch: Schedule) -> dict[Buffer, BlockRef]:
     """Copy queries and keys apart from each other if they are in one buffer; return the copies."""
     if len({a.buffer for a in product_operands(k.scores) or ()}) > 1:
         return {}
@@ -114,19 +115,24 @@ def skip_hidden(sch: Schedule, inside: LoopRef) -> None:
     sch.become(trial)
 
 
-def _copies(
+def copy_operands(
     k: Attention,
     sch: Schedule,
-    parts: SoftmaxParts,
+    value: str,
     places: tuple[LoopRef, LoopRef],
     warps: int,
     made: Mapping[Buffer, BlockRef],
+    whole: bool = False,
 ) -> None:
-    """Copy queries, and the keys and values of a part, to shared memory; some are ``made``."""
-    warp, inside = places
+    """Copy queries, and the keys and values of a part, to shared memory; some are ``made``.
+
+    ``places`` are the loops in which queries and parts are copied; ``value`` reads the values.
+    Terms of keys are read one at a time, or ``whole`` vectors of them.
+    """
     threads = BlockDim(1, warps, LANES)
-    keys = list(made)[1] if made else k.keys.buffer
-    for product, name in ((k.scores, k.scores.name), (k.values, parts.partial[k.values.name])):
+    read = {r.buffer for r in sch.block(k.scores.name).reads}
+    keys = k.keys.buffer if k.keys.buffer in read else list(made)[1]
+    for product, name in ((k.scores, k.scores.name), (k.values, value)):
         computed = {b.stores[0].buffer for b in (k.scores, *k.stages, k.values)}
         reads = [r.buffer for r in sch.block(name).reads]
         own = sch.block(name).writes[0].buffer
@@ -138,21 +144,22 @@ def _copies(
             if b in made:
                 sch.set_scope(copy, 0, "shared")
             queries = product is k.scores and b is not keys
-            place = warp if queries else inside
+            place = places[0] if queries else places[1]
             sch.compute_at(copy, place)
             padded = product is k.scores and not queries and k.by_key
-            _copy_tile(sch, copy, place, threads, padded)
+            size = WIDEST // b.dtype.bytes if whole else 1
+            _copy_tile(sch, copy, place, threads, size if padded else 0)
 
 
-def _copy_tile(sch: Schedule, copy: BlockRef, at: LoopRef, threads: BlockDim, padded: bool) -> None:
-    """Copy a part of keys or values with all threads; ``padded`` rows begin in different banks."""
+def _copy_tile(sch: Schedule, copy: BlockRef, at: LoopRef, threads: BlockDim, apart: int) -> None:
+    """Copy a part of keys or values with all threads; rows begin ``apart`` elements of banks."""
     loops = below(sch, copy, at)
     buffer = sch.block(copy).writes[0].buffer
-    lanes = 1 if padded else WIDEST // buffer.dtype.bytes
+    lanes = apart or WIDEST // buffer.dtype.bytes
     while lanes > 1 and (buffer.shape[-1] % lanes or sch.extent(loops[-1]) % lanes):
         lanes //= 2
-    if padded:
-        sch.storage_align(copy, 0, len(buffer.shape) - 2, BANKS, 1)
+    if apart:
+        sch.storage_align(copy, 0, len(buffer.shape) - 2, BANKS, apart)
     divide_among_threads(sch, flat(sch, loops), threads, lanes)
 
 
