@@ -42,9 +42,6 @@ _STORED, _DEFLATED = 0, 8
 _ENCRYPTED, _UTF8 = 1, 1 << 11
 _PADDING = 0xD935
 """The extra field that tools use to align members."""
-_MAPPING: dict[str, int] = {"access": mmap.ACCESS_READ}
-if hasattr(mmap, "MAP_POPULATE"):  # all pages at once rather than a fault for each
-    _MAPPING = {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
 
 
 class Member(NamedTuple):
@@ -114,9 +111,8 @@ class Archive:
             return memoryview(b"")
         first = start - start % mmap.ALLOCATIONGRANULARITY
         try:
-            pages = mmap.mmap(
-                self._file.fileno(), start - first + member.size, offset=first, **_MAPPING
-            )
+            size = start - first + member.size
+            pages = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ, offset=first)
         except OSError as error:
             self.damaged(_reason(error))
         return memoryview(pages)[start - first :]

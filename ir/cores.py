@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 _KIB, _MIB = 1 << 10, 1 << 20
 LEVELS = ("l1", "l2", "l3", "memory")
@@ -22,8 +22,7 @@ LARGEST = 512 * _MIB  # bytes of all threads' working sets in memory
 SHARE = 8  # a working set takes at most this part of the machine's memory
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(NamedTuple):
     """One level of data cache as a core sees it; L3 is shared.
 
     ``rate`` is the bytes per cycle that one core reads from it, over a working set that fits here
@@ -61,8 +60,7 @@ def _held(sets: int, ways: int, line: int, count: int, stride: int) -> float:
     return sum(min(ways, n) for n in crowds.values()) / max(1, len(lines))
 
 
-@dataclass(frozen=True, slots=True)
-class CpuCore:
+class CpuCore(NamedTuple):
     """A core of a family of processors.
 
     ``vector_bits`` is the width of its execution units: an instruction on wider registers takes
@@ -177,8 +175,7 @@ _SSE = CpuCore(
     copy=8e9,
     copy_all=16e9,
 )
-_SANDY_BRIDGE = replace(
-    _SSE,
+_SANDY_BRIDGE = _SSE._replace(
     family="Sandy Bridge",
     processors=("sandybridge", "ivybridge"),
     clock=3.2e9,
@@ -193,8 +190,7 @@ _SANDY_BRIDGE = replace(
     copy=10e9,
     copy_all=18e9,
 )
-_HASWELL = replace(
-    _SANDY_BRIDGE,
+_HASWELL = _SANDY_BRIDGE._replace(
     family="Haswell",
     processors=("haswell", "broadwell", "x86-64-v3"),
     fmas=2,
@@ -203,8 +199,7 @@ _HASWELL = replace(
     l1=Cache(32 * _KIB, 8, 64),
     l2=Cache(256 * _KIB, 8, 24),
 )
-_SKYLAKE = replace(
-    _HASWELL,
+_SKYLAKE = _HASWELL._replace(
     family="Skylake",
     processors=("skylake",),
     clock=3.8e9,
@@ -215,8 +210,7 @@ _SKYLAKE = replace(
     copy=14e9,
     copy_all=28e9,
 )
-_SKYLAKE_SERVER = replace(
-    _SKYLAKE,
+_SKYLAKE_SERVER = _SKYLAKE._replace(
     family="Skylake server",
     processors=("skylake-avx512", "cascadelake", "cooperlake", "x86-64-v4"),
     clock=2.7e9,
@@ -229,8 +223,7 @@ _SKYLAKE_SERVER = replace(
     copy=12e9,
     copy_all=80e9,
 )
-_ICE_LAKE = replace(
-    _SKYLAKE,
+_ICE_LAKE = _SKYLAKE._replace(
     family="Ice Lake",
     processors=("icelake-client", "tigerlake", "rocketlake"),
     vector_bits=512,
@@ -240,8 +233,7 @@ _ICE_LAKE = replace(
     l1=Cache(48 * _KIB, 12, 128),
     l2=Cache(512 * _KIB, 8, 32),
 )
-_ICE_LAKE_SERVER = replace(
-    _SKYLAKE_SERVER,
+_ICE_LAKE_SERVER = _SKYLAKE_SERVER._replace(
     family="Ice Lake server",
     processors=("icelake-server",),
     clock=2.9e9,
@@ -253,8 +245,7 @@ _ICE_LAKE_SERVER = replace(
     read_all=120e9,
     copy_all=120e9,
 )
-_GOLDEN_COVE = replace(
-    _SKYLAKE,
+_GOLDEN_COVE = _SKYLAKE._replace(
     family="Golden Cove",
     processors=("alderlake", "raptorlake", "arrowlake"),
     clock=4.6e9,
@@ -270,8 +261,7 @@ _GOLDEN_COVE = replace(
     copy=30e9,
     copy_all=60e9,
 )
-_GOLDEN_COVE_SERVER = replace(
-    _ICE_LAKE_SERVER,
+_GOLDEN_COVE_SERVER = _ICE_LAKE_SERVER._replace(
     family="Golden Cove server",
     processors=("sapphirerapids", "emeraldrapids", "graniterapids"),
     clock=3.0e9,
@@ -284,8 +274,7 @@ _GOLDEN_COVE_SERVER = replace(
     copy=13e9,
     copy_all=200e9,
 )
-_ZEN = replace(
-    _HASWELL,
+_ZEN = _HASWELL._replace(
     family="Zen",
     processors=("znver1",),
     clock=3.4e9,
@@ -300,8 +289,7 @@ _ZEN = replace(
     copy=16e9,
     copy_all=32e9,
 )
-_ZEN_2 = replace(
-    _ZEN,
+_ZEN_2 = _ZEN._replace(
     family="Zen 2",
     processors=("znver2",),
     vector_bits=256,
@@ -310,8 +298,7 @@ _ZEN_2 = replace(
     l2=Cache(512 * _KIB, 8, 26),
     l3=Cache(16 * _MIB, 16, 14),
 )
-_ZEN_3 = replace(
-    _ZEN_2,
+_ZEN_3 = _ZEN_2._replace(
     family="Zen 3",
     processors=("znver3",),
     clock=3.6e9,
@@ -319,8 +306,7 @@ _ZEN_3 = replace(
     fma_latency=4,
     l3=Cache(32 * _MIB, 16, 14),
 )
-_ZEN_4 = replace(
-    _ZEN_3,
+_ZEN_4 = _ZEN_3._replace(
     family="Zen 4",
     processors=("znver4",),
     clock=3.7e9,
@@ -331,8 +317,7 @@ _ZEN_4 = replace(
     copy=22e9,
     copy_all=50e9,
 )
-_ZEN_5 = replace(
-    _ZEN_4,
+_ZEN_5 = _ZEN_4._replace(
     family="Zen 5",
     processors=("znver5",),
     clock=4.2e9,
@@ -365,8 +350,7 @@ _CORTEX = CpuCore(
     copy=5e9,
     copy_all=10e9,
 )
-_NEOVERSE_N1 = replace(
-    _CORTEX,
+_NEOVERSE_N1 = _CORTEX._replace(
     family="Neoverse N1",
     processors=("cortex-a76", "cortex-a78", "neoverse-n1", "neoverse-n2"),
     clock=2.6e9,
@@ -382,8 +366,7 @@ _NEOVERSE_N1 = replace(
     copy=15e9,
     copy_all=100e9,
 )
-_NEOVERSE_V1 = replace(
-    _NEOVERSE_N1,
+_NEOVERSE_V1 = _NEOVERSE_N1._replace(
     family="Neoverse V1",
     processors=("cortex-x1", "cortex-x2", "neoverse-v1", "neoverse-v2"),
     fmas=4,
@@ -398,8 +381,7 @@ _NEOVERSE_V1 = replace(
     copy=25e9,
     copy_all=200e9,
 )
-_APPLE = replace(
-    _NEOVERSE_V1,
+_APPLE = _NEOVERSE_V1._replace(
     family="Apple M",
     processors=("apple-m1", "apple-m2", "apple-m3", "apple-m4"),
     clock=3.2e9,
@@ -411,8 +393,7 @@ _APPLE = replace(
     copy=50e9,
     copy_all=60e9,
 )
-_SIFIVE_U7 = replace(
-    _CORTEX,
+_SIFIVE_U7 = _CORTEX._replace(
     family="SiFive U7",
     processors=("sifive-u54", "sifive-u74"),
     clock=1.2e9,

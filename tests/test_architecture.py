@@ -342,11 +342,11 @@ def test_face_is_light() -> None:
 LOADED = "nw.load({built!r})"
 COMPILER = ("te", "schedule.language", "codegen.emit", "codegen.lower", "codegen.math")
 LIGHT = {
-    "nw.build": (52, COMPILER),
-    "nw.parse": (40, (*COMPILER, "schedule", "autotune", "codegen", "ir.loop")),
-    "nw.load": (34, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
-    LOADED: (52, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
-    "nw.build({model!r})": (92, COMPILER),
+    "nw.build": (48, COMPILER),
+    "nw.parse": (38, (*COMPILER, "schedule", "autotune", "codegen", "ir.loop")),
+    "nw.load": (29, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
+    LOADED: (46, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
+    "nw.build({model!r})": (88, COMPILER),
     "{main}(['show', {model!r}, '--stage', 'hlo'])": (68, (*COMPILER, "schedule", "ir.loop")),
     "{main}(['--help'])": (
         34,
@@ -356,7 +356,7 @@ LIGHT = {
 """What may be done with so many modules of ours, and of which folders none may be loaded for it."""
 SLOW = {"difflib", "hashlib", "pathlib", "subprocess", "tempfile", "urllib.parse", "zipfile"}
 """Modules that take milliseconds, and that neither NumPy nor a built model needs."""
-GENERATED = 11  # dataclasses that a built model may take: the code of each is compiled at its start
+GENERATED = 9  # dataclasses that a built model may take: the code of each is compiled at its start
 MAIN = "from nestwright.cli.main import main; main"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -45,15 +45,14 @@ class Calibration:
         row, all_of = target.core, target.threads
         clock = self.of("clock") or row.clock
         caches = [
-            replace(c, rate=rate / clock) if (rate := self.of("read", level)) else c
+            c._replace(rate=rate / clock) if (rate := self.of("read", level)) else c
             for level, c in row.caches.items()
         ]
         forks = self.of("fork", "", all_of)
         flops = self.of("fma")
         per_cycle = (flops or 0.0) / (2 * target.lanes(f32) * clock)
         fmas = per_cycle * row.turns(target.vector_bits)
-        return replace(
-            row,
+        return row._replace(
             clock=clock,
             fmas=max(0.5, round(2 * fmas) / 2) if flops else row.fmas,
             l1=caches[0],

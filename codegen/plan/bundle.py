@@ -30,7 +30,7 @@ class Variant(NamedTuple):
     in_force: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bundle:
     """A built model as plain data.
 

@@ -8,7 +8,6 @@ A field's offset follows from those before it, as in C. Python writes structures
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 
 _KINDS = {"i32": np.int32, "i64": np.int64, "ptr": np.uint64}
-_ARRAY = re.compile(r"\[(\d+) x (\w+)\]")
 
 
 class Struct:
@@ -88,7 +86,7 @@ class Struct:
 
 
 def _numpy(type_: str) -> np.dtype[Any]:
-    array = _ARRAY.fullmatch(type_)
-    if array is None:
+    if not type_.startswith("["):
         return np.dtype(_KINDS[type_])
-    return np.dtype((_KINDS[array[2]], (int(array[1]),)))
+    count, kind = type_[1:-1].split(" x ")
+    return np.dtype((_KINDS[kind], (int(count),)))

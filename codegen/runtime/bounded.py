@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,28 +48,3 @@ def live(found: Sequence[Array], specs: Sequence[ArraySpec]) -> list[Array]:
             array = array[tuple(map(slice, dims))].copy()
         arrays.append(array)
     return arrays
-
-
-def into(
-    targets: Sequence[Array],
-    specs: Sequence[ArraySpec],
-    arrays: Sequence[Array],
-    run: Callable[[Sequence[Array], Sequence[Array]], None],
-) -> None:
-    """Run into the caller's arrays, through temporaries where writing directly is not safe."""
-    direct = _can_write_directly(targets, arrays)
-    results = targets if direct else empty(specs)
-    run(arrays, results)
-    if not direct:
-        for target, result in zip(targets, results, strict=True):
-            np.copyto(target, result)
-
-
-def _can_write_directly(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
-    """True if no target is strided or overlaps an argument or another target."""
-    for i, target in enumerate(targets):
-        if not target.flags.c_contiguous:
-            return False
-        if any(np.may_share_memory(target, other) for other in (*arrays, *targets[:i])):
-            return False
-    return True

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ...ir.dtypes import to_numpy
+from ...ir.lazy import LazyModule
 from ..plan.signature import ArraySpec
-from .dlpack.elements import packed
 from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 if TYPE_CHECKING:
     from .dlpack.exchange import Exchange
 
+_ELEMENTS = LazyModule(".dlpack.elements", __package__)
 MAX_PARAMETERS = 4096  # their Py_buffer views are on the C stack, 80 bytes each
 
 # The formats that the buffer protocol gives for an element type, beside an optional prefix.
@@ -103,11 +104,12 @@ class Entry:
     ) -> None:
         """Fill the structure."""
         self._keep: list[object] = []
-        parameters = PARAMETER.table([self._parameter(p) for p in params])
+        self._dtypes = [p.dtype for p in params]
+        self._parameters = PARAMETER.table([self._parameter(p) for p in params])
         results = RESULT.table([self._result(*maker) for maker in makers])
         values = {
             "parameters_count": len(params),
-            "parameters": self._kept(parameters),
+            "parameters": self._kept(self._parameters),
             "results_count": len(makers),
             "results": self._kept(results),
             "run": run,
@@ -138,6 +140,7 @@ class Entry:
     def read(self, exchange: Exchange) -> None:
         """Read arrays of another type from now on, by DLPack's C function."""
         self._keep.append(exchange)
+        self._parameters["dlpack"] = [_ELEMENTS.packed(d) for d in self._dtypes]
         self.table["exchange"] = exchange.address
 
     def _object(self, value: object) -> int:
@@ -154,7 +157,7 @@ class Entry:
             "rank": len(spec.dims),
             "itemsize": spec.dtype.bytes,
             "code": int.from_bytes((formats or "").encode(), "little"),
-            "dlpack": packed(spec.dtype),
+            "dlpack": 0,
             "dtype": 0 if formats else self._object(to_numpy(spec.dtype)),
             "dims": self._kept(np.array(spec.dims, np.int64)),
         }

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
+from ...ir.lazy import LazyModule
 from ..plan.bundle import Bundle, Variant, variants
 from ..plan.nodes import Plan, show
 from ..plan.notes import DEVICES, DRAWS, FALLBACK, HLO, WEIGHTS
 from ..plan.signature import names
 from ..targets.registry import export_c, load, loads_eagerly
-from .arguments import in_order, rebuild
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .profile.data import Profile
 
 
+_ARGUMENTS = LazyModule(".arguments", __package__)  # for calls by name
 TOGETHER = 5  # rounds of a profile that several processes make, each as many
 
 
@@ -117,7 +118,7 @@ class Executable:
     def _flat_call(self, *args: object, **named: object) -> Any:
         out = named.pop("out", None)
         if named:
-            args = in_order(args, named, self.input_names, self.name)
+            args = _ARGUMENTS.in_order(args, named, self.input_names, self.name)
         loaded = self._loaded or self.loaded()
         return loaded.call(*args) if out is None else loaded.run(args, out)
 
@@ -206,7 +207,7 @@ class Executable:
                 "it does not record how to draw them",
                 hint="pass the arguments as a file",
             ) from None
-        return list(rebuild(draw_all(found, seed), self.plan.param_tree))
+        return list(_ARGUMENTS.rebuild(draw_all(found, seed), self.plan.param_tree))
 
     def put(self, value: object) -> Any:
         """Copy an array to where this executable runs: on a GPU a ``DeviceArray``, else NumPy's.
@@ -358,7 +359,7 @@ class Executable:
         taken: list[tuple[object, ...]] = []
 
         def take(*given: object, **rest: object) -> Any:
-            found = in_order(given, rest, self.input_names, self.name) if rest else given
+            found = _ARGUMENTS.in_order(given, rest, self.input_names, self.name) if rest else given
             taken.append(tuple(found))
             return self._flat_call(*found)
 

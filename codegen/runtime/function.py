@@ -15,7 +15,7 @@ from ...ir.dtypes import to_numpy
 from ..plan.function import CompiledFunc
 from . import jit
 from .arguments import Array, check_outputs, convert_all
-from .bounded import into
+from .converted import into
 from .packing import LoadedPack, packers
 from .process import runtime
 

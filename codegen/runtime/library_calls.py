@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.lazy import LazyModule
 from ..plan.nodes import LibraryThunk
-from .arguments import Array
 
 if TYPE_CHECKING:
     from ...ir.library.call import ArrayType

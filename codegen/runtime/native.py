@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ...ir.errors import TargetError
 from ...ir.lazy import LazyModule
@@ -35,10 +36,7 @@ from ..plan.symbols import (
 )
 from ..targets.registry import backend
 from . import jit
-from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
-from .bounded import empty, into, live, padded
 from .entry import MAX_PARAMETERS, Entry, Maker
-from .library_calls import LibraryCalls
 from .outputs import allocator
 from .process import SHARED, Runtime, runtime
 
@@ -48,9 +46,11 @@ if TYPE_CHECKING:
     from .collectives.communicator import Communicator
     from .dlpack.exchange import Exchange
     from .function import NativeFunc
+    from .library_calls import LibraryCalls
     from .profile.measure import Probe
 
-_EXCHANGE = LazyModule(".dlpack.exchange", __package__)  # most calls have NumPy's arrays
+_EXCHANGE = LazyModule(".dlpack.exchange", __package__)  # most calls have NumPy's arrays,
+_CONVERTED = LazyModule(".converted", __package__)  # which native code takes as they are
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
 
@@ -78,8 +78,8 @@ class Native:
         self.bundle = bundle
         self.plan = bundle.plan
         shared = runtime(bundle.runtime[:SHARED])
-        self.host = LibraryCalls(library_thunks(self.plan), bundle.name)
-        symbols = {**shared.addresses, LIBRARY: self.host.address}
+        self.host = _host(self.plan, bundle.name)
+        symbols = {**shared.addresses, **({LIBRARY: self.host.address} if self.host else {})}
         if probed:
             symbols[POOL] = symbols.pop(PARALLEL)
         self.library = self.linked(symbols, probed or (bundle.program,))
@@ -120,7 +120,7 @@ class Native:
             arena_bytes=plan.arena_bytes,
             constants=int(bundle.constants.ctypes.data),
             slow=slow,
-            failure=self.host.failure,
+            failure=self._failure,
             threads=bundle.target.threads,
             release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan) or polling,
             as_tuple=as_tuple,
@@ -130,7 +130,7 @@ class Native:
     def _slow(self, *args: object, out: object = None, **unknown: object) -> Any:
         """Convert the arguments and run, or raise an error that says what is wrong with them."""
         if unknown:
-            refuse_keyword(unknown)
+            _CONVERTED.refuse_keyword(unknown)
         found = self.run(args, out)
         if not self.entry.reads:
             self._learn(args)
@@ -161,15 +161,7 @@ class Native:
 
     def run(self, args: Sequence[object], out: object) -> Any:
         """Run the program; the results go to ``out`` unless it is None."""
-        plan, where = self.plan, self.bundle.name
-        arrays = padded(convert_all(args, plan.params, plan.param_tree, where), plan.params)
-        if out is None:
-            results = empty(plan.results)
-            self.run_arrays(arrays, results)
-            return answer(live(results, plan.results), plan.results, plan.result_tree)
-        targets = check_outputs(out, plan.results, plan.result_tree, where)
-        into(targets, plan.results, arrays, self.run_arrays)
-        return out
+        return _CONVERTED.run(self.plan, args, out, self.run_arrays, self.bundle.name)
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """Run on C-contiguous arrays that are known to fit the parameters' and results' slots."""
@@ -180,13 +172,19 @@ class Native:
         inputs, outputs = self._addresses
         status = self._guarded(self._run, self._table, inputs(*params), outputs(*results))
         if status == FAILED:
-            self.host.failure()
+            self._failure()
         if status:
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
 
+    def _failure(self) -> None:
+        """Raise what the library call raised that failed."""
+        assert self.host is not None
+        self.host.failure()
+
     def join(self, communicator: Communicator) -> None:
         """Run collectives by a communicator from now on."""
-        self.host.communicator = communicator
+        if self.host is not None:
+            self.host.communicator = communicator
 
     def put(self, value: Any) -> Any:
         """Return the array itself: the program runs on the host's memory."""
@@ -204,7 +202,8 @@ class Native:
 
         with self._profiling:
             twin, probe = self._twin = self._twin or self._probed()
-            twin.host.communicator = self.host.communicator
+            if self.host is not None and self.host.communicator is not None:
+                twin.join(self.host.communicator)
             calls = partial(self.call, *args), partial(twin.call, *args)
             return measure(self.plan, *calls, probe, rounds)
 
@@ -233,6 +232,15 @@ def load_function(compiled: CompiledFunc) -> NativeFunc:
 
     _require_host(compiled.name, compiled.target)
     return NativeFunc.load(compiled)
+
+
+def _host(plan: Plan, where: str) -> LibraryCalls | None:
+    """Return the calls of host functions; None for a plan without."""
+    if not (thunks := library_thunks(plan)):
+        return None
+    from .library_calls import LibraryCalls
+
+    return LibraryCalls(thunks, where)
 
 
 def _with_arena(entry: Entry, shared: Runtime) -> Entry:

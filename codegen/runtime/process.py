@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...ir.target import HERE, Target
 from ...ir.targets.processor import default_threads
@@ -23,14 +23,19 @@ from .interrupts import Signals
 SHARED = 3  # objects that all executables share; what a bundle has beyond them is its own
 
 
-class Runtime(NamedTuple):
-    """The loaded runtime: addresses by symbol."""
+class Runtime:
+    """The loaded runtime: addresses by symbol.
 
-    addresses: Mapping[str, int]
-    signals: Signals
-    guarded: Callable[..., Any]
-    """``guarded(function, *args)`` calls native code by way of ctypes. It ends at a signal whose
-    handler raises, with what that raises."""
+    ``guarded(function, *args)`` calls native code by way of ctypes. It ends at a signal whose
+    handler raises, with what that raises.
+    """
+
+    def __init__(
+        self, addresses: Mapping[str, int], signals: Signals, guarded: Callable[..., Any]
+    ) -> None:
+        self.addresses = addresses
+        self.signals = signals
+        self.guarded = guarded
 
     def set_threads(self, threads: int) -> None:
         """Set the number of threads that ``nw_parallel`` uses from now on."""

@@ -44,7 +44,7 @@ PARAMETER = Struct(
 )
 """A parameter of an entry. ``code`` has the characters that its buffer format may begin with;
 ``dtype`` is null, or the very object that the array must have if its type has no format;
-``dlpack`` is DLPack's element type as a number, or 0."""
+``dlpack`` is DLPack's element type as a number, or 0, and is set with the entry's ``exchange``."""
 
 RESULT = Struct("result", {"allocator": "ptr", "arguments": "[2 x ptr]"})
 """A result of an entry: the function that makes it, and its arguments, shape and dtype."""

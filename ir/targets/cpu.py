@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
@@ -215,7 +214,7 @@ def _with_host_caches(core: CpuCore) -> CpuCore:
         level = _word(f"{folder}/level")
         if level in ("1", "2", "3") and _word(f"{folder}/type") in ("Data", "Unified"):
             caches[int(level)] = _read_cache(folder, caches[int(level)])
-    return replace(core, l1=caches[1], l2=caches[2], l3=caches[3])
+    return core._replace(l1=caches[1], l2=caches[2], l3=caches[3])
 
 
 def _read_cache(folder: str, row: Cache) -> Cache:
@@ -223,12 +222,12 @@ def _read_cache(folder: str, row: Cache) -> Cache:
     size = _word(f"{folder}/size")
     unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 0)
     if unit and size[:-1].isdigit() and len(size) < 10:
-        row = replace(row, size=max(int(size[:-1]) * unit, 1 << 10))
+        row = row._replace(size=max(int(size[:-1]) * unit, 1 << 10))
     ways, line = _word(f"{folder}/ways_of_associativity"), _word(f"{folder}/coherency_line_size")
     if ways.isdigit() and 1 <= int(ways[:6]) <= 1024:
-        row = replace(row, ways=int(ways[:6]))
+        row = row._replace(ways=int(ways[:6]))
     if line in ("16", "32", "64", "128", "256"):
-        row = replace(row, line=int(line))
+        row = row._replace(line=int(line))
     return row
 
 

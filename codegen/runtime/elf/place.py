@@ -59,8 +59,13 @@ def place(image: Image, symbols: Mapping[str, int]) -> PlacedImage:
 
 
 @cache
+def _library(name: str | None) -> ctypes.CDLL:
+    return ctypes.CDLL(name, use_errno=True)
+
+
+@cache
 def _libc() -> Any:
-    found = ctypes.CDLL(None, use_errno=True)
+    found = _library(None)
     found.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return found
 
@@ -70,7 +75,7 @@ def _in_process(name: str) -> int:
     """Return the address of a function of libc, libm or CPython."""
     for library in _LIBRARIES:
         try:
-            function = getattr(ctypes.CDLL(library), name)
+            function = getattr(_library(library), name)
         except (OSError, AttributeError):
             continue
         return ctypes.cast(function, ctypes.c_void_p).value or 0

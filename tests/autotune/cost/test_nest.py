@@ -189,7 +189,7 @@ def test_more_threads_and_a_faster_clock_are_faster() -> None:
     (sketch, *_) = generate(func, TARGET)
     sketch.apply(schedule, sketch.default)
     two = profile(schedule.func, TARGET).seconds
-    quick = replace(TARGET, core=replace(TARGET.core, clock=2 * TARGET.core.clock))
+    quick = replace(TARGET, core=TARGET.core._replace(clock=2 * TARGET.core.clock))
     assert profile(schedule.func, quick).seconds < 0.6 * two
     assert profile(schedule.func, replace(TARGET, threads=1)).seconds > 1.5 * two
 

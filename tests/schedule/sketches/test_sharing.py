@@ -70,7 +70,7 @@ def test_threads_share_what_takes_longer_than_waking_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_dear_forks_are_not_taken(name: str) -> None:
-    dear = replace(TARGET, core=replace(TARGET.core, fork=1e9))
+    dear = replace(TARGET, core=TARGET.core._replace(fork=1e9))
     assert not shared(lowered(name, SIZES[name][1]), dear)
 
 
