@@ -191,13 +191,22 @@ class _Underway:
 
 
 def _cached() -> Path | None:
-    """Return a file for this command in this folder; None if there is to be no cache."""
-    from ..codegen.driver.store import folder
-    from ..ir.files import cache_folder
+    """Return a file for this command in this folder; None if there is to be no cache.
 
+    Nor if others may write to the folder that it is in.
+    """
+    from ..codegen.driver.store import folder
+    from ..ir.files import cache_folder, distrust_reason
+
+    if folder() is None:
+        return None
     asked = repr((sorted(click.get_current_context().params.items()), str(Path.cwd())))
     home = cache_folder() / "sweeps"
-    return home / f"{sha256(asked.encode()).hexdigest()[:32]}.json" if folder() else None
+    with suppress(OSError):
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not distrust_reason(home.lstat()):
+            return home / f"{sha256(asked.encode()).hexdigest()[:32]}.json"
+    return None
 
 
 def _write(path: str | None, write: Callable[[str], None]) -> None:

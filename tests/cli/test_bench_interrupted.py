@@ -103,6 +103,9 @@ def test_a_fault_loses_nothing_and_other_inputs_are_measured(
     assert runs(keep)[1] != runs(first)[1], "another model"
     replace(first, missing=1).write_json(place)
     dense.write_text(text)
+    place.parent.chmod(0o777)
+    assert "going on" not in nestwright(*sweep_only).err, "others may have written it"
+    place.parent.chmod(0o700)
     said = nestwright(*sweep_only)
     assert said.status == 0 and "going on with 1 cell" in said.err and not place.exists()
 
