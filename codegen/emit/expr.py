@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
-from ...ir.dtypes import DType, index, pred, s32
+from ...ir.dtypes import DType, f32, index, pred, s32
+from ...ir.formats import FORMATS
 from ...ir.loop.affine import Interval, bounds
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, walk_expr
@@ -17,10 +18,12 @@ from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, own_stores, synchronizes
 from .llvm.convert import convert, reinterpret
 from .llvm.core import IRValue, register_type
+from .llvm.f8_pairs import PAIRS, last_number, narrow_pairs
 from .ops import apply
 
 _BEYOND = frozenset({"mulhi", "shift-right-logical", "count-leading-zeros", "popcnt"})
 """What 32 bits give another result for, even if it is small."""
+_BOTH = {"minimum", "maximum"}
 VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
 
 
@@ -140,6 +143,8 @@ class Emitter(Indices):
         if self.device is not None and dtype == index and x.dtype == s32 and not x.lanes:
             low, high = bounds(e, self.ranges)
             return self.widened(x, max(low, -(1 << 31)), min(high, SMALL))
+        if self.f8_pairs and x.dtype == f32 and dtype in PAIRS:
+            return narrow_pairs(self, x, dtype, _is_within(e.value, last_number(FORMATS[dtype])))
         return convert(self, x, dtype)
 
     def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> IRValue:
@@ -233,3 +238,17 @@ class Emitter(Indices):
 def _fetches(e: Expr) -> bool:
     """True if evaluating an expression reads memory."""
     return any(isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER for x in walk_expr(e))
+
+
+def _is_within(e: Expr, most: float) -> bool:
+    """True if an expression is clamped to numbers of at most this magnitude, NaN apart."""
+    match e:
+        case Op(name="clamp", args=(Const() as low, _, Const() as high)):
+            ends: list[Expr] = [low, high]
+        case Op(name="minimum" | "maximum" as one, args=args):
+            inner = [a for a in args if isinstance(a, Op) and {a.name, one} == _BOTH]
+            ends = [*args, *(a for other in inner for a in other.args)]
+        case _:
+            return False
+    sizes = [abs(a.value) for a in ends if isinstance(a, Const)]
+    return len(sizes) == 2 and max(sizes) <= most

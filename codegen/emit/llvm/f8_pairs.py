@@ -40,8 +40,12 @@ def widen_pairs(b: IRBuilder, x: IRValue) -> IRValue:
     return b.cast("fpext", _resized(b, _joined(b, words, f16), x.lanes), f32)
 
 
-def narrow_pairs(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
-    """Round an f32 to nearest even; beyond the largest number is what the format has there."""
+def narrow_pairs(b: IRBuilder, x: IRValue, to: DType, within: bool = False) -> IRValue:
+    """Round an f32 to nearest even; beyond the largest number is what the format has there.
+
+    Where all numbers are ``within`` the format's range, the instruction is enough; NaN then loses
+    its sign.
+    """
     name = _known(b, f"ff.to.{PAIRS[to]}.rn", "i16", "float %high, float %low", to)
     lanes = max(1, x.lanes)
     items = [x] if not x.lanes else [b.lane(x, n) for n in range(lanes)]
@@ -54,7 +58,7 @@ def narrow_pairs(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
         codes = b.cast("trunc", pairs[0], s8)
     else:
         codes = _resized(b, _joined(b, pairs, s8), lanes)
-    fixed = _beyond(b, x, codes, FORMATS[to], to)
+    fixed = codes if within else _beyond(b, x, codes, FORMATS[to])
     return IRValue(fixed.text, to, fixed.lanes, fixed.depth)
 
 
@@ -90,15 +94,15 @@ def _saturated(b: IRBuilder, to: DType) -> IRValue:
     size = b.intrinsic("llvm.fabs", x)
     sign = b.binary("and", near, b.like(-128, near))
     most = b.binary("or", sign, b.like(f.largest, near))
-    codes = b.select(b.compare("ogt", size, b.like(_last(f), size)), most, near)
+    codes = b.select(b.compare("ogt", size, b.like(last_number(f), size)), most, near)
     codes = b.select(b.compare("uno", x, x), b.like(0x7F, near), codes)
     return b.pure(f"bitcast {codes} to i16", s16, 0, 0)
 
 
-def _beyond(b: IRBuilder, x: IRValue, codes: IRValue, f: FloatFormat, to: DType) -> IRValue:
+def _beyond(b: IRBuilder, x: IRValue, codes: IRValue, f: FloatFormat) -> IRValue:
     """Put in the codes of what rounds to no number, and of NaN, with their signs."""
     size = b.intrinsic("llvm.fabs", x)
-    over = b.compare("ugt", size, b.like(_last(f), size))
+    over = b.compare("ugt", size, b.like(last_number(f), size))
     down = b.like(31 - (f.exponent + f.mantissa), b.bits(x))
     sign = b.binary("and", b.binary("lshr", b.bits(x), down), b.like(f.sign, b.bits(x)))
     special = b.like(f.largest + 1, sign)
@@ -109,7 +113,7 @@ def _beyond(b: IRBuilder, x: IRValue, codes: IRValue, f: FloatFormat, to: DType)
     return b.select(over, marked, codes)
 
 
-def _last(f: FloatFormat) -> float:
+def last_number(f: FloatFormat) -> float:
     """Return the largest f32 that rounds to a number of the format: ties go to even codes."""
     step = 2.0 ** ((f.largest >> f.mantissa) - f.bias - f.mantissa)
     tie = (2**f.mantissa + f.largest % 2**f.mantissa + 0.5) * step

@@ -81,3 +81,35 @@ def test_pairs_are_converted_by_instructions(dtype: DType, arch: str) -> None:
     if ptxas.find() is not None:
         for ptx in (narrow, wide):
             ptxas.assemble(ptx, arch)
+
+
+CLAMPED = """
+@func(outputs=1)
+def clamped(X: f32[64], Y: {to}[64]):
+    for t in thread("threadIdx.x", 16):
+        for v in vectorize(4):
+            Y[t * 4 + v] = cast({to}, {value})
+"""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "form", "checked"),
+    [
+        (-448, 448, "clamp(f32({low}), {x}, f32({high}))", False),
+        (-448, 448, "min(max({x}, f32({low})), f32({high}))", False),
+        (-464, 480, "clamp(f32({low}), {x}, f32({high}))", True),
+        (-448, 448, "min({x}, f32({high}))", True),
+    ],
+)
+def test_numbers_that_are_clamped_are_not_checked_again(
+    low: int, high: int, form: str, checked: bool
+) -> None:
+    value = form.format(low=f"{low}.0", high=f"{high}.0", x="X[t * 4 + v]")
+    func = parse(CLAMPED.format(to="f8e4m3fn", value=value))
+    x = np.concatenate([np.linspace(-500, 500, 60), [np.nan, np.inf, -np.inf, 0]]).astype("f4")
+    got = Kernel(compile_flat(func, Target.parse("cuda-sim -arch=sm_89")))(x).astype("f4")
+    most = x if "min({x}" in form else np.maximum(x, np.float32(low))
+    want = np.minimum(most, np.float32(high)).astype(to_numpy(BY_NAME["f8e4m3fn"])).astype("f4")
+    np.testing.assert_array_equal(got, want)
+    target = Target.parse("cuda -arch=sm_89")
+    assert ("select" in emit(func, target)) == checked
