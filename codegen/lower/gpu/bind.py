@@ -337,6 +337,16 @@ class _LaunchBinder:
         return _in_turn(s) if cond is None else If(cond, _in_turn(s))
 
 
+def loaded(s: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement reads."""
+    found: set[Buffer] = set()
+    for x in walk(s):
+        if isinstance(x, Intrinsic):
+            found |= {r.buffer for r in x.reads}
+        found |= {y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load)}
+    return frozenset(found)
+
+
 def written(s: Stmt) -> frozenset[Buffer]:
     """The buffers that a statement writes."""
     found: set[Buffer] = set()

@@ -2,17 +2,19 @@
 
 ``with alloc(C): with alloc(A): (f(A); g(C)); h(C)``  ->  ``with alloc(A): f(A); with alloc(C):
 (g(C); h(C))``: each is around the statements that use it. What a thread keeps for itself costs
-nothing where it is, and is made further out.
+nothing where it is, and is made further out. Where warps that copy run ahead over the iterations of
+a loop around theirs, what the others share has a place of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ....ir.loop.nodes import Alloc, Buffer, Func, Intrinsic, Load, Scope, Seq, Stmt, Store
+from ....ir.loop.nodes import Alloc, Buffer, For, Func, Intrinsic, Load, Scope, Seq, Stmt, Store
 from ....ir.loop.visit import exprs, map_stmt, seq, walk, walk_expr
 from ..passes.rebuild import with_body
+from .splits import copies_of, is_split
 
 
 def narrow_shared(func: Func) -> Func:
@@ -30,7 +32,25 @@ def _narrowed(s: Stmt) -> Stmt:
             for b in reversed([b for b in buffers if b not in shared]):
                 result = Alloc(b, result)
             return result
+    if isinstance(s, For) and not (s.thread or is_split(s)) and any(map(is_split, walk(s))):
+        return _apart(s)
     return map_stmt(s, _narrowed, lambda e: e)
+
+
+def _apart(s: For) -> Stmt:
+    """A loop around one of warps with roles, inside of the buffers that only some of them use."""
+    buffers, steps = _opened(s.body)
+    staged = [copies_of(x) for x in walk(s) if is_split(x)]
+    out = [
+        b for b in buffers if b.scope is Scope.SHARED and not any(_touches(x, b) for x in staged)
+    ]
+    body = seq(*steps)
+    for b in reversed([b for b in buffers if b not in out]):
+        body = Alloc(b, body)
+    made: Stmt = replace(s, body=_narrowed(body))
+    for b in reversed(out):
+        made = Alloc(b, made)
+    return made
 
 
 def _opened(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:

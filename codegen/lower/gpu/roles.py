@@ -48,6 +48,7 @@ from ....ir.target import Target
 from ..passes.copies import renamed
 from ..passes.rebuild import with_body
 from .barriers import BARRIER, WARP_BARRIER
+from .bind import loaded, written
 from .bulk_copies import Arrivals, boxes_of
 from .splits import copies_of, is_split
 from .warpgroups import has_group_products, wait
@@ -95,7 +96,8 @@ class _Roles:
     and ``extra`` ones; ``each`` threads are in one. ``phases`` are the mbarriers: of ``places``
     that are filled, then of those that are emptied. ``plain`` copies are stores; with ``boxes`` one
     thread starts bulk copies; ``blocks`` are variables that are the same for all threads of a
-    block.
+    block. In a loop in which those that copy and the others share nothing but what is staged, they
+    are ``apart``: the first run ahead over its iterations.
     """
 
     name: str
@@ -110,6 +112,7 @@ class _Roles:
     boxes: bool
     blocks: frozenset[Var]
     target: Target
+    apart: bool = False
 
     @staticmethod
     def of(s: For, loops: list[For], name: str, target: Target) -> _Roles:
@@ -180,7 +183,8 @@ class _Roles:
             case Seq(stmts=stmts):
                 return seq(*self.sequence(stmts, around))
             case For(body=body):
-                return replace(s, body=self.stmt(body, (*around, s)))
+                inner = replace(self, apart=_shares_nothing(body))
+                return replace(s, body=inner.stmt(body, (*around, s)))
             case Alloc(body=body) | Let(body=body):
                 return replace(s, body=self.stmt(body, around))
             case If(cond=cond, then=then, orelse=orelse) if _is_of(cond, self.blocks):
@@ -200,7 +204,7 @@ class _Roles:
         for n, x in enumerate(stmts):
             before = n + 1 < len(stmts) and _splits(stmts[n + 1])
             carried = n + 1 == len(stmts) and bool(around)
-            whole = x == BARRIER and (before or carried)
+            whole = x == BARRIER and (before or carried) and not self.apart
             if not _splits(x) and not whole:
                 mine.append(x)
                 continue
@@ -216,7 +220,7 @@ class _Roles:
         for x in (*around, s):
             number = add(mul(number, x.extent), x.var)
         assert isinstance(s.body, Seq)
-        turn = _Turn(self, number, _places(s), _behind(s))
+        turn = _Turn(self, number, s.var, _places(s), _behind(s))
         work = seq(
             turn.wait(0, 0),
             *([_SEEN] if has_group_products(s) and not self.boxes else []),
@@ -227,7 +231,7 @@ class _Roles:
         plain = PRODUCERS.drop(s)
         first, second = (renamed(replace(plain, body=x)) for x in (work, fill))
         if turn.behind:
-            after = replace(turn, number=add(number, turn.behind))
+            after = replace(turn, number=add(number, turn.behind), step=add(s.var, turn.behind))
             last = {s.var: Const((as_int(s.extent) or 1) - 1)}
             first = seq(first, wait(0), substitute(after.emptied(), last))
         return If(self.consumes, first, second)
@@ -254,11 +258,13 @@ class _Roles:
 class _Turn:
     """An iteration of a loop, of which ``number`` were before; it takes one of ``places`` in turn.
 
-    What it reads is only known to be read ``behind`` iterations later.
+    It is number ``step`` of this run of the loop. What it reads is only known to be read
+    ``behind`` iterations later.
     """
 
     roles: _Roles
     number: Expr
+    step: Expr
     places: int
     behind: int
 
@@ -277,7 +283,7 @@ class _Turn:
         place = self.roles.bar(add(floormod(at, self.places), self.roles.places))
         first = compare("eq", floormod(self.roles.thread, WARP), Const(0))
         if self.behind:
-            first = both(compare("ge", at, Const(0)), first) or first
+            first = both(compare("ge", self.step, Const(self.behind)), first) or first
         return seq(WARP_BARRIER, If(first, Intrinsic("mbarrier_arrive", (place,))))
 
     def filled(self) -> list[Stmt]:
@@ -331,6 +337,15 @@ def _places(s: For) -> int:
     found = (x for x in walk(copies_of(s)) if isinstance(x, Intrinsic | Store))
     buffers = [x.buffer if isinstance(x, Store) else x.writes[0].buffer for x in found]
     return next(as_int(b.shape[0]) or 1 for b in buffers if b.scope is Scope.SHARED)
+
+
+def _shares_nothing(s: Stmt) -> bool:
+    """True if no memory that threads share is used by those that copy and the others, but for what
+    the first stage."""
+    copies = seq(*(copies_of(x) for x in walk(s) if is_split(x)))
+    made = {x.buffer for x in walk(s) if isinstance(x, Alloc) and x.buffer.scope is Scope.SHARED}
+    common = {b for b in loaded(copies) & written(s) if b.scope is Scope.GLOBAL}
+    return made <= written(copies) and not common
 
 
 def _behind(s: For) -> int:

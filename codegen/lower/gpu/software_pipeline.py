@@ -40,13 +40,13 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import PIPELINE, PRODUCERS
 from ....ir.loop.printer import show
-from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.loop.visit import map_stmt, seq, substitute
 from ....ir.target import Target
 from ..passes.copies import renamed
 from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
 from .barriers import BARRIER
-from .bind import written
+from .bind import loaded, written
 from .bulk_copies import Arrivals, is_box
 from .places import at_place
 from .warpgroups import COMMIT as GROUP_COMMIT
@@ -262,7 +262,7 @@ def _ahead(allocs: Sequence[Buffer], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The statements that fill shared buffers of the iteration from what the loop leaves alone."""
     shared = {b for b in allocs if b.scope is Scope.SHARED}
     changed = frozenset[Buffer]().union(*map(written, stmts))
-    found = [s for s in stmts if written(s) and written(s) <= shared and not _reads(s) & changed]
+    found = [s for s in stmts if written(s) and written(s) <= shared and not loaded(s) & changed]
     while True:
         others = [s for s in stmts if all(s is not x for x in found)]
         theirs = frozenset[Buffer]().union(*map(written, others))
@@ -270,15 +270,6 @@ def _ahead(allocs: Sequence[Buffer], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         if len(kept) == len(found):
             return tuple(found)
         found = kept
-
-
-def _reads(s: Stmt) -> frozenset[Buffer]:
-    found: set[Buffer] = set()
-    for x in walk(s):
-        if isinstance(x, Intrinsic):
-            found |= {r.buffer for r in x.reads}
-        found |= {y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load)}
-    return frozenset(found)
 
 
 def _staged(b: Buffer, stages: int) -> Buffer:

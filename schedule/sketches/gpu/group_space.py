@@ -20,6 +20,7 @@ from .tiles import ASYNC_BYTES, BlockDim, copy_width
 from .wgmma import PANEL, apply_wgmma, find_group_core, product_name, swizzle_of
 
 HALVES = (f16, bf16)
+TURNS = (1, 2, 3, 4, 6, 8)  # tiles of a block, one after the other
 OTHERS = 40  # registers beside the sums: addresses of copies and descriptors
 BARRIERS = 1024  # bytes of shared memory for the barriers of bulk copies
 GROUP_WARPS = WARPGROUP // WARP  # that copy: a group of their own
@@ -68,6 +69,7 @@ class GroupSpace(MatmulSpace):
             "copiers": (0, GROUP_WARPS),
             "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
             "results": (0, 1) if self._may_hold_results() else (0,),
+            "turns": TURNS if self._may_hold_results() else (1,),
         }
 
     def _may_hold_results(self) -> bool:
@@ -99,9 +101,20 @@ class GroupSpace(MatmulSpace):
             return False
         if c["results"] and (int(c["split"]) > 1 or not self._results_fit(c)):
             return False
+        if not self._turns_fit(c):
+            return False
         if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
             return False
         return MatmulSpace.valid(self, c)
+
+    def _turns_fit(self, c: Choices) -> bool:
+        """True if each block has one tile, or as many as others where there are too many blocks for
+        all to run at once; warps that only copy then run ahead over the ends of tiles."""
+        turns, (rows, columns) = int(c["turns"]), self.grid(c)
+        if turns == 1:
+            return True
+        many = rows * columns * self.k.extents["b"] > self.target.gpu.multiprocessors
+        return bool(many and c["results"] and c["copiers"] and rows * columns % turns == 0)
 
     def _results_fit(self, c: Choices) -> bool:
         """True if rows of a tile are whole patterns of shared memory, each group's whole boxes."""
@@ -132,7 +145,8 @@ class GroupSpace(MatmulSpace):
 
     def shared(self, c: Choices) -> int:
         """Return the bytes of shared memory of a block, those of barriers of copies included."""
-        return MatmulSpace.shared(self, c) + (BARRIERS if c["bulk"] or c["copiers"] else 0)
+        found = MatmulSpace.shared(self, c) + (BARRIERS if c["bulk"] or c["copiers"] else 0)
+        return found if int(c["turns"]) == 1 else found + self.end_bytes(c)
 
     def registers(self, c: Choices) -> int:
         """Estimate the registers of a thread: sums and addresses."""

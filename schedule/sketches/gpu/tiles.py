@@ -96,8 +96,11 @@ def result_by_role(k: Matmul, sch: Schedule, block: str) -> dict[str, LoopRef | 
     return {r: fused(sch, order[r]) for r in "bmn"}
 
 
-def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices) -> LoopRef:
-    """Bind each tile of the result to a block of threads; return the loop over tiles.
+def spread_tiles(
+    sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices, turns: int = 1
+) -> LoopRef:
+    """Bind each tile of the result to a block of threads, or ``turns`` to each: those that blocks
+    do at the same time are neighbours. Return the loop over tiles, of a block if it has several.
 
     ``group`` rows of tiles are traversed together, column by column, so that concurrent tiles share
     more of their operands.
@@ -116,8 +119,13 @@ def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Ch
     at = sch.fuse(*order)
     if b is not None:
         sch.bind(b, BATCH)
-    sch.bind(at, BLOCKS)
-    return at
+    if turns == 1:
+        sch.bind(at, BLOCKS)
+        return at
+    turn, block = sch.split(at, [turns, None])
+    sch.reorder(block, turn)
+    sch.bind(block, BLOCKS)
+    return turn
 
 
 def copy_tile(

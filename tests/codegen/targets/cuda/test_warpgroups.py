@@ -142,6 +142,10 @@ CASES: dict[str, tuple[Func, dict[str, int]]] = {
         {**PLAIN, "tile_m": 256, "tile_n": 192, "bulk": 1},
     ),
     "results": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "copiers": 4, "results": 1}),
+    "turns": (
+        product("NT", LARGE, "bf16"),
+        {**PLAIN, "bulk": 1, "copiers": 4, "results": 1, "stages": 3, "turns": 4},
+    ),
     "results f32": (product("NT", LARGE, "bf16", "f32"), {**PLAIN, "results": 1, "stages": 3}),
     "turned": (product("TT", LARGE, "bf16"), {**PLAIN, "groups_m": 1, "groups_n": 2}),
     "bytes": (product("NT", LARGE, "s8", "s32"), {}),
@@ -286,6 +290,60 @@ def test_results_of_sums_in_registers(name: str, monkeypatch: pytest.MonkeyPatch
         found, sums = run_results(func, flat, form)
         wanted = np.maximum(sums, 0).astype(to_numpy(BY_NAME[result]))
         assert np.array_equal(found, wanted), seed
+
+
+TURNS: dict[str, tuple[tuple[int, int, int], str, dict[str, int]]] = {
+    "three": ((130, 192, 200), "f16", {"turns": 3}),
+    "two groups": ((256, 64, 72), "f16", {"tile_m": 128, "groups_m": 2, "turns": 2}),
+    "f32": ((64, 128, 328), "f32", {"turns": 2}),
+}
+SMALL = {**ROLES, "tile_m": 64, "tile_n": 64, "groups_m": 1, "groups_n": 1, "group": 1}
+
+
+def in_turns(name: str) -> tuple[Func, Func]:
+    """A product of few tiles, and the same with several of them for each block."""
+    shape, result, choices = TURNS[name]
+    func = product("NN", shape, "f16", result)
+    sketch, sch = group_sketch(func, SIMULATED), Schedule(func)
+    sketch.apply(sch, {**sketch.default, **SMALL, "split": 1, "results": 1, **choices})
+    return func, lower(sch.func, SIMULATED)
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_tiles_of_a_block_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warps that copy run ahead over the ends of tiles: all threads of a block meet only once."""
+    func, flat = in_turns(name)
+    assert calls(flat).count("barrier") == 1
+    for seed in "05":
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        found, sums = run_results(func, flat, "NN")
+        wanted = np.maximum(sums, 0).astype(to_numpy(func.params[2].dtype))
+        assert np.array_equal(found, wanted), seed
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "found"),
+    [
+        ("tma_wait_read", (0,), "D_cache.* is written while it is"),
+        ("named_barrier", (1, 128), "race on D_cache|may not be seen|is written while"),
+        ("mbarrier_init", (4,), "is used before|before anything|no mbarrier|is no"),
+    ],
+)
+def test_what_turns_wait_for_is_needed(name: str, args: tuple[int, ...], found: str) -> None:
+    func, flat = in_turns("three")
+    broken = replace(flat, body=without(flat.body, name, args))
+    with pytest.raises(SimulationError, match=found):
+        run_results(func, broken, "NN")
+
+
+def test_several_tiles_of_a_block_where_there_are_many() -> None:
+    for shape, turns, valid in (((4096, 4096, 4096), 4, True), ((1024, 1024, 4096), 4, False)):
+        sketch = group_sketch(product("NT", shape, "bf16"))
+        chosen = {**sketch.default, **PLAIN, "bulk": 1, "copiers": 4, "results": 1, "stages": 3}
+        chosen |= {"split": 1, "join": "last"}
+        assert sketch.valid(chosen)
+        assert sketch.valid({**chosen, "turns": turns}) == valid
+        assert not sketch.valid({**chosen, "turns": turns, "results": 0})
 
 
 def test_results_may_read_more_than_the_sums() -> None:
