@@ -9,8 +9,8 @@ define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) alw
   ret ptr %slot
 }
 
-; Where element ``half`` of word ``w`` of a lane lies in a row: see intrinsics.ldmatrix_source. Slots:
-; the lane's words, its row.
+; Where element ``half`` of word ``w`` of a lane lies in a row: see intrinsics.ldmatrix_source.
+; Slots: the lane's words, its row.
 define internal ptr @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 %half,
                                     i1 %trans) alwaysinline {
   %row = lshr i64 %lane, 2
