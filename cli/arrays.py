@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ..ir.archive import opened
-from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError, ArtifactError
 from ..ir.files import whole_file
-from ..ir.npy import read_arrays
 
-if TYPE_CHECKING:  # `--help` needs no LLVM
+if TYPE_CHECKING:  # `--help` needs neither LLVM nor NumPy
     from ..codegen.plan.signature import ArraySpec
-
-Array: TypeAlias = np.ndarray[Any, Any]
+    from ..ir.arrays import Array as Array
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -27,6 +22,8 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Raises ``ArgumentError`` for a file that is missing, unreadable, damaged, too large, or holds
     pickled objects.
     """
+    from ..ir.npy import read_arrays
+
     try:
         with opened(path) as archive:
             return read_arrays(archive)
@@ -84,6 +81,8 @@ def sizes(arrays: Mapping[str, Array]) -> dict[str | int, tuple[int, ...]]:
 
 
 def _typed(array: Array, param: ArraySpec) -> Array:
+    from ..ir.dtypes import to_numpy
+
     dtype = to_numpy(param.dtype)
     bare = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.subdtype is None
     same = array.dtype.itemsize == dtype.itemsize
@@ -92,6 +91,8 @@ def _typed(array: Array, param: ArraySpec) -> Array:
 
 def write_npz(path: str | Path, arrays: Sequence[Array]) -> None:
     """Write ``out0, out1, ...``; the file appears whole or not at all."""
+    import numpy as np
+
     named: dict[str, Any] = {f"out{i}": a for i, a in enumerate(arrays)}
     with whole_file(path) as file:
         np.savez(file, **named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata as metadata
 import json
 import os
 import platform
@@ -99,6 +98,8 @@ def _python() -> Check:
 
 
 def _packages() -> list[Check]:
+    from importlib import metadata
+
     needed = ("nestwright", "numpy", "llvmlite", "ml-dtypes", "click", "rich", "jinja2")
     found = []
     for name in (*needed, "platformdirs"):
@@ -111,6 +112,8 @@ def _packages() -> list[Check]:
 
 def _clash() -> Check:
     """Both distributions of xgboost write the same folder; removing one breaks the other."""
+    from importlib import metadata
+
     owners = sorted(set(metadata.packages_distributions().get("xgboost", [])))
     if len(owners) > 1:
         told = f"{' and '.join(owners)} overwrite each other: uninstall both, then install one"
@@ -171,6 +174,8 @@ def _cuda() -> list[Check]:
 
 def _bindings() -> str:
     """The version of what talks to the driver: cuda-python, or of its parts the one that does."""
+    from importlib import metadata
+
     for name, note in (
         ("cuda-python", ""),
         ("cuda-bindings", " (only its bindings, which is enough)"),
@@ -202,6 +207,8 @@ def _gpu() -> Check:
 
 def _cluster() -> Check:
     """Check what `tune --scheduler` needs; it is optional."""
+    from importlib import metadata
+
     try:
         told = f"distributed {metadata.version('distributed')} (docs/fleet.md: tune --scheduler)"
     except metadata.PackageNotFoundError:

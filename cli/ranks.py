@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..ir.errors import ArgumentError, CommunicationError, NestwrightError
-from .arrays import Array
 
 if TYPE_CHECKING:
     from ..codegen.runtime.collectives.communicator import Communicator
     from ..codegen.runtime.executable import Executable
     from ..ir.hlo.nodes import HloModule
+    from .arrays import Array
 
 RANK = "{rank}"
 """The part of a file's name in whose place each rank puts its number."""
@@ -65,11 +63,15 @@ class Ranks:
             raise self._named(CommunicationError(what, hint="see the message of that rank"))
 
     def _failed(self, here: bool) -> list[int]:
+        import numpy as np
+
         flags = self.gathered([np.array([here])], _FLAGS)
         return [rank for rank, (flag,) in enumerate(flags) if flag[0]]
 
     def gathered(self, values: Sequence[Array], tag: int = _VALUES) -> list[list[Array]]:
         """Return the arrays of every rank, which have the same shapes and types."""
+        import numpy as np
+
         mine = [np.ascontiguousarray(v) for v in values]
         if self.own is None:
             return [mine]
@@ -133,6 +135,8 @@ def own_parts(
 
     An array that has the parameter's own shape is taken as it is.
     """
+    import numpy as np
+
     from ..ir.hlo.shardings import tiles
 
     params = exe.plan.params

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.comparison import leaves
 from ..ir.errors import ArgumentError
-from .arrays import Array, in_order, read_constants, read_npz
+from .arrays import in_order, read_constants, read_npz
 from .group import Suggesting
 from .options import ModelCommand, excess_precision_option
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..ir.hlo.nodes import AnyShape, Computation, HloModule
     from ..ir.target import Target
     from ..schedule.language.trace import Trace
+    from .arrays import Array
 
 
 class _Replay(Suggesting):
@@ -254,6 +254,7 @@ def _write_smallest(case: ReplayCase, setting: Setting, found: Failing | None, o
 def _report(case: ReplayCase, outcome: ReplayResult, frozen: bool = False) -> Report:
     """Return what is packed of a case; with ``frozen`` its constants are in the module."""
     from ..codegen.replay.archive import Report, machine, versions
+    from ..ir.comparison import leaves
     from ..ir.hlo.text import show
 
     return Report(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.comparison import Comparison, compare_all, leaves
 from ..ir.errors import ArgumentError
-from .arrays import Array, in_order, read_constants, read_npz, sizes, write_npz
+from .arrays import in_order, read_constants, read_npz, sizes, write_npz
 from .options import (
     ModelCommand,
     RecipeOptions,
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
     from ..autotune.lowered import Lowered
     from ..codegen.runtime.executable import Executable
     from ..codegen.runtime.profile.data import Profile
+    from ..ir.comparison import Comparison
     from ..ir.frontends.registry import Shapes
     from ..ir.hlo.nodes import HloModule
+    from .arrays import Array
 
 
 @click.command(cls=ModelCommand)
@@ -83,6 +84,8 @@ def run(
         "--rule": rule,
         **recipe.given,
     }
+    from ..ir.comparison import leaves
+
     here = ranks()
     with here.together():
         inputs, outputs = here.file(inputs), here.file(outputs, written=True)
@@ -215,6 +218,7 @@ def _check(
     here: Ranks,
 ) -> list[Comparison]:
     from ..codegen.driver.oracle import Oracle, on_devices
+    from ..ir.comparison import compare_all, leaves
 
     if here.size > 1:
         everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]

@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from .cores import UNKNOWN, CpuCore
-from .dtypes import DType
 from .errors import TargetError
 
 if TYPE_CHECKING:
+    from .dtypes import DType
     from .gpus import Gpu
 
 Work: TypeAlias = Literal["threads", "launches"]

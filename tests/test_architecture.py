@@ -328,10 +328,11 @@ def test_every_template_is_shipped() -> None:
         assert package in listed and any(path.match(pattern) for pattern in patterns), path
 
 
-def test_face_is_light() -> None:
-    """Importing the package loads neither LLVM, a tuner, nor the compiler under a second name."""
+@pytest.mark.parametrize("module", ["nestwright", "nestwright.cli.main"])
+def test_face_is_light(module: str) -> None:
+    """Importing the package, or what `--help` needs, loads neither LLVM, a tuner, nor NumPy."""
     code = (
-        "import sys, nestwright; "
+        f"import sys, {module}; "
         "heavy = {'llvmlite', 'xgboost', 'optuna', 'rich', 'jinja2', 'ml_dtypes', 'numpy'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

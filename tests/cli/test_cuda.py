@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,10 @@ def test_the_doctor_asks_for_the_bindings_that_are_called(
 ) -> None:
     def version(name: str) -> str:
         if name not in installed:
-            raise machine.metadata.PackageNotFoundError(name)
+            raise metadata.PackageNotFoundError(name)
         return installed[name]
 
-    monkeypatch.setattr(machine.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     assert machine._bindings().startswith(told)
 
 
