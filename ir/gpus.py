@@ -55,6 +55,11 @@ class Gpu:
     packed_f32: bool = False  # there are sums and products of pairs of f32 (FFMA2)
 
     @property
+    def overlaps(self) -> bool:
+        """True if a launch may begin before the one that it waits for has ended."""
+        return self.sm >= 90
+
+    @property
     def warps_per_multiprocessor(self) -> int:
         """Most warps that are resident on a multiprocessor."""
         return self.threads_per_multiprocessor // self.warp

@@ -59,6 +59,7 @@ class Target:
     l3: int
     core: CpuCore = UNKNOWN
     tf32: bool = False
+    overlap: bool = False
     check: bool = True
     accuracy: float = 0.0
 

@@ -33,6 +33,7 @@ from ...ir.loop.nodes import (
 from ...ir.loop.notes import CLUSTER, RESIDENT
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
+from ..lower.gpu.overlap import WAIT, waits
 from ..plan.code.device import LaunchConfig
 from .llvm.core import IRValue
 from .tensor_maps import tensor_maps
@@ -74,6 +75,11 @@ class LaunchNest:
             for d, n in zip("xyz", self.grid, strict=True)
         )
         return x, y, z
+
+    @property
+    def is_early(self) -> bool:
+        """True if it may begin while an earlier launch writes what it reads."""
+        return any(s == WAIT for s in walk(self.body))
 
     @property
     def exchanged(self) -> frozenset[Buffer]:
@@ -230,7 +236,7 @@ def launches(flat: Func) -> tuple[LaunchConfig, ...]:
     return tuple(
         LaunchConfig(
             *(n.symbol, n.grid, n.block, shared_bytes(n.body)),
-            *(tensor_maps(n.body, flat.params), n.resident),
+            *(tensor_maps(n.body, flat.params), n.resident, waits(n.body)),
         )
         for n in nests(flat)
     )

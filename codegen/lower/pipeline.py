@@ -27,6 +27,7 @@ from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
+from .gpu.overlap import overlap_launches
 from .gpu.remote import reach_remote
 from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
@@ -274,6 +275,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "stride_blocks",
         _whatever(stride_blocks),
         "Loops over blocks that ask the device for its size run in any number of blocks.",
+    ),
+    LoweringPass(
+        "overlap_launches",
+        overlap_launches,
+        "Launches that may begin early wait before they touch memory.",
     ),
     LoweringPass("check_limits", check_limits, "Every launch fits the GPU."),
 )

@@ -411,6 +411,10 @@ _ROWS = (
     # No block may end before the last read of its shared memory.
     IntrinsicDef("cluster_barrier", 90, lane=Form(_EMPTY, CLUSTERED)),
     IntrinsicDef("load_remote", 90, lane=_load_remote()),
+    # Until launches before this one have ended, and what they wrote is seen. The second one lets
+    # the next launch begin, once each block has come by it or ended.
+    IntrinsicDef("launch_wait", 90, lane=Form(_EMPTY, 1)),
+    IntrinsicDef("launch_next", 90, lane=Form(_EMPTY, 1)),
     # The number of blocks of the launch in x, which is known when it begins.
     IntrinsicDef("grid_blocks", 75, lane=Form(_calls(writes=(_NUMBER,)), 1)),
     IntrinsicDef("copy_async", 80, lane=_copy_async(filled=False)),

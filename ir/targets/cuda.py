@@ -1,7 +1,7 @@
 """NVIDIA GPUs: ``cuda -arch=sm_90a`` names one, ``cuda`` alone means the one that is here.
 
 With ``-tf32=1`` products of f32 may run on tensor cores, with operands rounded to ten bits of
-mantissa.
+mantissa. With ``-overlap=1`` a launch may begin while the one before it ends.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ GROUPS = frozenset({"attention", "strided"})  # kinds of groups that sketches fo
 def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:
     """Return the target of a kind with GPU ``arch``; ``TargetError`` for other options' values."""
     tf32, check = options.get("tf32", "0"), options.get("check", "1")
-    for name, value in (("tf32", tf32), ("check", check)):
+    overlap = options.get("overlap", "0")
+    for name, value in (("tf32", tf32), ("overlap", overlap), ("check", check)):
         if value not in ("0", "1"):
             raise TargetError(f"-{name}={value}", "it is 0 or 1")
     spec = f"{kind} -arch={arch}" + (" -tf32=1" if tf32 == "1" else "")
+    spec += " -overlap=1" if overlap == "1" else ""
     spec += " -check=0" if check == "0" else ""
     gpu = GPUS[arch]
+    if overlap == "1" and not gpu.overlaps:
+        raise TargetError("-overlap=1", f"launches of {arch} do not overlap; those of sm_90 do")
     return Target(
         spec=spec,
         kind=kind,
@@ -40,6 +44,7 @@ def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:
         l2=gpu.l2,
         l3=0,
         tf32=tf32 == "1",
+        overlap=overlap == "1",
         check=check == "1",
     )
 
@@ -91,7 +96,7 @@ def caller(target: Target) -> Target:
 
 KIND = TargetKind(
     name="cuda",
-    options=("arch", "tf32"),
+    options=("arch", "tf32", "overlap"),
     specs={
         "cuda": "this machine's NVIDIA GPU",
         "cuda -arch=NAME": "an NVIDIA GPU, present or not (sm_80, sm_90, sm_90a, ...)",

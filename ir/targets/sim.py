@@ -21,7 +21,7 @@ def _key(target: Target) -> str:
 
 KIND = TargetKind(
     name="cuda-sim",
-    options=("arch", "tf32", "check"),
+    options=("arch", "tf32", "overlap", "check"),
     specs={
         "cuda-sim -arch=NAME": "a GPU's code, simulated on this processor: slow, finds races",
     },

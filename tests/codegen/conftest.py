@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,7 @@ class FakeApi:
     waits: int = 0  # for all that a stream was given
 
     CUdevice_attribute = Names()
+    CUlaunchAttributeID = Names()
     CUjit_option = Names()
     CUfunction_attribute = Names()
     CUstreamCaptureMode = Names()
@@ -375,6 +377,21 @@ class FakeApi:
         self.launched.append((function, tuple(shape), words))
         if action is not None:
             self._submit(stream, lambda: action(*words))
+
+    def CUlaunchConfig(self) -> Any:
+        return SimpleNamespace()
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace())
+
+    def cuLaunchKernelEx(self, config: Any, function: str, params: int, extra: int) -> None:
+        (attribute,) = config.attrs
+        assert config.numAttrs == attribute.value.programmaticStreamSerializationAllowed == 1
+        assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        grid = (getattr(config, f"gridDim{d}") for d in "XYZ")
+        block = (getattr(config, f"blockDim{d}") for d in "XYZ")
+        shape = (*grid, *block, config.sharedMemBytes)
+        self.cuLaunchKernel(function, *shape, config.hStream, params, extra)
 
     def cuStreamBeginCapture(self, stream: Any, mode: str) -> None:
         assert mode == "CU_STREAM_CAPTURE_MODE_RELAXED"

@@ -263,11 +263,34 @@ API(cuLaunchKernel, cuLaunchKernel, CONTEXT,
     return launch(function, &l, stream, params, extra);
 }
 
+struct attribute {
+    int id, pad;
+    union {
+        int allowed;
+        char bytes[64];
+    } value;
+};
+
 struct config {
     unsigned grid[3], block[3], shared;
-    void *stream, *attributes;
+    void *stream;
+    const struct attribute *attributes;
     unsigned count;
 };
+
+/* Launches that overlap earlier ones: the only attribute that is modelled. */
+static CUresult attributes_refused(const struct config *config) {
+    for (unsigned n = 0; n < config->count; n++) {
+        const struct attribute *a = &config->attributes[n];
+        if (a->id != 6 || (a->value.allowed != 0 && a->value.allowed != 1)) {
+            report("cuLaunchKernelEx: attribute %d is not modelled", a->id);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (capability < 90)
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return 0;
+}
 
 API(cuLaunchKernelEx, cuLaunchKernelEx, CONTEXT,
     (const struct config *config, void *function, void **params, void **extra),
@@ -275,8 +298,9 @@ API(cuLaunchKernelEx, cuLaunchKernelEx, CONTEXT,
     struct launch l = {.shared = config->shared};
     memcpy(l.grid, config->grid, sizeof l.grid);
     memcpy(l.block, config->block, sizeof l.block);
-    if (config->count)
-        detail("%u attributes", config->count);
+    CUresult status = attributes_refused(config);
+    if (status)
+        return status;
     return launch(function, &l, config->stream, params, extra);
 }
 

@@ -32,7 +32,8 @@ class LaunchConfig:
 
     The kernel takes the function's parameters, followed by the workspace if there is one, and then
     the tensor ``maps`` by value. If ``resident`` is not 0, the kernel takes any number of blocks in
-    x; ``grid`` has the most, and ``on`` says how many a device gets.
+    x; ``grid`` has the most, and ``on`` says how many a device gets. One that ``overlaps`` may
+    begin while the launch before it ends.
     """
 
     symbol: str
@@ -41,6 +42,7 @@ class LaunchConfig:
     shared_bytes: int
     maps: tuple[TensorMap, ...] = ()
     resident: int = 0
+    overlaps: bool = False
 
     def on(self, multiprocessors: int) -> tuple[int, int, int]:
         """Return the grid for a device with so many multiprocessors."""
@@ -84,5 +86,7 @@ def pieces(code: DeviceCode) -> dict[str, bytes]:
 def _launch_facts(x: LaunchConfig) -> list[object]:
     """Return a launch as JSON; what came to be later is left out where it says nothing."""
     maps = [list(astuple(m)) for m in x.maps]
-    later = [maps, x.resident] if x.resident else [maps] if maps else []
+    later: list[object] = [maps, x.resident, int(x.overlaps)]
+    while later and not later[-1]:
+        later.pop()
     return [x.symbol, x.grid, x.block, x.shared_bytes, *later]

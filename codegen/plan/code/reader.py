@@ -42,9 +42,10 @@ DEVICE = Codec(("json", "ptx", "cubin"), _device_code, linked=False)
 def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
     """Return a launch that the device can take; ``ValueError`` for others."""
     symbol, grid, block, shared, *later = data
-    if len(later) > 2:
+    if len(later) > 3:
         raise ValueError(f"{len(later)} facts more than a launch has")
-    maps, resident = later[0] if later else [], _count(later[1]) if later[1:] else 0
+    facts: list[Any] = [*later, *([], 0, 0)[len(later) :]]
+    maps, resident, overlaps = facts[0], _count(facts[1]), _count(facts[2])
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
         raise ValueError(f"{symbol!r} is not a symbol")
     g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
@@ -52,9 +53,11 @@ def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
         raise ValueError(f"{math.prod(b)} threads in a block")
     if _count(shared) > gpu.shared_per_block:
         raise ValueError(f"{shared} bytes of shared memory")
+    if overlaps > gpu.overlaps:
+        raise ValueError(f"a launch that overlaps others on {gpu.arch}")
     if resident > gpu.blocks_per_multiprocessor:
         raise ValueError(f"{resident} blocks for each multiprocessor")
-    return LaunchConfig(symbol, g, b, shared, tuple(map(_map, maps)), resident)
+    return LaunchConfig(symbol, g, b, shared, tuple(map(_map, maps)), resident, bool(overlaps))
 
 
 def _map(data: Any) -> TensorMap:

@@ -99,6 +99,13 @@ class Driver:
         except Exception as error:  # of the bindings, which may not know what the driver does
             raise _raised(function, error) from error
 
+    def made(self, kind: str) -> Any:
+        """Return a new structure of a kind."""
+        try:
+            return getattr(self.api, kind)()
+        except AttributeError as error:
+            raise _raised(kind, error) from error
+
     def constant(self, kind: str, name: str) -> Any:
         """Return a value of one of the driver's enumerations."""
         try:

@@ -26,6 +26,7 @@ from ...plan.nodes import BufferSlice, CopyThunk, KernelThunk
 from .branches import ANYTHING, START, Accesses, branches, needs, streams_asked
 from .device import SYNC, Device
 from .driver import DriverError
+from .early import submit_early
 from .kernels import DeviceFunction
 from .steps import Segment
 from .tensor_maps import MAP_BYTES, encoded
@@ -69,9 +70,12 @@ class LaunchOp:
     accesses: Accesses = ANYTHING
     maps: np.ndarray[Any, np.dtype[np.uint8]] | None = None
 
-    def submit(self, device: Device, stream: Any) -> None:
-        """Submit the launch to a stream."""
+    def submit(self, device: Device, stream: Any, behind_launch: bool = False) -> None:
+        """Submit the launch to a stream; it may begin early if nothing but a launch is before."""
         launch = self.kernel.launch
+        if launch.overlaps and behind_launch:
+            submit_early(device.driver, self.kernel, stream, int(self.pointers.ctypes.data))
+            return
         device.driver.call(
             "cuLaunchKernel",
             self.kernel.function,
@@ -104,7 +108,7 @@ class CopyOp:
         read, written = (self.source, self.target)
         return Accesses(((read, read + self.bytes),), ((written, written + self.bytes),))
 
-    def submit(self, device: Device, stream: Any) -> None:
+    def submit(self, device: Device, stream: Any, behind_launch: bool = False) -> None:
         """Submit the copy to a stream."""
         device.driver.call(self.function, self.target, self.source, self.bytes, stream)
 
@@ -226,16 +230,19 @@ class Recorder:
         return record(self.device, list(made), self.where)
 
     def _one_by_one(self, ops: Sequence[Op]) -> None:
-        for op in ops:
-            submit(self.device, op, self.device.stream, self.where)
+        for n, op in enumerate(ops):
+            behind = n > 0 and isinstance(ops[n - 1], LaunchOp)
+            submit(self.device, op, self.device.stream, self.where, behind)
             if SYNC in os.environ:
                 self.device.synchronize(str(op), self.where)
 
 
-def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
+def submit(
+    device: Device, op: Op, stream: Any, where: str = "", behind_launch: bool = False
+) -> None:
     """Submit one operation; ``where`` names the program in errors."""
     try:
-        op.submit(device, stream)
+        op.submit(device, stream, behind_launch)
     except DriverError as error:
         raise device.failed(error, f"{op} cannot be launched", where) from error
 
@@ -284,12 +291,15 @@ class _Tape:
         made = branches(needs([op.accesses for op in ops]), count)
         streams = self.device.recorders(max((p.stream for p in made.places), default=0) + 1)
         marked = {START: self.mark(streams[0])} if START in made.marks else {}
+        last: dict[int, Op] = {}
         for n, (op, place) in enumerate(zip(ops, made.places, strict=True)):
             self.doing = f"{op} was recorded"
             stream = streams[place.stream]
             for before in place.waits:
                 driver.call("cuStreamWaitEvent", stream, marked[before], 0)
-            op.submit(self.device, stream)
+            behind = not place.waits and isinstance(last.get(place.stream), LaunchOp)
+            op.submit(self.device, stream, behind)
+            last[place.stream] = op
             if driver.call("cuStreamIsCapturing", self.device.recorder) != active:
                 raise DriverError("cuStreamIsCapturing", "the recording is not valid any more")
             if n in made.marks:

@@ -21,6 +21,8 @@ _PLAIN: Mapping[str, str] = MappingProxyType(
         "tma_wait_read": "cp.async.bulk.wait_group.read {};",
         "give_registers": "setmaxnreg.dec.sync.aligned.u32 {};",
         "take_registers": "setmaxnreg.inc.sync.aligned.u32 {};",
+        "launch_wait": "griddepcontrol.wait;",
+        "launch_next": "griddepcontrol.launch_dependents;",
         "named_barrier": "bar.sync {}, {};",
         "named_barrier_arrive": "bar.arrive {}, {};",
     }

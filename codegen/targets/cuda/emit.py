@@ -74,13 +74,13 @@ class Nvptx(DeviceEmitter):
 
     def _promises(self, nest: LaunchNest, buffer: Buffer) -> str:
         """Return attributes for what is known of a parameter's memory in this launch."""
-        if IN_PLACE.of(self.func) or buffer in nest.exchanged:
+        if IN_PLACE.of(self.func) or buffer in nest.exchanged or nest.is_early:
             return ""
         return "noalias " if buffer in nest.stored else "noalias readonly "
 
     def _work(self, nest: LaunchNest) -> str:
         inside = set(nest.around)
-        if inside & nest.exchanged:
+        if inside & nest.exchanged or nest.is_early:
             return ""
         return "noalias " if inside & nest.stored else "noalias readonly "
 

@@ -318,6 +318,8 @@ class Simulator(DeviceEmitter):
                 self._barrier(name, structs.WARP)
             case "arrive":
                 self._arrive(s)
+            case "launch_wait" | "launch_next":
+                pass  # launches run one after the other
             case "cluster_barrier":
                 self._barrier(name, structs.CLUSTER)
             case "load_remote":
@@ -452,10 +454,13 @@ def _size(buffer: Buffer) -> int:
     return prod(buffer.shape) * buffer.dtype.bytes
 
 
+_ALONE = ("copy_async", "commit_async", "grid_blocks", "load_remote", "launch_")
+
+
 def _meets(s: Stmt) -> bool:
     """True if a thread suspends at a statement."""
     if isinstance(s, Intrinsic):
-        return not s.name.startswith(("copy_async", "commit_async", "grid_blocks", "load_remote"))
+        return not s.name.startswith(_ALONE)
     return isinstance(s, AllReduce)
 
 

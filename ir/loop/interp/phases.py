@@ -25,7 +25,10 @@ from .shadow import Clock, Shadow
 Action: TypeAlias = Callable[[Env], None]
 Array: TypeAlias = np.ndarray[Any, Any]
 PAUSES = ("named_barrier", "mbarrier_wait")
-_SILENT = ("fence_mbarrier_init", "give_registers", "take_registers", "tma_commit")
+_SILENT = (
+    *("fence_mbarrier_init", "give_registers", "take_registers", "tma_commit"),
+    *("launch_wait", "launch_next"),
+)
 Key: TypeAlias = tuple[Buffer | None, int]  # a place in shared memory, or a number alone
 
 

@@ -21,10 +21,13 @@ from nestwright.ir.errors import ArgumentError, DeviceError, TargetError
 
 NAMES = ("double", "chain", "twice", "split", "decide", "empty")
 
+OVERLAPPING = "cuda -arch=sm_90 -overlap=1"
+
 
 def prepare() -> None:
     for name in NAMES:
         prepared(name)
+    prepared("chain", OVERLAPPING)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,6 +37,17 @@ def test_calls_are_right_one_by_one_recorded_and_replayed(stub: Stub, name: str)
     for seed in range(4):
         args = model.arguments(seed)
         assert_right(model.module, args, exe(*args))
+
+
+def test_launches_overlap_where_the_target_says_so(stub: Stub) -> None:
+    model = prepared("chain", OVERLAPPING)
+    exe = model.over(stub)
+    for seed in range(3):
+        args = model.arguments(seed)
+        assert_right(model.module, args, exe(*args))
+    early = stub.calls("cuLaunchKernelEx")
+    assert early == sum(f > 0 for _ in range(2) for f in range(len(exe.plan.thunks)))
+    assert stub.reports() == []
 
 
 def test_every_launch_of_a_group_is_made(stub: Stub) -> None:
