@@ -9,6 +9,7 @@ from ....ir.loop.nodes import Buffer
 from ...combiner import combiner_of
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
+from ...legality import update_of
 from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
 from ...space.registry import SketchTable
@@ -84,7 +85,8 @@ def find_clusters(
         for other in tuple(found) if _may_share(block, blocks) else ():
             merged = tuple(b for b in blocks if b in other or b in joined)
             near = _feeds(other, joined, blocks) or _same_elements(merged, blocks)
-            if near and worth_one_launch(merged) and _convex(merged, blocks):
+            shared = worth_one_launch(merged) or writes_terms(merged)
+            if near and shared and _convex(merged, blocks):
                 found.remove(other)
                 joined = merged
         found.append(joined)
@@ -149,6 +151,25 @@ def worth_one_launch(part: tuple[BlockInfo, ...]) -> bool:
         return False
     single = all(math.prod(a.extent for a in b.spatial[count:]) == 1 for b in part)
     return each[-1] <= WIDE or (single and each[:-1][-1:] <= [1])
+
+
+def writes_terms(part: tuple[BlockInfo, ...]) -> bool:
+    """True if all but one reduction and what follows it compute its terms, element by element.
+
+    A few long rows of them are worth a launch: each block of threads computes terms and reduces
+    them.
+    """
+    heavy = next((b for b in part if b.reduce), None)
+    if heavy is None or heavy.opaque or update_of(heavy.block) is None:
+        return False
+    at, count = part.index(heavy), common_rows(part)
+    extents, last = [a.extent for a in heavy.reduce], heavy.reduce[-1].var
+    alike = all([a.extent for a in b.spatial[count:]] == extents for b in part[:at])
+    single = all(math.prod(a.extent for a in b.spatial[count:]) == 1 for b in part[at:])
+    near = [a.step(last) for a in heavy.inputs]
+    near += [a.step(b.spatial[-1].var) for b in part[:at] for a in b.inputs]
+    plain = not any(b.reduce or b.opaque for b in (*part[:at], *part[at + 1 :]))
+    return at > 0 and alike and single and plain and all(step in (0, 1) for step in near)
 
 
 def _worth_one_block(part: tuple[BlockInfo, ...]) -> bool:

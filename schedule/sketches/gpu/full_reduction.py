@@ -18,7 +18,15 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.lookup import below
 from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops
+from .clusters import (
+    CLUSTERS,
+    Cluster,
+    merged_rows,
+    place,
+    row_loops,
+    stage_loops,
+    writes_terms,
+)
 from .machine import (
     ARRIVAL,
     BARRIER,
@@ -34,6 +42,7 @@ from .machine import (
 from .threads import (
     APART,
     BLOCKS,
+    LAST,
     ROW_OF_BLOCKS,
     X,
     bind_parts,
@@ -51,10 +60,19 @@ STRETCH = 2048  # terms from which a block of threads pays
 
 @dataclass(frozen=True, slots=True)
 class GpuFullReduction:
-    """A cluster whose block ``anchor`` reduces contiguous memory to a few results."""
+    """A cluster whose block ``anchor`` reduces contiguous memory to a few results.
+
+    Blocks before it compute its terms.
+    """
 
     cluster: Cluster
     anchor: BlockInfo
+
+    @property
+    def before(self) -> tuple[BlockInfo, ...]:
+        """The blocks that compute the terms."""
+        blocks = self.cluster.blocks
+        return blocks[: blocks.index(self.anchor)] if writes_terms(blocks) else ()
 
     @property
     def depth(self) -> int:
@@ -99,7 +117,7 @@ def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
         "threads": (128, 256, 512, 1024),
         "vector": tuple(reversed(powers(1, t.vector))),
         "unroll": (1, 2, 4, 8),
-        "join": ways_to_join(target) if t.cluster.blocks[0] is t.anchor else (APART,),
+        "join": _joins(t, target),
     }
 
     def valid(c: Choices) -> bool:
@@ -120,6 +138,13 @@ def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
     )
 
 
+def _joins(t: GpuFullReduction, target: Target) -> tuple[str, ...]:
+    """Return the ways to combine the results of blocks; beside terms only the last block does."""
+    if t.before:
+        return (LAST,)
+    return ways_to_join(target) if t.cluster.blocks[0] is t.anchor else (APART,)
+
+
 def steps_of(t: GpuFullReduction, c: Choices) -> int:
     """Return the number of vectors that one thread reduces."""
     return -(-t.depth // (int(c["blocks"]) * int(c["threads"]) * int(c["vector"])))
@@ -135,6 +160,7 @@ def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None
     terms = fused(sch, loops[rank:])
     assert terms is not None
     piece, thread = _pieces(t, sch, terms, loops[:rank], c)
+    sch.rfactor(piece, 0)
     sch.bind(piece, BLOCKS)
     rows = fused(sch, loops[:rank])
     if rows is not None:
@@ -146,13 +172,12 @@ def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None
 def _pieces(
     t: GpuFullReduction, sch: Schedule, terms: LoopRef, rows: list[LoopRef], c: Choices
 ) -> tuple[LoopRef, LoopRef]:
-    """Split the terms into a piece for each block, around ``rows``, and return the loops over
-    pieces and over the threads of a block."""
+    """Split the terms, or what computes them, into a piece for each block, around ``rows``, and
+    return the loops over pieces and over the threads of a block."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     each = -(-steps_of(t, c) // times)
     piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
     sch.reorder(piece, *rows, thread, outer, inner, lane)
-    sch.rfactor(piece, 0)
     sch.vectorize(lane)
     sch.unroll(inner)
     return piece, thread
@@ -163,17 +188,30 @@ def _apply_joined(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     k = t.cluster
     row = fused(sch, merged_rows(k, sch))
     assert row is not None
-    own = stage_loops(k, sch, t.anchor, row)
-    units = [x for x in below(sch, t.anchor.name, row) if x not in own]
-    terms = fused(sch, own)
-    assert terms is not None
+    nests = [_own_loops(t, sch, info, row) for info in (*t.before, t.anchor)]
     place(k, sch)
     sch.bind(row, ROW_OF_BLOCKS)
-    piece, thread = _pieces(t, sch, terms, units, c)
+    piece, thread = _pieces(t, sch, *nests[-1], c)
+    sch.rfactor(piece, 0)
+    for own in reversed(nests[:-1]):
+        first, threads = _pieces(t, sch, *own, c)
+        sch.bind(threads, X)
+        piece = sch.merge(first, piece)
     bind_parts(sch, piece, BLOCKS, c)
     sch.bind(thread, X)
     _, thread = sch.split(stage_loops(k, sch, t.anchor, row)[-1], [None, int(c["threads"])])
     sch.bind(thread, X)
+
+
+def _own_loops(
+    t: GpuFullReduction, sch: Schedule, info: BlockInfo, row: LoopRef
+) -> tuple[LoopRef, list[LoopRef]]:
+    """Return the loop over a block's terms in one row, and loops of one iteration around it."""
+    own = stage_loops(t.cluster, sch, info, row)
+    units = [x for x in below(sch, info.name, row) if x not in own]
+    terms = fused(sch, own)
+    assert terms is not None
+    return terms, units
 
 
 def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
@@ -194,7 +232,10 @@ def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> floa
     """Estimate the seconds of both passes."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     info, gpu = t.anchor, target.gpu
-    moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)
+    ends = [(info, a) for a in info.inputs]
+    ends += [(b, a) for b in t.before for a in (*b.inputs, *b.stores)]
+    moved = sum(distinct(b, a) * a.buffer.dtype.bytes for b, a in ends)
+    work = sum(map(flops_of, (*t.before, info)))
     size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
     loads = max(1, len(info.inputs))
     shape = LaunchShape(
@@ -211,4 +252,4 @@ def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> floa
     issue = issue_seconds(target, info.points * loads / lanes)
     apart = ARRIVAL if c["join"] != APART else LAUNCH + LATENCY
     last = apart + LATENCY + blocks / 1024 * LATENCY
-    return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last
+    return launch_seconds(target, shape, moved, work) + together + issue + last

@@ -16,7 +16,7 @@ from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
-from nestwright.ir.hlo.interp.evaluate import evaluate_computation
+from nestwright.ir.hlo.interp.evaluate import evaluate, evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func, Scope
@@ -279,3 +279,47 @@ def test_threads_share_reductions_that_run_beside_each_other() -> None:
     exe = nw.build(parse(PAIRS), target=SIM, cache=False)
     for a, b in zip(exe(x), (x.sum(1), x.max(1), x.sum(1), x.max(1)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def long_softmax(lead: tuple[int, ...], columns: int, dtype: str = "f32") -> str:
+    """Softmax of rows that one block of threads is too few for: three groups."""
+    shape = (*lead, columns)
+    return REDUCERS + SOFTMAX.format(
+        all=",".join(map(str, shape)),
+        lead=",".join(map(str, lead)),
+        axis=len(lead),
+        kept=",".join(map(str, range(len(lead)))),
+        dtype=dtype,
+    )
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (3,)])
+def test_terms_of_long_rows_are_reduced_where_they_are_computed(
+    lead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A maximum, exponentials and their sum, quotients: three launches, each of many blocks."""
+    module = parse(long_softmax(lead, 16387 + len(lead)))
+    groups = fuse(optimize(module).entry).groups
+    funcs = [lower_group(g.computation, "main") for g in groups]
+    made = [x for f in funcs for x in launches(lower(default_schedule(f, SIM).func, SIM))]
+    assert len(made) == 3 and all(x.grid[0] > 4 for x in made)
+    exe = nw.build(module, target=SIM, cache=False)
+    x = np.random.default_rng(0).standard_normal((*lead, 16387 + len(lead))).astype(np.float32)
+    for seed, special in (("0", 0.0), ("3", np.inf), ("5", np.nan)):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        x[..., 16385] = special
+        with np.errstate(all="ignore"):
+            right = np.asarray(evaluate(module, [x]))
+        np.testing.assert_allclose(exe(x), right, rtol=1e-5)
+
+
+@pytest.mark.skipif(ptxas.find() is None, reason="no ptxas here")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_terms_of_long_rows_take_no_local_memory(arch: str) -> None:
+    target = Target.parse(f"cuda -arch={arch}")
+    for found in fuse(optimize(parse(long_softmax((4,), 20000))).entry).groups:
+        func = lower_group(found.computation, "main")
+        flat = lower(default_schedule(func, target).func, target)
+        code = nvptx.compile(emit(flat, target), target)
+        (usage,) = ptxas.assemble(code, target.cpu).kernels.values()
+        assert usage.stack == usage.spill_stores == 0
