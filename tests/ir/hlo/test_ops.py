@@ -102,6 +102,7 @@ HOMONYMS = {
     ("codegen/plan/sharing.py", "copy"): "a note of a block",
     ("ir/hlo/attributes.py", "pad"): "a field of a window",
     ("ir/hlo/attributes.py", "slice"): "an attribute",
+    ("ir/hlo/fuse/views.py", "slice"): "an attribute",
     ("ir/hlo/text/parser.py", "slice"): "an attribute",
 }
 """Words that are opcodes elsewhere."""
