@@ -99,7 +99,7 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
     """Compute each case, with the largest of its whole numbers (0: not whole numbers)."""
     rounding = MachineRounding(
-        TF32 if target.tf32 else 0.0, target.row.rounds, f8_sums=_f8_sums(target)
+        TF32 if target.tf32 else 0.0, target.row.rounds, _f8_sums(target), _factors(program, target)
     )
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
     best: tuple[ReferenceCase, int] | None = None
@@ -119,6 +119,12 @@ def make_reference(program: Program, target: Target, seed: int) -> list[tuple[Re
 def _f8_sums(target: Target) -> int:
     """Return the bits of sums of products of 8-bit floats; those of f32 on a processor."""
     return target.gpu.f8_sums if target.row.work == "launches" else 24
+
+
+def _factors(program: Program, target: Target) -> int:
+    """Return the bytes of the narrowest type of a computed factor: on a GPU those of results."""
+    spread = target.row.work == "launches"
+    return max(b.dtype.bytes for b in program.outputs) if spread else 4
 
 
 def _inexact(case: ReferenceCase) -> int:

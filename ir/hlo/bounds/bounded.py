@@ -48,11 +48,14 @@ class Bounded:
 class MachineRounding:
     """The rounding of the machine in question. ``operands`` is the relative error of a factor of an
     f32 product (TF32), else 0; ``steady`` is false where sums may be cut rather than rounded, as
-    tensor cores do; sums of products of 8-bit floats have significands of ``f8_sums`` bits."""
+    tensor cores do; sums of products of 8-bit floats have significands of ``f8_sums`` bits.
+    A computed factor of f32 may be rounded to the type of the other one, as an attention's weights
+    are, where that has ``factors`` bytes or more."""
 
     operands: float = 0.0
     steady: bool = True
     f8_sums: int = 24
+    factors: int = 4
 
 
 def unit(dtype: DType) -> float:

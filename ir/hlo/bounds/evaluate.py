@@ -33,9 +33,21 @@ from ..meaning import (
 from ..meaning.values import Handler, first, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..ops.registry import definition
+from ..patterns.match import is_pointwise, moves
 from ..rewrite import needs, post_order
 from . import places, sums
-from .bounded import Array, Bounded, MachineRounding, exact, moved, moved_all, narrow, unknown, wide
+from .bounded import (
+    Array,
+    Bounded,
+    MachineRounding,
+    exact,
+    moved,
+    moved_all,
+    narrow,
+    rounded,
+    unknown,
+    wide,
+)
 from .elementwise import apply, compare, conversion, map_moved, precision, select
 from .places import Known, given, lost, no_calls, only_chooses, run_scalars
 from .sums import growth, in_f64
@@ -225,6 +237,7 @@ def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler
     if not to.is_float:
         found = handler(i, [narrow(x, d) for x, d in zip(args, types, strict=True)], no_calls)
         return Bounded(np.asarray(found)) if a.certain and b.certain else unknown(np.asarray(found))
+    a, b = _stored(e, i.operands, a, 0), _stored(e, i.operands, b, 1)
     twin = in_f64(i)
 
     def times(x: Array, y: Array) -> Array:
@@ -247,6 +260,22 @@ def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler
     rounding = replace(e.rounding, steady=steady)
     bits = rounding.f8_sums if all(t.is_float and t.bits == 8 for t in types) else 0
     return sums.total(value, squares, error, depth, step, acc, to, rounding, 2 * tf32, bits)
+
+
+def _stored(e: BoundEvaluator, factors: Sequence[Instruction], x: Bounded, n: int) -> Bounded:
+    """Return the ``n``-th factor of a product as a schedule may store it."""
+    own, other = _source(factors[n]), _source(factors[1 - n]).array.dtype
+    if not own.operands or own.array.dtype != f32 or not other.is_float:
+        return x
+    narrower = e.rounding.factors <= other.bytes < f32.bytes
+    return rounded(x.value, x.error, other) if narrower else x
+
+
+def _source(x: Instruction) -> Instruction:
+    """Return the array that ``x`` has the elements of, moved or in another type."""
+    while moves(x) or (is_pointwise(x) and x.array.dtype != x.operands[0].array.dtype):
+        x = x.operands[0]
+    return x
 
 
 def _short(a: Array) -> bool:

@@ -148,6 +148,21 @@ def test_factors_of_tf32_are_rounded_too() -> None:
     assert (off < loose).all() and (off > tight).any()
 
 
+def test_computed_factors_may_be_as_narrow_as_the_others() -> None:
+    body = (
+        " x = f32[8,64] parameter(0)\n v = f16[64,8] parameter(1)\n"
+        " p = f32[8,64] exponential(x)\n w = f32[64,8] convert(v)\n"
+        " ROOT y = f32[8,8] dot(p, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    )
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((8, 64)).astype(np.float32)
+    v = rng.standard_normal((64, 8)).astype(np.float16)
+    p, w = np.exp(x), v.astype(np.float32)
+    off = np.abs(p.astype(np.float16).astype(np.float32) @ w - p @ w)
+    loose, tight = (one(body, x, v, rounding=MachineRounding(factors=n)).errors for n in (2, 4))
+    assert (off < loose).all() and (off > tight).any()
+
+
 @pytest.mark.parametrize("name", ["f64", "f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f8e8m0fnu"])
 def test_rounding_once_stays_within_a_unit(name: str) -> None:
     dtype = BY_NAME[name]
