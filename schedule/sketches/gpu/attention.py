@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from ....ir.loop.intrinsics import IntrinsicDef
-from ....ir.loop.nodes import Func
+from ....ir.loop.nodes import CHUNK, Func
+from ....ir.loop.notes import MIN_BLOCKS
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.analyze import blocks_of
@@ -37,6 +38,7 @@ COPY = 0.75  # instructions of an element that a thread copies to shared memory
 FIXED = 40  # registers for addresses and values of rows
 SPARE = 24  # registers that an estimate leaves free
 AT_ONCE = 8  # loads of a thread that are under way together
+PLACES = 6  # registers of the addresses of a copy that are not a step from those of another one
 LOADS = 2  # loads of a part that wait for memory: keys and values
 FEW = 16  # queries of a head, up to which its keys are shared out among blocks
 BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
@@ -99,6 +101,16 @@ def _sketch(space: AttentionSpace, moved: Sequence[str]) -> Sketch | None:
     )
 
 
+def ration_registers(k: Attention, sch: Schedule, shape: LaunchShape, target: Target) -> None:
+    """Ask for as many blocks a multiprocessor as the estimate allows with registers to spare.
+
+    Without it ptxas may spill to fit one more block.
+    """
+    spared = replace(shape, registers=shape.registers + SPARE)
+    blocks = sch.get_loops(k.scores.name)[0]
+    sch.annotate(blocks, MIN_BLOCKS.key, max(1, resident(target, spared)))
+
+
 @dataclass(frozen=True, slots=True)
 class SimtSpace:
     """Attention on ordinary cores: ``warps`` of ``rows`` queries each, ``keys`` at a time."""
@@ -116,6 +128,7 @@ class SimtSpace:
     def apply(self, sch: Schedule, c: Choices) -> None:
         """Schedule the attention with the given choices."""
         apply_attention(self.k, sch, c, self.target)
+        ration_registers(self.k, sch, self.launch(c), self.target)
 
     def valid(self, c: Choices) -> bool:
         """True if a block fits on a multiprocessor, and most of its rows are queries."""
@@ -179,6 +192,8 @@ class MmaSpace:
         depth, width = (-(-n // ROWS) * ROWS for n in (k.depth, k.width))
         shared = 2 * max(warps * ROWS * depth, stages * keys * (depth + width))
         held = keys // 2 + keys // 4 + width // 2 + depth // 4 + FIXED
+        if any(warps * LANES * CHUNK % (2 * n) for n in (depth, width)):
+            held += PLACES * math.ceil(keys * (depth + width) / (warps * LANES * CHUNK / 2))
         blocks = k.heads * (k.queries // (warps * ROWS))
         return LaunchShape(blocks, warps * LANES, 0.0, shared, held)
 
@@ -207,6 +222,7 @@ class SplitSpace:
     def apply(self, sch: Schedule, c: Choices) -> None:
         """Schedule the attention with the given choices."""
         apply_split(self.k, sch, c, self.target)
+        ration_registers(self.k, sch, self.launch(c), self.target)
 
     def valid(self, c: Choices) -> bool:
         """True if a block fits on a multiprocessor, and each of its threads has a key."""
