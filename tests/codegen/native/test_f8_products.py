@@ -66,7 +66,7 @@ def whole(dtype: str, right: str, m: int, n: int, k: int) -> list[np.ndarray]:
     ("dtype", "right", "arch", "shape", "clamped"),
     [
         ("f8e5m2", "f8e4m3fn", "sm_89", (33, 34, 35), False),
-        ("f8e4m3fn", "f8e5m2", "sm_90a", (65, 40, 96), True),
+        ("f8e4m3fn", "f8e4m3fn", "sm_90a", (65, 40, 96), True),
         ("f8e4m3fn", "f8e4m3fn", "sm_80", (3, 70, 96), False),
     ],
 )

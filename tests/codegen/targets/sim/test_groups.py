@@ -75,10 +75,10 @@ EXPECT = '                    intrinsic("mbarrier_expect", writes(full[k % 2]), 
 
 STORED = """
 @func(outputs=1)
-def stored(A: {type}[{size}], B: {type}[{size}], C: {sums}[4096]):
+def stored(A: {type}[{size}], B: {right}[{size}], C: {sums}[4096]):
     for t in thread("threadIdx.x", 128):
         SA = alloc({type}[{size}], scope="shared")
-        SB = alloc({type}[{size}], scope="shared")
+        SB = alloc({right}[{size}], scope="shared")
         SC = alloc({sums}[4096], scope="shared")
         R = alloc({sums}[32], scope="register")
         for v in range({per}):
@@ -117,13 +117,15 @@ KINDS = {
     "s8": ("wgmma.m64n64k32.s8.s32", "s32"),
     "f8e4m3fn": ("wgmma.m64n64k32.f8e4m3fn.f32", "f32"),
     "f8e5m2": ("wgmma.m64n64k32.f8e5m2.f32", "f32"),
+    "f8e4m3fn.f8e5m2": ("wgmma.m64n64k32.f8e4m3fn.f8e5m2.f32", "f32"),
 }
 
 
 def stored(kind: str) -> str:
     name, sums = KINDS[kind]
-    per = 16 // BY_NAME[kind].bytes
-    return STORED.format(type=kind, sums=sums, name=name, size=128 * per, per=per)
+    left, right = kind.split(".") * (2 - kind.count("."))
+    per = 16 // BY_NAME[left].bytes
+    return STORED.format(type=left, right=right, sums=sums, name=name, size=128 * per, per=per)
 
 
 def kernel(text: str, spec: str = TARGET) -> Kernel:
@@ -212,13 +214,15 @@ def test_the_interpreter_finds_faults(text: str, old: str, new: str, found: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_of_each_kind(kind: str) -> None:
-    dtype = to_numpy(BY_NAME[kind])
-    depth = 32 // BY_NAME[kind].bytes
-    a, b = (small((64, depth), dtype) for _ in "ab")
+    types = [BY_NAME[t] for t in kind.split(".") * (2 - kind.count("."))]
+    a, b = (small((64, 32 // t.bytes), to_numpy(t)) for t in types)
     wide = np.int32 if kind == "s8" else np.float32
     expected = a.astype(wide) @ b.astype(wide).T
     got = kernel(stored(kind))(a.ravel(), b.ravel())
     np.testing.assert_array_equal(got, expected.ravel())
+    if "." in kind:
+        (again,) = run(parse(stored(kind)), [a.ravel(), b.ravel()], seed=0)
+        np.testing.assert_array_equal(again, expected.ravel())
 
 
 @pytest.mark.parametrize(
