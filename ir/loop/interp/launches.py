@@ -191,7 +191,7 @@ def _run_blocks(
         raise error
     if paused:
         raise deadlock({t.number: pause for t, pause in paused.items()})
-    if phases.flights or any(t.products.boxes for t in threads):
+    if phases.flights or any(t.products.boxes or t.stores.boxes for t in threads):
         what = "a block ends while a copy or a product is under way"
         raise UndefinedError(what, "nothing waits for it")
     if shadow is not None and len(parts) > 1:

@@ -26,7 +26,7 @@ Action: TypeAlias = Callable[[Env], None]
 Array: TypeAlias = np.ndarray[Any, Any]
 PAUSES = ("named_barrier", "mbarrier_wait")
 _SILENT = (
-    *("fence_mbarrier_init", "give_registers", "take_registers", "tma_commit"),
+    *("fence_mbarrier_init", "give_registers", "take_registers"),
     *("launch_wait", "launch_next"),
 )
 Key: TypeAlias = tuple[Buffer | None, int]  # a place in shared memory, or a number alone
@@ -225,8 +225,10 @@ def pause_of(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]
 def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
     """Return the action of an intrinsic that a thread does alone and does not wait for."""
     me, shadow = c.me, c.shadow
-    if s.name in _SILENT or s.name.startswith("tma_wait"):
+    if s.name in _SILENT:
         return lambda env: None
+    if s.name in ("tma_commit", "tma_wait", "tma_wait_read"):
+        return _end_stores(c, s)
     if s.name == "fence_proxy_async":
         return lambda env: None if shadow is None else shadow.fence(env[me].number)
     if s.name == "named_barrier_arrive":
@@ -322,15 +324,28 @@ def _store_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
 
     def store(env: Env) -> None:
         target, values = there(env), here(env)
-        places = _box_places(s.args, of.buffer.dtype.bytes, start(env)[1], place(env))
+        places = [*_box_places(s.args, of.buffer.dtype.bytes, start(env)[1], place(env))]
         for i, j in ((i, j) for i, j in places if j >= 0):
             if shadow is not None:
                 shadow.read_async(of.buffer, i, text)
-                shadow.end_async(of.buffer, i)
                 shadow.write(to.buffer, j, text)
             target[j] = values[i]
+        env[c.me].stores.begin([(of.buffer, [i for i, _ in places])])
 
     return store
+
+
+def _end_stores(c: LaneCompiler, s: Intrinsic) -> Action:
+    """Boxes that a thread stores are read until it waits for them."""
+
+    def end(env: Env) -> None:
+        stores = env[c.me].stores
+        if s.name == "tma_commit":
+            stores.group += 1
+        else:
+            stores.wait(s.args[0], c.shadow)
+
+    return end
 
 
 def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:

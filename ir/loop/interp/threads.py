@@ -34,14 +34,14 @@ from ..nodes import (
 )
 from ..printer import show
 from ..visit import walk
-from .actions import Action, Compiler, extents_of, unwritten
+from .actions import Action, Compiler, unwritten
 from .clusters import load_remote
 from .memory import Memory
 from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, pause_of
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
 from .shadow import Shadow
-from .warps import load_matrices, multiply_fragments, store_matrices
+from .warps import warp_action
 
 Steps: TypeAlias = Iterator["Meeting | Pause"]
 Run: TypeAlias = Callable[[Env], Steps]
@@ -63,6 +63,7 @@ class Thread:
     """The shared memory of the blocks of its cluster, by rank; its own is ``shared``."""
     begun: list[Action] = field(default_factory=list)
     groups: list[list[Action]] = field(default_factory=list)
+    stores: Products = field(default_factory=Products)
 
 
 @dataclass(eq=False, slots=True)
@@ -290,13 +291,9 @@ class ThreadCompiler(Compiler):
 
     def together(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
         """Return the action of an intrinsic on the threads that do it together."""
-        shadow, row = self.shadow, TABLE[s.name]
-        if s.name.startswith("ldmatrix"):
-            return self.whole_warps(s, self.load_matrices(s))
-        if s.name.startswith("stmatrix"):
-            return self.whole_warps(s, self.store_matrices(s))
-        if row.matrix is not None:
-            return self.whole_warps(s, self.multiply(s))
+        shadow = self.shadow
+        if (action := warp_action(self, s, _text(s))) is not None:
+            return action
         if s.name == "arrive":
             return self.arrive(s)
         if s.name.startswith("wgmma"):
@@ -330,64 +327,6 @@ class ThreadCompiler(Compiler):
                 write(t, [int(last)])
 
         return meet
-
-    def whole_warps(
-        self, s: Intrinsic, act: Callable[[list[Thread]], None]
-    ) -> Callable[[list[Thread]], None]:
-        """Return ``act``, which refuses threads that are not a whole warp."""
-
-        def run(threads: list[Thread]) -> None:
-            if len(threads) != 32:
-                why = f"the last one has {len(threads)} threads"
-                raise UndefinedError("a matrix operation needs whole warps", why, _text(s))
-            act(threads)
-
-        return run
-
-    def load_matrices(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
-        """Return the action; a row is read for other threads, too: a neighbour represents them."""
-        words, turned = extents_of(s.writes[0], s.name)[0], s.name.endswith(".trans")
-        read, write = self.reader(s.reads[0], _text(s)), self.writer(s.writes[0])
-
-        def run(threads: list[Thread]) -> None:
-            rows = []
-            for n, t in enumerate(threads[: 8 * words]):
-                rows.append(self.as_thread(t, read, t.env).tobytes())
-                if self.shadow is not None:
-                    self.as_thread(threads[n - 1], read, t.env)
-            for t, values in zip(threads, load_matrices(rows, words, turned), strict=True):
-                write(t, values)
-
-        return run
-
-    def store_matrices(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
-        """Return the action; each row is written for the thread that points to it."""
-        turned, kind = s.name.endswith(".trans"), to_numpy(s.writes[0].buffer.dtype)
-        (to,), read = s.writes, self.reader(s.reads[0], _text(s))
-        box, write, shadow = self.box(to), self.writer(to), self.shadow
-
-        def run(threads: list[Thread]) -> None:
-            words = np.stack([self.as_thread(t, read, t.env) for t in threads])
-            for t, values in zip(threads, store_matrices(words, turned).view(kind), strict=False):
-                write(t, values)
-                if shadow is not None:
-                    shadow.thread = t.number
-                    shadow.write_all(to.buffer, box(t.env), _text(s))
-
-        return run
-
-    def multiply(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
-        """Return the action of a matrix product on the fragments of a warp's threads."""
-        matrix = TABLE[s.name].matrix
-        assert matrix is not None
-        reads, write = [self.reader(r, _text(s)) for r in s.reads], self.writer(s.writes[0])
-
-        def run(threads: list[Thread]) -> None:
-            held = [np.stack([self.as_thread(t, read, t.env) for t in threads]) for read in reads]
-            for t, values in zip(threads, multiply_fragments(matrix, *held), strict=True):
-                write(t, values)
-
-        return run
 
     def as_thread(self, thread: Thread, read: Closure, env: Env) -> Any:
         """Return what ``read`` gives, the access being that thread's."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...dtypes import f32, to_numpy
+from ..build import as_int
 from ..fragments import Matrix, ldmatrix_source
-from ..intrinsics import WARP, multiply, tf32
+from ..intrinsics import TABLE, WARP, multiply, tf32
+from ..nodes import Intrinsic, Region
+from .races import UndefinedError
+from .scalar import Closure, Env
+from .shadow import Shadow
 
 Array: TypeAlias = np.ndarray[Any, Any]
+Action: TypeAlias = Callable[[list[Any]], None]
 _LANES = np.arange(WARP)[:, None]
 
 
@@ -46,3 +52,88 @@ def multiply_fragments(x: Matrix, c: Array, a: Array, b: Array) -> Array:
         whole_a, whole_b = tf32(whole_a), tf32(whole_b)
     total = multiply(whole_c, whole_a, whole_b, 0, 1)
     return np.asarray(total[x.c(_LANES, np.arange(c.shape[1])[None])])
+
+
+class WarpCompiler(Protocol):
+    """The part of the compiler of threads that is used here."""
+
+    shadow: Shadow | None
+
+    def reader(self, r: Region, where: str) -> Closure:
+        """Return the closure of a box's elements."""
+
+    def writer(self, r: Region) -> Callable[[Any, Iterable[Any]], None]:
+        """Return what puts values into a thread's box."""
+
+    def box(self, r: Region) -> Closure:
+        """Return the closure of the places of a box's elements."""
+
+    def as_thread(self, thread: Any, read: Closure, env: Env) -> Any:
+        """Return what ``read`` gives, the access being that thread's."""
+
+
+def warp_action(c: WarpCompiler, s: Intrinsic, text: str) -> Action | None:
+    """Return what a whole warp does of a matrix operation; None for others."""
+    if s.name.startswith("ldmatrix"):
+        act = _load(c, s, text)
+    elif s.name.startswith("stmatrix"):
+        act = _store(c, s, text)
+    elif TABLE[s.name].matrix is not None:
+        act = _multiply(c, s, text)
+    else:
+        return None
+
+    def run(threads: list[Any]) -> None:
+        if len(threads) != WARP:
+            why = f"the last one has {len(threads)} threads"
+            raise UndefinedError("a matrix operation needs whole warps", why, text)
+        act(threads)
+
+    return run
+
+
+def _load(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+    """A row is read for other threads, too: a neighbour represents them."""
+    words, turned = as_int(s.writes[0].ranges[-1].extent) or 0, s.name.endswith(".trans")
+    read, write = c.reader(s.reads[0], text), c.writer(s.writes[0])
+
+    def run(threads: list[Any]) -> None:
+        rows = []
+        for n, t in enumerate(threads[: 8 * words]):
+            rows.append(c.as_thread(t, read, t.env).tobytes())
+            if c.shadow is not None:
+                c.as_thread(threads[n - 1], read, t.env)
+        for t, values in zip(threads, load_matrices(rows, words, turned), strict=True):
+            write(t, values)
+
+    return run
+
+
+def _store(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+    """Each row is written for the thread that points to it."""
+    turned, kind = s.name.endswith(".trans"), to_numpy(s.writes[0].buffer.dtype)
+    (to,), read = s.writes, c.reader(s.reads[0], text)
+    box, write, shadow = c.box(to), c.writer(to), c.shadow
+
+    def run(threads: list[Any]) -> None:
+        words = np.stack([c.as_thread(t, read, t.env) for t in threads])
+        for t, values in zip(threads, store_matrices(words, turned).view(kind), strict=False):
+            write(t, values)
+            if shadow is not None:
+                shadow.thread = t.number
+                shadow.write_all(to.buffer, box(t.env), text)
+
+    return run
+
+
+def _multiply(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+    matrix = TABLE[s.name].matrix
+    assert matrix is not None
+    reads, write = [c.reader(r, text) for r in s.reads], c.writer(s.writes[0])
+
+    def run(threads: list[Any]) -> None:
+        held = [np.stack([c.as_thread(t, read, t.env) for t in threads]) for read in reads]
+        for t, values in zip(threads, multiply_fragments(matrix, *held), strict=True):
+            write(t, values)
+
+    return run

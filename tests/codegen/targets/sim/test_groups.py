@@ -202,6 +202,12 @@ def test_the_interpreter_does_the_same() -> None:
             "reads(R[0 : 32]), args(1))\n",
             "nothing wrote R",
         ),
+        (
+            stored("bf16"),
+            '            intrinsic("tma_wait_read", args(0))\n',
+            "",
+            "SC is written while it is read",
+        ),
     ],
 )
 def test_the_interpreter_finds_faults(text: str, old: str, new: str, found: str) -> None:
