@@ -74,7 +74,7 @@ def compiled(groups: Groups, made: Callable[[str], Compiled]) -> Callable[[Group
             return own
         always, test = made(key(found.skipping)), found.test
         tested = (
-            None if test is None else CompiledTest(made(key(test.finite)), test.places, test.after)
+            None if test is None else CompiledTest(made(key(test.holds)), test.places, test.after)
         )
         return replace(own, guarded=Guarded(always, tested, found.covered))
 

@@ -6,13 +6,14 @@ built. Others are checked at run time by a kernel of its own; a second form of t
 skips the holes, is called where they are not finite.
 
 The product of such a weight and a hole is NaN, and most operations on a result keep it NaN. Where
-they do, and the results are smaller than the weights, the results are checked instead.
+they do, and the results are smaller than the weights, the results are checked for NaN instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
@@ -41,13 +42,13 @@ ALWAYS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FiniteTest:
+class KernelTest:
     """A predicate that is true if a group's own kernel is correct.
 
     It takes the group's inputs with numbers ``places``, or its outputs if ``after``.
     """
 
-    finite: Computation
+    holds: Computation
     places: tuple[int, ...]
     after: bool = False
 
@@ -62,18 +63,18 @@ class Guard:
     """
 
     skipping: Computation
-    tests: tuple[FiniteTest, ...] = ()
+    tests: tuple[KernelTest, ...] = ()
     covered: bool = False
 
     @property
-    def test(self) -> FiniteTest | None:
+    def test(self) -> KernelTest | None:
         """The test that is made for this group alone."""
         return self.tests[0] if self.tests and not self.covered else None
 
     @property
     def computations(self) -> tuple[Computation, ...]:
         """The computations that must be compiled for it."""
-        return (self.skipping,) if self.test is None else (self.skipping, self.test.finite)
+        return (self.skipping,) if self.test is None else (self.skipping, self.test.holds)
 
 
 def guard(group: Group) -> Guard | None:
@@ -89,15 +90,18 @@ def guard(group: Group) -> Guard | None:
         return Guard(skipping)
     risky = [i for i in computation.instructions if multiplies_holes(i)]
     seen = _nan_outputs([i for i in risky if i.operands[1] in unknown], computation)
-    before, results = FiniteTest(*_finite_test(unknown)), outputs(computation)
+    before, results = KernelTest(*_finite_test(unknown)), outputs(computation)
     if not seen or sum(results[n].array.size for n in seen) >= sum(w.array.size for w in unknown):
         return Guard(skipping, (before,))
-    return Guard(skipping, (FiniteTest(all_finite([results[n] for n in seen]), seen, True), before))
+    return Guard(
+        skipping, (KernelTest(without_nan([results[n] for n in seen]), seen, True), before)
+    )
 
 
-def all_finite(arrays: Sequence[Instruction]) -> Computation:
-    """Return the predicate "all of these arrays are finite", of the arrays."""
-    return _finite_test([parameter(k, i.array, f"x{k}") for k, i in enumerate(arrays)])[0]
+def without_nan(arrays: Sequence[Instruction]) -> Computation:
+    """Return the predicate "none of these arrays has a NaN", of the arrays."""
+    given = [parameter(k, i.array, f"x{k}") for k, i in enumerate(arrays)]
+    return assemble("without_nan", given, _all(_has_no_nan(x) for x in given))
 
 
 def _nan_outputs(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
@@ -165,25 +169,42 @@ def _with_parameters(name: str, root: Instruction, used: Sequence[Instruction]) 
 def _finite_test(weights: Sequence[Instruction]) -> tuple[Computation, tuple[int, ...]]:
     """Return the computation "all of these arrays are finite" and the numbers of its inputs."""
     used = [i for i in post_order(weights) if i.opcode == "parameter"]
-    root, *others = _finite(weights)
-    for other in others:
-        root = make("and", root.shape, (root, other))
+    root = _all(_is_finite(w) for w in weights)
     return _with_parameters("finite", root, used), tuple(p.attrs["number"] for p in used)
 
 
-def _finite(weights: Sequence[Instruction]) -> Iterator[Instruction]:
-    """Yield the predicate ``sum(0 * w) == 0`` of each array: the sum is NaN unless all are
-    finite.
-    """
-    for w in weights:
-        dtype = w.array.dtype if w.array.dtype in (f32, f64) else f32
-        zero = constant(np.zeros((), to_numpy(dtype)))
-        scalar, shape = Shape(dtype), Shape(dtype, w.array.dims)
-        wide = w if w.array.dtype == dtype else make("convert", shape, (w,))
-        zeros = make("broadcast", shape, (zero,), dimensions=())
-        a, b = parameter(0, scalar, "a"), parameter(1, scalar, "b")
-        added = assemble("sum", (a, b), make("add", scalar, (a, b)))
-        terms = make("multiply", shape, (wide, zeros))
-        dims = tuple(range(w.array.rank))
-        total = make("reduce", scalar, (terms, zero), dimensions=dims, to_apply=added)
-        yield make("compare", Shape(pred), (total, zero), direction="EQ")
+def _all(answers: Iterable[Instruction]) -> Instruction:
+    return reduce(lambda a, b: make("and", a.shape, (a, b)), answers)
+
+
+def _is_finite(x: Instruction) -> Instruction:
+    """Return the predicate ``sum(0 * x) == 0``: the sum is NaN unless all elements are finite."""
+    wide = _wide(x)
+    dtype, shape = wide.array.dtype, wide.array
+    zero = constant(np.zeros((), to_numpy(dtype)))
+    zeros = make("broadcast", shape, (zero,), dimensions=())
+    total = _total(make("multiply", shape, (wide, zeros)), zero, "add")
+    return make("compare", Shape(pred), (total, zero), direction="EQ")
+
+
+def _has_no_nan(x: Instruction) -> Instruction:
+    """Return the predicate ``max(x) == max(x)``: the largest element is NaN if one is."""
+    wide = _wide(x)
+    least = constant(np.array(-np.inf, to_numpy(wide.array.dtype)))
+    total = _total(wide, least, "maximum")
+    return make("compare", Shape(pred), (total, total), direction="EQ")
+
+
+def _wide(x: Instruction) -> Instruction:
+    if x.array.dtype in (f32, f64):
+        return x
+    return make("convert", Shape(f32, x.array.dims), (x,))
+
+
+def _total(x: Instruction, start: Instruction, opcode: str) -> Instruction:
+    """Return the reduction of all elements of an array."""
+    scalar = Shape(x.array.dtype)
+    a, b = parameter(0, scalar, "a"), parameter(1, scalar, "b")
+    combine = assemble(opcode, (a, b), make(opcode, scalar, (a, b)))
+    dims = tuple(range(x.array.rank))
+    return make("reduce", scalar, (x, start), dimensions=dims, to_apply=combine)

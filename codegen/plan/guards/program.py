@@ -24,7 +24,7 @@ from ....ir.hlo.nodes import Computation, Instruction, Shape
 from ....ir.hlo.ops.registry import definition
 from ....ir.hlo.patterns.loops import trip_count
 from ....ir.hlo.rewrite import assemble, make, parameter, reachable
-from .group import FiniteTest, Guard, all_finite
+from .group import Guard, KernelTest, without_nan
 
 T = TypeVar("T")
 
@@ -43,13 +43,13 @@ class ProgramGuard:
     """
 
     covered: frozenset[Group]
-    tests: tuple[FiniteTest, ...]
+    tests: tuple[KernelTest, ...]
     all_hold: Computation | None
 
     @property
     def computations(self) -> tuple[Computation, ...]:
         """The computations that must be compiled for it."""
-        own = tuple(t.finite for t in self.tests)
+        own = tuple(t.holds for t in self.tests)
         return own if self.all_hold is None else (*own, self.all_hold)
 
     def reads(self, test: int, arguments: Sequence[T], results: Sequence[T]) -> tuple[T, ...]:
@@ -76,7 +76,7 @@ def program_guard(
         return None
     others = {g: guards[g] for g in tested if g not in known} if launches and _ends(entry) else {}
     weights = {g: t for g, x in others.items() if (t := _of_arguments(g, x.tests[-1])) is not None}
-    after = [FiniteTest(all_finite([results[n]]), (n,), True) for n in seen]
+    after = [KernelTest(without_nan([results[n]]), (n,), True) for n in seen]
     tests = (*after, *weights.values())
     covered = frozenset((*known, *weights))
     return ProgramGuard(covered, tests, _all_hold(len(tests))) if tests else None
@@ -148,14 +148,14 @@ def _is_cheaper(
     return sum(i.array.bytes for i in results) < each
 
 
-def _of_arguments(g: Group, test: FiniteTest) -> FiniteTest | None:
+def _of_arguments(g: Group, test: KernelTest) -> KernelTest | None:
     """Return the test of a group's inputs with the numbers of the program's arguments; None if some
     are not arguments.
     """
     arrays = [g.inputs[n] for n in test.places]
     if test.after or not all(i.opcode == "parameter" and _is_plain(i) for i in arrays):
         return None
-    return FiniteTest(test.finite, tuple(int(i.attrs["number"]) for i in arrays))
+    return KernelTest(test.holds, tuple(int(i.attrs["number"]) for i in arrays))
 
 
 def _all_hold(count: int) -> Computation | None:

@@ -10,12 +10,16 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.plan.groups import fuse_module
+from nestwright.codegen.plan.guards.group import without_nan
 from nestwright.codegen.plan.guards.program import ProgramGuard
 from nestwright.codegen.plan.nodes import ConditionalThunk, walk
 from nestwright.codegen.runtime.cuda.steps import Segment, steps
+from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import HloModule, Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.rewrite import parameter, reachable
 from nestwright.ir.target import Target
 
 SIM = "cuda-sim -arch=sm_80"
@@ -92,6 +96,18 @@ def test_results_are_right_for_any_weights(end: str, spec: str) -> None:
             wanted = evaluate(module, [x, w, v])
         for a, b in zip(_all(exe(x, w, v)), _all(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["cpu", SIM])
+def test_results_that_are_infinite_are_right(spec: str) -> None:
+    """As masked scores are: no second run on their account."""
+    test = without_nan([parameter(0, Shape(f32, (3, 5)), "x")])
+    exe = nw.build(HloModule("test", reachable(test), test), target=spec)
+    values = np.zeros((3, 5), np.float32)
+    values[1, 2], values[2, 0] = np.inf, -np.inf
+    assert exe(values)
+    values[2, 4] = np.nan
+    assert not exe(values)
 
 
 def _all(results: Any) -> tuple[Any, ...]:
