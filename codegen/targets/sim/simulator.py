@@ -436,11 +436,11 @@ class Simulator(DeviceEmitter):
         """Emit a reduction across threads: operands are deposited and combined at a site."""
         self.meet()
         check_group(s, self.nest)
-        before = self.em.function
-        self.em.function = Function("$", "ptr %left, ptr %right", self.host)
+        before = self.em.function, self.em.small
+        self.em.function, self.em.small = Function("$", "ptr %left, ptr %right", self.host), {}
         combine = self.out.function("combine", combine_text(self.em, s))
         spread = self.out.function("spread", spread_text("$", s))
-        self.em.function = before
+        self.em.function, self.em.small = before
         self.deposit([self.em.buffers[b] for b in s.values])
         kinds = ["ptr", *["i64"] * 4, "ptr", "ptr"]
         self.em.declare("nw_sim_all_reduce", "void", kinds)

@@ -14,7 +14,7 @@ from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.signature import ArraySpec
-from nestwright.codegen.runtime import bounded, native
+from nestwright.codegen.runtime import bounded, converted
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -351,7 +351,7 @@ def agree(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_native_agrees_with_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "padded", rubbish)
+    monkeypatch.setattr(converted, "padded", rubbish)
     module = module_of(name)
     exe = build(module)
     for round_ in range(ROUNDS):

@@ -463,3 +463,19 @@ def sums(X: f32[128], Y: f32[4]):
 """
     x = numbers(128)
     np.testing.assert_allclose(kernel(text)(x), x.reshape(4, 32).sum(axis=1), rtol=1e-6)
+
+
+def test_numbers_of_64_bits_that_threads_combine_are_no_indices() -> None:
+    text = """
+@func(outputs=1)
+def sums(X: s64[96], Y: s64[3]):
+    for b in thread("blockIdx.x", 3):
+        for t in thread("threadIdx.x", 32):
+            r = alloc(s64[1], scope="register")
+            r[0] = X[b * 32 + t]
+            all_reduce(32, r, lambda x, y: x + y)
+            if t == 0:
+                Y[b] = r[0]
+"""
+    x = np.arange(96) << 40
+    np.testing.assert_array_equal(kernel(text)(x), x.reshape(3, 32).sum(axis=1))
