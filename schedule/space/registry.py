@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Generic, TypeAlias, TypeVar
 
 from ...ir.loop.nodes import Func
@@ -57,7 +57,6 @@ class Family:
 
 
 def import_sketches(package: str, path: list[str]) -> None:
-    """Import the files of a folder of sketches, each of which registers its rows."""
-    for found in iter_modules(path):
-        if not found.ispkg:
-            import_module(f"{package}.{found.name}")
+    """Import the files of a folder of sketches and below, each of which registers its rows."""
+    for found in walk_packages(path, f"{package}."):
+        import_module(found.name)

@@ -1,9 +1,9 @@
 """The sketches of a function for a GPU, and its default schedule without tuning.
 
 First, element-wise blocks that are cheaper to recompute than to store are inlined. A matrix product
-or convolution that is large enough for tiles has sketches of its own. The other blocks form
-clusters of a launch or two each. The product, or else the heaviest cluster, has decisions; the
-other clusters are scheduled by rule.
+or convolution that is large enough for tiles has sketches of its own, and so do some kinds of
+groups as a whole, such as attentions. The other blocks form clusters of a launch or two each. The
+product, or else the heaviest cluster, has decisions; the other clusters are scheduled by rule.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ...limits import require_limits
 from ...space.analyze import blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
-from .attention import attention_sketches
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .fallback import fallback_sketch, schedule_fallback
 from .group_space import product_sketches
 from .inlining import inline_cheap
 from .machine import flops_of
+from .matching import KINDS, GroupInfo
 from .matmul import find_matmul
 from .skinny import Skinny, find_skinny, skinny_sketch
 
@@ -45,7 +45,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     inlined = inline_cheap(first, target)
     blocks = blocks_of(first.func)
     product = find_matmul(first)
-    found = [*attention_sketches(func, target)]
+    found = sorted(KINDS.matching(GroupInfo(func), target), key=lambda s: s.cost(s.default))
     if product is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
         found += [_whole(s, inlined, rest, target) for s in product_sketches(product, target)]

@@ -7,30 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from ....ir.loop.intrinsics import IntrinsicDef
-from ....ir.loop.nodes import CHUNK, Func
-from ....ir.loop.notes import MIN_BLOCKS
-from ....ir.target import Target
-from ...language.schedule import Schedule
-from ...space.analyze import blocks_of
-from ...space.attention import Attention, find_attention
-from ...space.space import Choice, Choices, Sketch, cheapest
-from .attention_mma import apply_mma, attention_core
-from .attention_simt import BANKS, LANES, WIDEST, apply_attention
-from .attention_split import apply_split, is_splittable
-from .inlining import inline_moves
-from .machine import (
-    ARRIVAL,
-    BARRIER,
-    LATENCY,
-    LAUNCH,
-    LaunchShape,
-    launch_seconds,
-    resident,
-)
-from .mma import COLUMNS, ROWS
-from .threads import power_up, powers
-from .tiles import can_copy_ahead
+from .....ir.loop.intrinsics import IntrinsicDef
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.notes import MIN_BLOCKS
+from .....ir.target import Target
+from ....language.schedule import Schedule
+from ....space.attention import Attention
+from ....space.space import Choice, Choices, Sketch, cheapest
+from ..machine import ARRIVAL, BARRIER, LATENCY, LAUNCH, LaunchShape, launch_seconds, resident
+from ..matching import KINDS, GroupInfo
+from ..mma import COLUMNS, ROWS
+from ..threads import power_up, powers
+from ..tiles import can_copy_ahead
+from .mma import apply_mma, attention_core
+from .simt import BANKS, LANES, WIDEST, apply_attention
+from .split import apply_split, is_splittable
 
 SOFTMAX = 20.0  # instructions of a score between the products
 PRODUCT = 3.0  # issue slots of a matrix instruction, with its share of the loads
@@ -44,21 +35,33 @@ FEW = 16  # queries of a head, up to which its keys are shared out among blocks
 BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
 
 
-def attention_sketches(func: Func, target: Target) -> tuple[Sketch, ...]:
-    """Return the sketches of an attention, the cheapest first; () for any other function."""
-    first = Schedule(func)
-    moved = inline_moves(first)
-    k = find_attention(first.func, blocks_of(first.func))
-    if k is None or k.exponential is None:
-        return ()
-    spaces: list[AttentionSpace] = [SimtSpace(k, target)] if k.queries > 1 else []
-    if k.queries <= FEW and is_splittable(k):
-        spaces.append(SplitSpace(k, target))
+@KINDS.row(10)
+def match_simt(work: GroupInfo, target: Target) -> Sketch | None:
+    """Match an attention of several queries, for ordinary cores."""
+    if work.attention is None or work.attention[0].queries == 1:
+        return None
+    k, moved = work.attention
+    return _sketch(SimtSpace(k, target), moved)
+
+
+@KINDS.row(20)
+def match_split(work: GroupInfo, target: Target) -> Sketch | None:
+    """Match an attention of few queries, for ordinary cores."""
+    if work.attention is None:
+        return None
+    k, moved = work.attention
+    few = k.queries <= FEW and is_splittable(k)
+    return _sketch(SplitSpace(k, target), moved) if few else None
+
+
+@KINDS.row(30)
+def match_mma(work: GroupInfo, target: Target) -> Sketch | None:
+    """Match an attention for tensor cores."""
+    if work.attention is None:
+        return None
+    k, moved = work.attention
     core = attention_core(k, target)
-    if core is not None:
-        spaces.append(MmaSpace(k, target, core))
-    sketches = [s for space in spaces if (s := _sketch(space, moved)) is not None]
-    return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
+    return None if core is None else _sketch(MmaSpace(k, target, core), moved)
 
 
 class AttentionSpace(Protocol):

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.loop.notes import FETCH
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import BlockInfo
-from ...space.attention import (
+from .....ir.loop.notes import FETCH
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import BlockInfo
+from ....space.attention import (
     Attention,
     SoftmaxParts,
     in_order,
@@ -25,11 +25,11 @@ from ...space.attention import (
     pieces,
     take_parts,
 )
-from ...space.lookup import below, block_node, extent, own_loops
-from ...space.space import Choices
-from .fallback import schedule_fallback
-from .key_tiles import KeyTile, loops_below, tile_keys
-from .rows import reduce_columns
+from ....space.lookup import below, block_node, extent, own_loops
+from ....space.space import Choices
+from ..fallback import schedule_fallback
+from ..key_tiles import KeyTile, loops_below, tile_keys
+from ..rows import reduce_columns
 
 
 def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> None:

@@ -9,15 +9,15 @@ maxima, exponentials and sums are computed where the scores are, a row by four t
 
 from __future__ import annotations
 
-from ....ir.dtypes import f32
-from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, TABLE, IntrinsicDef
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import ASYNC, PIPELINE
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import product_operands
-from ...space.attention import (
+from .....ir.dtypes import f32
+from .....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, TABLE, IntrinsicDef
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.notes import ASYNC, PIPELINE
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import product_operands
+from ....space.attention import (
     Attention,
     SoftmaxParts,
     in_order,
@@ -26,13 +26,13 @@ from ...space.attention import (
     pieces,
     take_parts,
 )
-from ...space.lookup import below
-from ...space.space import Choices
-from .attention_simt import WIDEST, flat, skip_hidden
-from .fallback import schedule_fallback
-from .mma import COLUMNS, ROWS
-from .threads import BLOCKS, X, Y, Z
-from .tiles import BlockDim, can_copy_ahead, divide_among_threads
+from ....space.lookup import below
+from ....space.space import Choices
+from ..fallback import schedule_fallback
+from ..mma import COLUMNS, ROWS
+from ..threads import BLOCKS, X, Y, Z
+from ..tiles import BlockDim, can_copy_ahead, divide_among_threads
+from .simt import WIDEST, flat, skip_hidden
 
 SUMS = 2  # reductions of a softmax: the maximum and the sum
 

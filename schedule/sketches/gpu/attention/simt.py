@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....ir.loop.nodes import Buffer
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...errors import ScheduleError
-from ...language.schedule import Schedule
-from ...space.analyze import product_operands
-from ...space.attention import (
+from .....ir.loop.nodes import Buffer
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....errors import ScheduleError
+from ....language.schedule import Schedule
+from ....space.analyze import product_operands
+from ....space.attention import (
     Attention,
     SoftmaxParts,
     in_order,
@@ -26,11 +26,11 @@ from ...space.attention import (
     pieces,
     take_parts,
 )
-from ...space.lookup import below
-from ...space.space import Choices
-from .fallback import schedule_fallback
-from .threads import BLOCKS, X, Y
-from .tiles import BlockDim, divide_among_threads
+from ....space.lookup import below
+from ....space.space import Choices
+from ..fallback import schedule_fallback
+from ..threads import BLOCKS, X, Y
+from ..tiles import BlockDim, divide_among_threads
 
 LANES = 32
 BANKS = 32

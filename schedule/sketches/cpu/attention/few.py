@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ....ir.target import Target
-from ...space.attention import Attention, find_attention
-from ...space.space import Choice, Choices, Sketch, cheapest
-from .attention import shown_share
-from .attention_nest import apply_attention
-from .matching import CPU, FuncInfo
-from .pointwise import may_share_flops
+from .....ir.target import Target
+from ....space.attention import Attention, find_attention
+from ....space.space import Choice, Choices, Sketch, cheapest
+from ..matching import CPU, FuncInfo
+from ..pointwise import may_share_flops
+from .nest import apply_attention
+from .sketch import shown_share
 
 LARGEST_PART = 1024  # keys that are taken at a time
 SMALLEST_PART = 64

@@ -10,24 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.attention import (
-    Attention,
-    SoftmaxParts,
-    in_order,
-    is_full,
-    pieces,
-    take_parts,
-)
-from ...space.lookup import below
-from ...space.space import Choices
-from .attention_mma import SUMS
-from .attention_simt import LANES, WIDEST, copies_apart, copy_operands, flat
-from .fallback import schedule_fallback
-from .threads import BLOCKS, X, Y
-from .tiles import PART
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.attention import Attention, SoftmaxParts, in_order, is_full, pieces, take_parts
+from ....space.lookup import below
+from ....space.space import Choices
+from ..fallback import schedule_fallback
+from ..threads import BLOCKS, X, Y
+from ..tiles import PART
+from .mma import SUMS
+from .simt import LANES, WIDEST, copies_apart, copy_operands, flat
 
 
 def is_splittable(k: Attention) -> bool:
