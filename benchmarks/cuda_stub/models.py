@@ -50,12 +50,16 @@ ENTRY main {
 add { a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT c = f32[] add(a, b) }
+largest { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b) }
 ENTRY main {
   x = f32[100000] parameter(0)
   e = f32[100000] exponential(x)
   zero = f32[] constant(0)
   s = f32[] reduce(e, zero), dimensions={0}, to_apply=add
-  ROOT t = (f32[100000], f32[]) tuple(e, s)
+  m = f32[] reduce(e, zero), dimensions={0}, to_apply=largest
+  ROOT t = (f32[100000], f32[], f32[]) tuple(e, s, m)
 }
 """,
     # One launch, the last block of which adds what the others have left in a workspace.

@@ -38,6 +38,7 @@ GROUP_TILE = {
     "copiers": 4,
     "bulk": 1,
     "results": 1,
+    "turns": 1,
 }
 RESULTS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "s8": "s32"}
 COMBINERS = "add { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
-from ...ir.hlo.fuse.kinds import part_start
 from ...ir.hlo.fuse.order import branch_computations, in_order
+from ...ir.hlo.holes import multiplies_holes
 from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ...ir.hlo.library import group_call, library_call
 from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
@@ -32,7 +31,7 @@ from ...ir.hlo.nodes import (
     TupleShape,
 )
 from ...ir.hlo.ops.registry import definition, work_of
-from ...ir.hlo.patterns.loops import trip_count
+from ...ir.hlo.patterns.loops import hands_on, trip_count
 from ...ir.hlo.shape_text import show_shape
 from ...ir.hlo.sources import Sources
 from ...ir.hlo.text.canonical import key
@@ -57,8 +56,7 @@ from .nodes import (
 )
 from .side_by_side import Joints, side_by_side
 from .signature import ArraySpec, Tree, slots
-
-Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
+from .slices import Slices, bounded, leaves, part_of, resized, sizes_of, spread
 
 STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
@@ -118,25 +116,6 @@ def _copies(tree: Slices, homes: Sequence[BufferSlice]) -> Iterator[CopyThunk]:
         yield CopyThunk(source, home, f"result {n}")
 
 
-def leaves(tree: Slices) -> Iterator[BufferSlice]:
-    """Yield the slices of a tree, left to right."""
-    if isinstance(tree, BufferSlice):
-        yield tree
-    else:
-        for branch in tree:
-            yield from leaves(branch)
-
-
-def _spread(shape: AnyShape, make: Callable[[Shape], Slices]) -> Slices:
-    match shape:
-        case Shape():
-            return make(shape)
-        case TupleShape(elements=elements):
-            return tuple(_spread(e, make) for e in elements)
-        case TokenShape():
-            return ()
-
-
 def _parameters(
     entry: Computation, orders: Sequence[Order]
 ) -> tuple[tuple[ArraySpec, ...], list[Slices], Tree]:
@@ -151,7 +130,7 @@ def _parameters(
         sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in bounded(shape)]
         return (data, *sizes) if sizes else data
 
-    return tuple(specs), [_spread(p.shape, leaf) for p in entry.parameters], trees
+    return tuple(specs), [spread(p.shape, leaf) for p in entry.parameters], trees
 
 
 def _results(shape: AnyShape, orders: Sequence[Order]) -> tuple[tuple[ArraySpec, ...], Tree]:
@@ -185,33 +164,6 @@ def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
     places = [order.index(d) for d in range(stored.rank)]
     dynamic = tuple(stored.dynamic[k] for k in places) if stored.dynamic else ()
     return ArraySpec(name, stored.dtype, tuple(stored.dims[k] for k in places), order, dynamic)
-
-
-def bounded(shape: Shape) -> list[int]:
-    """Return the dimensions of which only the bound is known."""
-    return [d for d, marked in enumerate(shape.dynamic) if marked]
-
-
-def _sizes(shape: Shape, tree: Slices) -> dict[int, Slices]:
-    """Return the slices of the sizes of an array with bounded dimensions, which follow it in its
-    tree.
-    """
-    return dict(zip(bounded(shape), tree[1:] if isinstance(tree, tuple) else (), strict=True))
-
-
-def _resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
-    """Emit ``set-dimension-size``: the array stays where it is, with one size added or dropped."""
-    (d,) = i.attrs["dimensions"]
-    sizes = {**_sizes(i.operands[0].array, tree), d: size}
-    data = tree[0] if isinstance(tree, tuple) else tree
-    kept = [sizes[k] for k in bounded(i.array)]
-    return (data, *kept) if kept else data
-
-
-def _part(i: Instruction, whole: Slices) -> Slices:
-    """Return the piece of a buffer that a slice outside of groups is."""
-    assert isinstance(whole, BufferSlice)
-    return replace(whole, offset=whole.offset + part_start(i), bytes=i.array.bytes)
 
 
 class _Sequence:
@@ -261,9 +213,11 @@ class _Sequence:
         answers: list[BufferSlice] = []
         if whole is None:
             return tests, []
+        served = [g for g in self.fusions[entry].groups if g in whole.covered]
+        tested = [i for g in served for i in g.members if multiplies_holes(i)]
         for n, test in enumerate(whole.computations):
             kernel, name = made(key(test)), f"{entry.name}.test"
-            number = self.facts.add("guard", [], kernel.work, kernel.schedule, kernel.record)
+            number = self.facts.add("guard", tested, kernel.work, kernel.schedule, kernel.record)
             read = whole.reads(n, bindings, homes) if n < len(whole.tests) else tuple(answers)
             answers.append(self.value(1, name))
             tests.append(self.call_kernel(kernel, name, [*leaves(read)], answers[-1:], number))
@@ -274,7 +228,7 @@ class _Sequence:
         return tests, [ConditionalThunk(answers[-1], ((), second), f"{entry.name}.always")]
 
     def values(self, i: Instruction) -> Slices:
-        return _spread(i.shape, lambda s: self.value(s.bytes, i.name))
+        return spread(i.shape, lambda s: self.value(s.bytes, i.name))
 
     def run(
         self, computation: Computation, bindings: Sequence[Slices]
@@ -418,11 +372,11 @@ class _Sequence:
             case "after-all":
                 return ()
             case "get-dimension-size":
-                return _sizes(i.operands[0].array, operands[0])[i.attrs["dimensions"][0]]
+                return sizes_of(i.operands[0].array, operands[0])[i.attrs["dimensions"][0]]
             case "set-dimension-size":
-                return _resized(i, *operands)
+                return resized(i, *operands)
             case "slice":
-                return _part(i, operands[0])
+                return part_of(i, operands[0])
             case "while":
                 return self.loop(i, operands[0], thunks)
             case "conditional":
@@ -454,16 +408,25 @@ class _Sequence:
         return self.constants.add(np.asarray(literal, to_numpy(shape.dtype)))
 
     def loop(self, i: Instruction, start: Slices, thunks: list[Thunk]) -> Slices:
-        state = self.values(i)
+        state = self.state(i, start)
         for source, home in zip(leaves(start), leaves(state), strict=True):
-            thunks.append(CopyThunk(source, home, f"{i.name} start"))
+            if source != home:
+                thunks.append(CopyThunk(source, home, f"{i.name} start"))
         condition, predicate = self.run(i.attrs["condition"], [state])
         body, after = self.run(i.attrs["body"], [state])
         assert isinstance(predicate, BufferSlice)
         body += self.parallel_copy(list(leaves(after)), list(leaves(state)), f"{i.name} next")
-        trips = trip_count(i)
-        thunks.append(WhileThunk(tuple(condition), predicate, tuple(body), i.name, trips))
+        parts = tuple(condition), predicate, tuple(body)
+        thunks.append(WhileThunk(*parts, i.name, trip_count(i)))
         return state
+
+    def state(self, i: Instruction, start: Slices) -> Slices:
+        """Return where a loop's state is: what the body hands on as it is stays where it starts."""
+        homes, body = self.values(i), i.attrs["body"]
+        if not isinstance(homes, tuple) or not isinstance(start, tuple):
+            return homes
+        both = enumerate(zip(start, homes, strict=True))
+        return tuple(old if hands_on(body, n) else home for n, (old, home) in both)
 
     def parallel_copy(
         self, sources: Sequence[BufferSlice], targets: Sequence[BufferSlice], name: str

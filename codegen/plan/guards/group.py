@@ -11,10 +11,11 @@ they do, and the results are smaller than the weights, the results are checked f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from ....ir.hlo.rewrite import (
     with_attrs,
     with_operands,
 )
+
+Combined: TypeAlias = Callable[[Instruction, Instruction], Instruction]
 
 ALWAYS = 1 << 22
 """Bytes that computing weights out of constants may always make."""
@@ -183,7 +186,8 @@ def _is_finite(x: Instruction) -> Instruction:
     dtype, shape = wide.array.dtype, wide.array
     zero = constant(np.zeros((), to_numpy(dtype)))
     zeros = make("broadcast", shape, (zero,), dimensions=())
-    total = _total(make("multiply", shape, (wide, zeros)), zero, "add")
+    terms = make("multiply", shape, (wide, zeros))
+    total = _total(terms, zero, lambda a, b: make("add", a.shape, (a, b)))
     return make("compare", Shape(pred), (total, zero), direction="EQ")
 
 
@@ -191,7 +195,7 @@ def _has_no_nan(x: Instruction) -> Instruction:
     """Return the predicate ``max(x) == max(x)``: the largest element is NaN if one is."""
     wide = _wide(x)
     least = constant(np.array(-np.inf, to_numpy(wide.array.dtype)))
-    total = _total(wide, least, "maximum")
+    total = _total(wide, least, lambda a, b: make("maximum", a.shape, (a, b)))
     return make("compare", Shape(pred), (total, total), direction="EQ")
 
 
@@ -201,10 +205,10 @@ def _wide(x: Instruction) -> Instruction:
     return make("convert", Shape(f32, x.array.dims), (x,))
 
 
-def _total(x: Instruction, start: Instruction, opcode: str) -> Instruction:
+def _total(x: Instruction, start: Instruction, combined: Combined) -> Instruction:
     """Return the reduction of all elements of an array."""
     scalar = Shape(x.array.dtype)
     a, b = parameter(0, scalar, "a"), parameter(1, scalar, "b")
-    combine = assemble(opcode, (a, b), make(opcode, scalar, (a, b)))
+    combine = assemble("combine", (a, b), combined(a, b))
     dims = tuple(range(x.array.rank))
     return make("reduce", scalar, (x, start), dimensions=dims, to_apply=combine)

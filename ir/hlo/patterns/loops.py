@@ -120,5 +120,6 @@ def by_element(c: Computation) -> bool:
 
 
 def hands_on(body: Computation, k: int) -> bool:
-    """True if a loop's body, whose root is a ``tuple``, returns element ``k`` as it is."""
-    return _number(body.root.operands[k]) == k
+    """True if a loop's body returns element ``k`` of its state as it is."""
+    element = _element(body.root, k)
+    return element is not None and _number(element) == k

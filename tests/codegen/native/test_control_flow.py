@@ -15,6 +15,7 @@ import pytest
 
 from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.nodes import CopyThunk, walk
 from nestwright.ir.dtypes import f32, pred, s32, to_numpy
 from nestwright.ir.errors import UnsupportedError, VerifyError
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -381,3 +382,48 @@ ENTRY e {{ x = f32[] parameter(0)
  i = pred[] constant({value})
  ROOT c = f32[] conditional(i, x, x), branch_computations={{a, b}} }}"""
     assert build(parse(text))(3.0) == wanted
+
+
+HANDED_ON = """HloModule m
+less {
+  s = (s32[], f32[4,50], f32[50,50], f32[4,50]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  three = s32[] constant(3)
+  ROOT p = pred[] compare(n, three), direction=LT
+}
+step {
+  s = (s32[], f32[4,50], f32[50,50], f32[4,50]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[4,50] get-tuple-element(s), index=1
+  w = f32[50,50] get-tuple-element(s), index=2
+  y = f32[4,50] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  k = s32[] add(n, one)
+  d = f32[4,50] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (s32[], f32[4,50], f32[50,50], f32[4,50]) tuple(k, d, w, x)
+}
+ENTRY e {
+  x = f32[4,50] parameter(0)
+  w = f32[50,50] parameter(1)
+  zero = s32[] constant(0)
+  s = (s32[], f32[4,50], f32[50,50], f32[4,50]) tuple(zero, x, w, x)
+  l = (s32[], f32[4,50], f32[50,50], f32[4,50]) while(s), condition=less, body=step
+  a = f32[4,50] get-tuple-element(l), index=1
+  b = f32[50,50] get-tuple-element(l), index=2
+  c = f32[4,50] get-tuple-element(l), index=3
+  ROOT t = (f32[4,50], f32[50,50], f32[4,50]) tuple(a, b, c)
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim -arch=sm_80"])
+def test_what_a_body_hands_on_is_not_copied(target: str) -> None:
+    """Weights in a loop's state are read where they are, and copied once if they are a result."""
+    module = parse(HANDED_ON)
+    exe = build(module, target=target)
+    rng = np.random.default_rng(0)
+    args = [rng.integers(-2, 3, s).astype(np.float32) for s in ((4, 50), (50, 50))]
+    for found, wanted in zip(exe(*args), evaluate(module, args), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    copies = [t for t in walk(exe.bundle.plan.thunks) if isinstance(t, CopyThunk)]
+    assert [t.target.memory for t in copies if t.source.bytes == 4 * 50 * 50] == ["result"]
