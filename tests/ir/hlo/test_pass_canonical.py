@@ -244,6 +244,21 @@ def test_padding_that_counts_stays(becomes):
     becomes(canonical_window, MAX + entry(POOL.format(ABSOLUTE, "1", "a")), None)
 
 
+def test_padding_that_counts_each_time_stays(becomes):
+    """One more of a sum's initial value is not the same sum."""
+    ones = POOL.format("", "1", "x").replace("-inf", "1").replace("to_apply=max", "to_apply=sum")
+    becomes(canonical_window, SUM + entry(ones), None)
+    zeros = ones.replace("constant(1)", "constant(0)")
+    module = parse("HloModule m\n" + SUM + entry(zeros))
+    assert "pad(" not in show(canonical_window(module))
+
+
+@pytest.mark.parametrize("wraps", ["a = s32[6,6] abs(x)", "a = s32[6,6] multiply(x, x)"])
+def test_integers_that_may_wrap_are_not_taken_for_positive(wraps, becomes):
+    pool = POOL.format(wraps, "0", "a").replace("-inf", "-2147483648").replace("f32", "s32")
+    becomes(canonical_window, MAX.replace("f32", "s32") + entry(pool), None)
+
+
 def test_transposes_sink_and_cancel(becomes):
     before = (
         "x = f32[2,3,4] parameter(0)  y = f32[2,3,4] parameter(1)  b = f32[4] parameter(2)"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....elementwise import identity
 from ...meaning.values import simple_op
 from ...nodes import HloModule, Instruction, PadDim, Window
-from ...patterns.match import all_static, is_splat, splat
+from ...patterns.match import all_static, splat
+from ...patterns.ranges import interval
 from ...rewrite import map_computations, rebuild, with_attrs, with_operands
+
+_IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
+_SUMS = frozenset({"add", "multiply", "xor"})
 
 
 def canonical_window(module: HloModule) -> HloModule:
@@ -42,23 +47,29 @@ def _rewrite(i: Instruction) -> Instruction | None:
 
 
 def _harmless(i: Instruction, padded: Instruction) -> bool:
-    """True if the init can replace the padded value: it is equal, or the reducer is a maximum of
-    nonnegative elements and zeros."""
+    """True if the init can replace the padded value: it is equal and counts once however often it
+    is combined, or the reducer is a maximum of nonnegative elements and zeros."""
     a, b = splat(padded), splat(i.operands[1])
-    if a is None or b is None:
+    op = simple_op(i.attrs["to_apply"])
+    if a is None or b is None or op is None:
         return False
     if a.tobytes() == b.tobytes():
-        return True
-    maximum = simple_op(i.attrs["to_apply"]) == "maximum"
-    return maximum and bool(a == 0) and is_nonnegative(i.operands[0].operands[0])
+        return op in _IDEMPOTENT or (op in _SUMS and bool(a == identity(op, i.array.dtype)))
+    return op == "maximum" and bool(a == 0) and is_nonnegative(i.operands[0].operands[0])
 
 
 def is_nonnegative(x: Instruction, depth: int = 8) -> bool:
-    """True if no element of ``x`` can be negative; NaN is ignored. Looks ``depth`` steps back."""
+    """True if no element of ``x`` can be negative; NaN is ignored. Looks ``depth`` steps back.
+
+    Integers wrap: of those the bounds that are known decide.
+    """
+    if not x.array.dtype.is_float:
+        bounds = interval(x, depth)
+        return bounds is not None and bounds[0] >= 0
     if depth == 0:
         return False
     if (value := splat(x)) is not None:
-        return value.dtype.kind != "c" and bool(value >= 0)
+        return bool(value >= 0)
     match x.opcode:
         case "abs" | "exponential" | "logistic" | "sqrt":
             return True
@@ -69,7 +80,7 @@ def is_nonnegative(x: Instruction, depth: int = 8) -> bool:
         case "reshape" | "transpose" | "broadcast" | "slice" | "reverse":
             return is_nonnegative(x.operands[0], depth - 1)
         case "clamp":
-            return is_splat(x.operands[0], 0)
+            return all(is_nonnegative(x.operands[n], depth - 1) for n in (0, 2))
         case "multiply":
             return x.operands[0] is x.operands[1]
         case _:
