@@ -36,11 +36,15 @@ def recipes(model: Model) -> tuple[Recipe, ...]:
         found[name] = Recipe(name, shape, float(scale), float(shift))
         return jax.numpy.zeros(shape, np.float32)
 
-    shapes = [
-        jax.ShapeDtypeStruct(r.shape, np.int32 if r.below else np.float32) for r in model.inputs
-    ]
-    jax.eval_shape(lambda *x: model.fn(p, *x), *shapes)
+    jax.eval_shape(lambda *x: model.fn(p, *x), *shapes(model.inputs))
     return (*found.values(), *model.inputs)
+
+
+def shapes(recipes: Sequence[Recipe]) -> list[Any]:
+    """Return what jax traces a function with, instead of arguments."""
+    import jax
+
+    return [jax.ShapeDtypeStruct(r.shape, np.int32 if r.below else np.float32) for r in recipes]
 
 
 def flat(model: Model, names: Sequence[str]) -> Callable[..., Any]:
@@ -53,6 +57,16 @@ def flat(model: Model, names: Sequence[str]) -> Callable[..., Any]:
         return model.fn(lambda name, *shape, **how: held[name], *arguments[len(names) :])
 
     return run
+
+
+def text(model: Model) -> str:
+    """Return the HLO that jax makes of a model."""
+    import jax
+
+    every = recipes(model)
+    names = [r.name for r in every[: len(every) - len(model.inputs)]]
+    lowered = jax.jit(flat(model, names)).lower(*shapes(every))
+    return str(lowered.as_text("hlo"))
 
 
 def linear(p: Param, n: str, x: Any, width: int, out: int) -> Any:
@@ -109,6 +123,16 @@ def bert_base(p: Param, ids: Any) -> Any:
     return x
 
 
+def gpt2_block(p: Param, n: str, x: Any, mix: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return a layer of GPT-2; ``mix(q, k, v)`` is its attention, of all heads."""
+    import jax.numpy as jnp
+
+    qkv = linear(p, f"{n}.qkv", norm(p, f"{n}.n1", x), WIDTH, 3 * WIDTH)
+    q, k, v = (heads(part) for part in jnp.split(qkv, 3, axis=-1))
+    x = x + linear(p, f"{n}.o", unheads(mix(q, k, v)), WIDTH, WIDTH)
+    return x + mlp(p, n, norm(p, f"{n}.n2", x), approximate=True)
+
+
 def gpt2_decode(p: Param, ids: Any, *past: Any) -> Any:
     """One token against a cache, which comes back longer."""
     import jax.numpy as jnp
@@ -116,15 +140,16 @@ def gpt2_decode(p: Param, ids: Any, *past: Any) -> Any:
     table = p("wte", 50257, WIDTH, scale=0.1)
     at = past[0].shape[2]
     x = table[ids] + p("wpe", 1024, WIDTH, scale=0.1)[at : at + 1]
-    cache = []
+    cache: list[Any] = []
+
+    def mix(q: Any, k: Any, v: Any) -> Any:
+        pair = past[len(cache) : len(cache) + 2]
+        k, v = (jnp.concatenate(both, 2) for both in zip(pair, (k, v), strict=True))
+        cache.extend((k, v))
+        return attention(q, k, v)
+
     for i in range(LAYERS):
-        qkv = linear(p, f"{i}.qkv", norm(p, f"{i}.n1", x), WIDTH, 3 * WIDTH)
-        q, k, v = (heads(part) for part in jnp.split(qkv, 3, axis=-1))
-        k = jnp.concatenate([past[2 * i], k], 2)
-        v = jnp.concatenate([past[2 * i + 1], v], 2)
-        cache += [k, v]
-        x = x + linear(p, f"{i}.o", unheads(attention(q, k, v)), WIDTH, WIDTH)
-        x = x + mlp(p, f"{i}", norm(p, f"{i}.n2", x), approximate=True)
+        x = gpt2_block(p, f"{i}", x, mix)
     return (norm(p, "n", x) @ table.T, *cache)
 
 

@@ -115,7 +115,7 @@ def whole_model(name: str, model: models.Model) -> prebuilt.Prebuilt:
     names = [r.name for r in recipes[: len(recipes) - len(model.inputs)]]
     function = jax.jit(models.flat(model, names))
     arguments = [r.drawn() for r in recipes]
-    module = parse(function.lower(*arguments).as_text("hlo"))
+    module = parse(models.text(model))
     with jax.default_matmul_precision("highest"):
         exact = [prebuilt.sample(np.asarray(x)) for x in leaves(function(*arguments))]
     exported = export.export(function, platforms=["cuda"])(*arguments).serialize()

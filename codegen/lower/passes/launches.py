@@ -1,0 +1,37 @@
+"""The launches of a function: its outermost loops over indices of blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ....ir.loop.nodes import For, Func, Kind, Stmt
+from ....ir.loop.visit import map_stmt
+from .rebuild import with_body
+
+
+def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:
+    """``func`` with each launch, given as its outermost loop, rewritten."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return rewrite(s)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def opened(s: Stmt) -> tuple[list[For], Stmt]:
+    """Return the loops of a launch that begins at ``s``, outermost first, and what is in them."""
+    loops: list[For] = []
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        loops.append(s)
+        s = s.body
+    return loops, s
+
+
+def closed(loops: Sequence[For], body: Stmt) -> Stmt:
+    """Return ``body`` in loops that ``opened`` gave."""
+    for loop in reversed(loops):
+        body = loop if body is loop.body else replace(loop, body=body)
+    return body
