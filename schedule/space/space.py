@@ -48,18 +48,24 @@ class Batch:
 
         Infinite where a combination is not valid. float32 of ``[combinations]``.
         """
+        found = np.full(math.prod(map(len, decisions.values())), np.inf, np.float32)
+        for at, columns in self.admitted(decisions):
+            found[at] = self.cost(columns)
+        return found
+
+    def admitted(
+        self, decisions: Mapping[str, tuple[Choice, ...]]
+    ) -> Iterator[tuple[Array, Columns]]:
+        """Yield the valid combinations in parts: numbers as in ``priced``, and the columns."""
         shape = tuple(len(d) for d in decisions.values())
         size = math.prod(shape)
-        found = np.full(size, np.inf, np.float32)
         domains = [np.array(d) for d in decisions.values()]
         for first in range(0, size, CHUNK):
             rows = np.arange(first, min(first + CHUNK, size))
             at = np.unravel_index(rows, shape)
             columns = {n: d[i] for n, d, i in zip(decisions, domains, at, strict=True)}
             known = np.flatnonzero(np.broadcast_to(self.valid(columns), rows.shape))
-            costs = self.cost({n: x[known] for n, x in columns.items()})
-            found[first + known] = costs
-        return found
+            yield first + known, {n: x[known] for n, x in columns.items()}
 
     def cheapest(self, decisions: Mapping[str, tuple[Choice, ...]], fixed: Choices) -> Choices:
         """Return the valid combination of least cost; arguments and ties as for ``cheapest``."""
@@ -114,8 +120,14 @@ class Sketch:
 
     def points(self) -> Iterator[Choices]:
         """Yield every valid combination."""
-        names = tuple(self.decisions)
-        for values in itertools.product(*self.decisions.values()):
+        names, domains = tuple(self.decisions), tuple(self.decisions.values())
+        if self.many is not None:
+            shape = tuple(map(len, domains))
+            for rows, _ in self.many.admitted(self.decisions):
+                for at in zip(*np.unravel_index(rows, shape), strict=True):
+                    yield {n: d[i] for n, d, i in zip(names, domains, at, strict=True)}
+            return
+        for values in itertools.product(*domains):
             choices = dict(zip(names, values, strict=True))
             if self.valid(choices):
                 yield choices

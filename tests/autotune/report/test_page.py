@@ -137,7 +137,7 @@ def test_a_large_report_shows_less_and_says_so() -> None:
         tuned=replace(GROUP.tuned, nest=nests[1]),
     )
     groups = tuple(replace(group, key=f"{n}" * 64, name=f"dot_{n}") for n in range(10))
-    keys = [replace(CELL.key, model=f"model_{n % 5}", threads=1 + n // 5) for n in range(10)]
+    keys = [replace(CELL.key, model=f"model_{n % 2}", threads=1 + n // 2) for n in range(4)]
     report = replace(REPORT, cells=tuple(replace(CELL, key=k, groups=groups) for k in keys))
     text = render(report)
     assert len(text.encode()) <= MOST_BYTES
