@@ -252,3 +252,14 @@ def test_codes_padded_with_their_least_are_padded_by_the_window() -> None:
     module, _, frozen = layer("same", "u8", 0)
     found, _ = optimize_narrow(freeze(module, frozen), None, Target.parse(VNNI))
     assert "pad" not in [i.opcode for i in found.entry.instructions]
+
+
+@pytest.mark.parametrize(("code", "zero"), [("s8", 128), ("u8", -5)])
+def test_padding_is_with_codes_or_not_with_integers(code: str, zero: int) -> None:
+    """Where no code is the zero point, padding would have to be another number than zero."""
+    for name, kept in (("same", "f32 s8 f32"), ("pixels", "s8 s8 s32")):
+        module, q, frozen = layer(name, code, zero)
+        found = optimize(freeze(module, frozen))
+        assert multiplied(found) == [kept]
+        wide = evaluate(module, [q, *frozen.values()])
+        np.testing.assert_allclose(evaluate(found, [q]), wide, rtol=1e-5, atol=1e-2)

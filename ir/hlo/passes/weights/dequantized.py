@@ -72,7 +72,7 @@ def _shifted(found: Dequantized | None, zero: Instruction) -> Dequantized | None
     value = splat(zero)
     if found is None or value is None or found.axis is not None or found.scale[0] != 1:
         return None
-    if not np.isfinite(value) or value != np.rint(value) or abs(value) > 255:
+    if not np.isfinite(value) or value != np.rint(value) or abs(found.zero + int(value)) > 255:
         return None
     return replace(found, zero=found.zero + int(value))
 

@@ -17,6 +17,7 @@ import numpy as np
 from ....dtypes import f32, s8, s32, u8
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build
+from ...patterns.ranges import limits
 from ...rewrite import constant, make, map_computations, rebuild, with_operands
 from .dequantized import Dequantized, dequantized
 from .padded import with_padding
@@ -45,12 +46,18 @@ def _rewrite(i: Instruction) -> Instruction | None:
         return None
     left = dequantized(x)
     constant_codes = right.codes.opcode == "constant"
-    if left is None or left.axis is not None:
+    if left is None or left.axis is not None or not _can_pad(i, left):
         return _weights_only(i, right) if constant_codes else None
     if not constant_codes and (left.zero or left.codes.array.dtype != s8):
         return None
     total = build.convert(_product(i, left.codes, right.codes, left.zero), f32)
     return _scaled(total, right.scale * left.scale)
+
+
+def _can_pad(i: Instruction, x: Dequantized) -> bool:
+    """True if a product needs no padding, or there is a code for its zeros."""
+    low, high = limits(x.codes.array.dtype)
+    return i.opcode == "dot" or low <= x.zero <= high
 
 
 def _signed(found: Dequantized | None) -> Dequantized | None:
