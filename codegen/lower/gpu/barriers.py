@@ -27,7 +27,6 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Intrinsic,
-    Kind,
     Let,
     Load,
     Range,
@@ -38,9 +37,9 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.printer import show
-from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, walk, walk_expr
+from ....ir.loop.visit import exprs, free_vars, seq, substitute_expr, walk, walk_expr
+from ..passes.launches import closed, each_launch, opened
 from ..passes.layout import elements
-from ..passes.rebuild import with_body
 from .accumulators import stored_by
 from .bind import thread_loops, written
 from .footprints import BlockThreads, Conflict, ElementAccess
@@ -78,13 +77,7 @@ class SyncSpan:
 
 def place_barriers(func: Func) -> Func:
     """The function with a barrier wherever threads of a block might meet."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _in_launch(s, func.name)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
 def _in_launch(s: Stmt, name: str) -> Stmt:
@@ -92,23 +85,16 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
     threads = BlockThreads(tuple(indices.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
     if threads.count == 1:
         return s
-    body = s
-    chain: list[For] = []
-    while isinstance(body, For) and body.kind is Kind.THREAD:
-        chain.append(body)
-        body = body.body
+    loops, body = opened(s)
     allocs = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
     own = frozenset(b for b in allocs if b.scope is not Scope.SHARED)
-    ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in chain}
+    ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in loops}
     parts = [written(copies_of(x)) for x in walk(body) if is_split(x)]
     staged = frozenset[Buffer]().union(*parts)
     read = frozenset[Buffer]().union(*(_loads(e) for x in walk(body) for e in exprs(x)))
     inputs = read - written(body) - allocs
     placer = _Placer(name, threads, written(body) - own, ranges, staged, inputs)
-    result = placer.stmt(body, _Context()).stmt
-    for x in reversed(chain):
-        result = x if result is x.body else replace(x, body=result)
-    return result
+    return closed(loops, placer.stmt(body, _Context()).stmt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,19 +42,13 @@ from ....ir.loop.visit import (
 )
 from ....schedule.combiner import Combiner, combiner_of
 from ....schedule.guards import starting_guard
-from ..passes.rebuild import with_body
+from ..passes.launches import closed, each_launch, opened
 from .bind import is_kept
 
 
 def combine_threads(func: Func) -> Func:
     """The function without reductions over thread indices; its launches are bound already."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _in_launch(s, func.name)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
 def reduce_vars(block: Block) -> frozenset[Var]:
@@ -64,20 +58,14 @@ def reduce_vars(block: Block) -> frozenset[Var]:
 
 
 def _in_launch(s: For, name: str) -> Stmt:
-    chain: list[For] = []
-    body: Stmt = s
-    while isinstance(body, For) and body.kind is Kind.THREAD:
-        chain.append(body)
-        body = body.body
-    threads = {x.thread: x for x in chain if x.thread.startswith("threadIdx")}
+    loops, body = opened(s)
+    threads = {x.thread: x for x in loops if x.thread.startswith("threadIdx")}
     launch = _ReducingLaunch(name, threads)
     for block in [x for x in walk(body) if isinstance(x, Block)]:
         over = reduce_vars(block) & {x.var for x in threads.values()}
         if over:
             body = launch.rewritten(body, block)
-    for x in reversed(chain):
-        body = x if body is x.body else replace(x, body=body)
-    return body
+    return closed(loops, body)
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import map_expr, map_stmt, seq, walk
+from ..passes.launches import each_launch
 from ..passes.layout import offset
-from ..passes.rebuild import with_body
 from .bind import is_grid_of_lanes
 
 WORDS = 4  # that a thread holds of each tile
@@ -46,13 +46,7 @@ _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}
 
 def lower_matrices(func: Func) -> Func:
     """The function with lane-level matrix operations; its warps' buffers are registers."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _in_launch(s, func.name)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
 def _in_launch(s: For, name: str) -> Stmt:

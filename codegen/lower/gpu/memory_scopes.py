@@ -45,8 +45,8 @@ from ....ir.loop.visit import (
 )
 from ....ir.target import Target
 from ..passes.hoist_init import conjuncts
+from ..passes.launches import each_launch
 from ..passes.layout import elements
-from ..passes.rebuild import with_body
 from .footprints import BlockThreads, Conflict, ElementAccess
 from .limits import reduction_bytes
 from .places import at_place
@@ -60,13 +60,7 @@ def privatize(func: Func) -> Func:
 
     A GPU sets a thread's own memory aside for all threads that it can hold.
     """
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _with_own(s)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, _with_own)
 
 
 def _with_own(s: For) -> Stmt:
@@ -93,12 +87,10 @@ def assign_memory_scopes(func: Func, target: Target) -> Func:
     unplaced = frozenset(UNPLACED.of(func) or ())
     func = UNPLACED.drop(func)
 
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _LaunchScopes.of(s, func.name, unplaced, target).result(s)
-        return map_stmt(s, stmt, lambda e: e)
+    def settled(s: For) -> Stmt:
+        return _LaunchScopes.of(s, func.name, unplaced, target).result(s)
 
-    return with_body(func, stmt(func.body))
+    return each_launch(func, settled)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import CLUSTER
 from ....ir.loop.visit import exprs, free_vars, map_expr, map_stmt, seq, walk, walk_expr
+from ..passes.launches import closed, opened
 from ..passes.rebuild import with_body
 from .bind import written
 
@@ -66,22 +67,17 @@ def _around(s: Stmt, made: tuple[Buffer, ...]) -> Stmt:
 
 
 def _launch(s: For, made: Sequence[Buffer]) -> Stmt:
-    chain = [s]
-    while isinstance(chain[-1].body, For) and chain[-1].body.kind is Kind.THREAD:
-        chain.append(chain[-1].body)
-    ranks = [x.var for x in chain if CLUSTER.of(x) is not None]
+    loops, body = opened(s)
+    ranks = [x.var for x in loops if CLUSTER.of(x) is not None]
     waits = any(isinstance(x, Intrinsic) and x.name == "cluster_barrier" for x in walk(s))
     if len(ranks) != 1 or not waits:
         return s
-    body = chain[-1].body
     for old in (b for b in made if _uses(body, b)):
         at = _own_dimension(body, old, ranks[0])
         if at is not None:
             new = Buffer(old.name, _but(old.shape, at), old.dtype, Scope.SHARED)
             body = Alloc(new, _Parts(old, new, at, ranks[0]).stmt(body))
-    for loop in reversed(chain):
-        body = replace(loop, body=body)
-    return body
+    return closed(loops, body)
 
 
 def _touched(s: Stmt) -> set[Buffer]:

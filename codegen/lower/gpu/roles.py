@@ -30,7 +30,6 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Intrinsic,
-    Kind,
     Let,
     Load,
     Range,
@@ -46,7 +45,7 @@ from ....ir.loop.printer import show
 from ....ir.loop.visit import children, free_vars, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
 from ..passes.copies import renamed
-from ..passes.rebuild import with_body
+from ..passes.launches import closed, each_launch, opened
 from .barriers import BARRIER, WARP_BARRIER
 from .bind import loaded, written
 from .bulk_copies import Arrivals, boxes_of
@@ -60,34 +59,18 @@ _ALIGNED = 128  # mbarriers that keep tiles of warp groups behind them at multip
 
 def split_roles(func: Func, target: Target) -> Func:
     """The function with the warps of its launches divided where loops are noted so."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _in_launch(s, func.name, target)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, lambda s: _in_launch(s, func.name, target))
 
 
 def _in_launch(s: For, name: str, target: Target) -> Stmt:
-    loops = [x for x in walk(s) if isinstance(x, For) and is_split(x)]
-    if not loops:
+    divided = [x for x in walk(s) if isinstance(x, For) and is_split(x)]
+    if not divided:
         return s
-    roles = _Roles.of(s, loops, name, target)
-    chain, body = _chain(s)
-    body = roles.start(roles.stmt(body, ()))
-    for x in reversed(chain):
-        extent = Const(roles.consumers + roles.extra) if x is roles.index else x.extent
-        body = replace(x, extent=extent, body=body)
-    return body
-
-
-def _chain(s: Stmt) -> tuple[list[For], Stmt]:
-    chain: list[For] = []
-    while isinstance(s, For) and s.kind is Kind.THREAD:
-        chain.append(s)
-        s = s.body
-    return chain, s
+    roles = _Roles.of(s, divided, name, target)
+    loops, body = opened(s)
+    longer = replace(roles.index, extent=Const(roles.consumers + roles.extra))
+    around = [longer if x is roles.index else x for x in loops]
+    return closed(around, roles.start(roles.stmt(body, ())))
 
 
 @dataclass(frozen=True)
@@ -118,7 +101,7 @@ class _Roles:
     def of(s: For, loops: list[For], name: str, target: Target) -> _Roles:
         _check(s, name, target)
         warps = max(PRODUCERS.of(x) or 1 for x in loops)
-        chain = _chain(s)[0]
+        chain = opened(s)[0]
         threads = sorted(
             (x for x in chain if x.thread.startswith("threadIdx")), key=lambda x: x.thread
         )

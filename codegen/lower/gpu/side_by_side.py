@@ -8,7 +8,7 @@ products of queries, keys and values, say, whose weights and results stay where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -40,6 +40,7 @@ from ....ir.loop.parser import parse
 from ....ir.loop.printer import show
 from ....ir.loop.visit import seq, substitute, walk
 from ....ir.target import Target
+from ..passes.launches import opened
 from ..passes.workspace import workspace_bytes
 from .limits import check_limits, memory
 
@@ -161,24 +162,17 @@ def _apart(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
             return [], [s]
 
 
-def _chain(s: Stmt) -> Iterator[For]:
-    while isinstance(s, For) and s.kind is Kind.THREAD:
-        yield s
-        s = s.body
-
-
 def _shape(s: Stmt) -> LaunchNeeds:
-    notes = {key: value for x in _chain(s) for key, value in x.notes.items()}
     extents = _extents(s)
     x, y, z = (extents.get(f"threadIdx.{d}", 1) for d in "xyz")
     blocks = prod(extents.get(f"blockIdx.{d}", 1) for d in "xyz")
     shared = memory(s, (Scope.SHARED,), SHARED_ALIGN)
     exchanges = any(isinstance(x, Intrinsic | AllReduce) for x in walk(s))
-    return LaunchNeeds(blocks, (x, y, z), shared, tuple(sorted(notes.items())), exchanges)
+    return LaunchNeeds(blocks, (x, y, z), shared, tuple(sorted(_notes(s).items())), exchanges)
 
 
 def _extents(s: Stmt) -> dict[str, int]:
-    found = {x.thread: as_int(x.extent) for x in _chain(s)}
+    found = {x.thread: as_int(x.extent) for x in opened(s)[0]}
     if None in found.values():
         raise UnsupportedError("a launch without a constant extent", "its blocks are not known")
     return {t: n for t, n in found.items() if n is not None}
@@ -213,7 +207,7 @@ def _by(part: Stmt, needs: LaunchNeeds, block: Mapping[str, int], index: Mapping
 
 
 def _notes(s: Stmt) -> Notes:
-    return {key: value for x in _chain(s) for key, value in x.notes.items()}
+    return {key: value for x in opened(s)[0] for key, value in x.notes.items()}
 
 
 def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
@@ -221,13 +215,12 @@ def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
 
     The bounds of the block's number are spelled out, so that addresses are known to be in bounds.
     """
-    extents, loops = _extents(s), list(_chain(s))
+    extents, (loops, body) = _extents(s), opened(s)
     threads = [x for x in loops if x.thread.startswith("threadIdx")]
     own: dict[Var, Expr] = {x.var: index.get(x.thread, Const(0)) for x in threads}
     total = _shape(s).blocks
     number = Var("part")
     place: Expr = minimum(maximum(sub(blocks, start), 0), total - 1)
-    body: Stmt = loops[-1].body if loops else s
     body = substitute(body, own)
     before = 1
     for x in reversed([x for x in loops if x.thread.startswith("blockIdx")]):  # x varies fastest

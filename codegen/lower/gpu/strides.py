@@ -35,6 +35,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import RESIDENT
 from ....ir.loop.visit import seq, substitute, walk
+from ..passes.launches import closed, opened
 from ..passes.rebuild import with_body
 from .joins import BLOCKS
 
@@ -57,21 +58,16 @@ def _launches(s: Stmt, where: str) -> Stmt:
 
 
 def _launch(s: For, where: str) -> Stmt:
-    chain = [s]
-    while isinstance(chain[-1].body, For) and chain[-1].body.kind is Kind.THREAD:
-        chain.append(chain[-1].body)
-    noted = next((x for x in chain if RESIDENT.of(x) is not None), None)
+    loops, body = opened(s)
+    noted = next((x for x in loops if RESIDENT.of(x) is not None), None)
     if noted is None:
         return s
-    blocks = [x.thread for x in chain if x.thread in BLOCKS]
+    blocks = [x.thread for x in loops if x.thread in BLOCKS]
     if blocks != ["blockIdx.x"] or noted.thread != "blockIdx.x":
         _refuse(f"loops over {', '.join(blocks)}", "it counts blocks of blockIdx.x alone", where)
     if any(isinstance(x, Intrinsic) and x.name == "mbarrier_init" for x in walk(s)):
         _refuse("barriers with phases in it", "each is made once in a block", where)
-    body = _turns(noted, chain[-1].body)
-    for loop in reversed(chain):
-        body = replace(loop, body=body)
-    return body
+    return closed(loops, _turns(noted, body))
 
 
 def _turns(loop: For, body: Stmt) -> Stmt:

@@ -38,7 +38,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import children, map_expr, map_stmt, seq, walk
 from ....ir.loop.warpgroups import Descriptor
-from ..passes.rebuild import with_body
+from ..passes.launches import each_launch
 from .accumulators import own_pairs, own_row
 from .barriers import BARRIER
 
@@ -69,13 +69,7 @@ def _stored_boxes(s: Stmt) -> tuple[Region, ...]:
 
 def lower_warpgroups(func: Func) -> Func:
     """The function with lane-level products of warp groups."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _in_launch(s, func.name)
-        return map_stmt(s, stmt, lambda e: e)
-
-    return with_body(func, stmt(func.body))
+    return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
 def _in_launch(s: For, name: str) -> Stmt:
