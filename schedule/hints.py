@@ -1,7 +1,7 @@
 """Checks of the notes that a schedule puts on loops and blocks for lowering.
 
 Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``,
-``resident``, ``fetch``, ``fetch_ahead``.
+``resident``, ``in_turn``, ``fetch``, ``fetch_ahead``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..ir.loop.notes import (
     CLUSTER,
     FETCH,
     FETCH_AHEAD,
+    IN_TURN,
     MIN_BLOCKS,
     PIPELINE,
     RESIDENT,
@@ -45,7 +46,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint="prefetch in a serial loop around the loads",
             )
-        case For() if note in (MIN_BLOCKS, RESIDENT) and node.thread != "blockIdx.x":
+        case For() if note in (MIN_BLOCKS, RESIDENT, IN_TURN) and node.thread != "blockIdx.x":
             return Reason(
                 f"`{key}` is a note of a loop bound to blockIdx.x",
                 (node,),

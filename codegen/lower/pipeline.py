@@ -33,6 +33,7 @@ from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
 from .gpu.strides import stride_blocks
+from .gpu.turns import deal_turns
 from .gpu.warpgroups import lower_warpgroups
 from .invariants import (
     ASSIGNED_IR,
@@ -171,6 +172,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         _whatever(bind_threads),
         "Each launch is one chain of thread loops around what every thread does.",
         BOUND_IR,
+    ),
+    LoweringPass(
+        "deal_turns",
+        _whatever(deal_turns),
+        "Blocks that do several iterations of a loop over blocks do them in a serial loop.",
     ),
     LoweringPass(
         "mark_independent",

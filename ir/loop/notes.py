@@ -248,6 +248,14 @@ RESIDENT = Note(
     ("codegen",),
     "at most so many blocks a multiprocessor of the device go through this loop over blockIdx.x",
 )
+IN_TURN = Note(
+    "in_turn",
+    For,
+    _between(1, 64),
+    "schedule",
+    ("codegen",),
+    "each block goes through so many iterations of this loop over blockIdx.x, in turn",
+)
 CLUSTER = Note(
     "cluster",
     For,
@@ -291,6 +299,7 @@ NOTES = (
     PRODUCERS,
     MIN_BLOCKS,
     RESIDENT,
+    IN_TURN,
     CLUSTER,
     FETCH,
     FETCH_AHEAD,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ....ir.dtypes import s32, u64
+from ....ir.dtypes import index, s32, u64
 from ....ir.loop.affine import Interval, bounds, linear, to_expr
 from ....ir.loop.build import add, as_int, both, cast, compare, floordiv, floormod, mul
 from ....ir.loop.intrinsics import TABLE
@@ -27,6 +27,7 @@ from ....ir.loop.nodes import (
     If,
     Intrinsic,
     Kind,
+    Let,
     Load,
     Op,
     Range,
@@ -62,6 +63,8 @@ def mark_boxes(func: Func, target: Target) -> Func:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
             threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
+        if isinstance(s, Let) and s.var.dtype == index:
+            ranges = {**ranges, s.var: bounds(s.value, ranges)}
         if isinstance(s, For) and BULK_COPIES.of(s) and s.kind is not Kind.THREAD:
             return _marked(BULK_COPIES.drop(s), params, ranges, threads)
         out = out or (isinstance(s, For) and bool(BULK_COPIES.of(s)))

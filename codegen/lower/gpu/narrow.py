@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ....ir.loop.nodes import Alloc, Buffer, For, Func, Intrinsic, Load, Scope, Seq, Stmt, Store
+from ....ir.loop.nodes import (
+    Alloc,
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Let,
+    Load,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
 from ....ir.loop.visit import exprs, map_stmt, seq, walk, walk_expr
 from ..passes.rebuild import with_body
 from .splits import copies_of, is_split
@@ -39,7 +51,12 @@ def _narrowed(s: Stmt) -> Stmt:
 
 def _apart(s: For) -> Stmt:
     """A loop around one of warps with roles, inside of the buffers that only some of them use."""
-    buffers, steps = _opened(s.body)
+    names: list[Let] = []
+    inside = s.body
+    while isinstance(inside, Let):
+        names.append(inside)
+        inside = inside.body
+    buffers, steps = _opened(inside)
     staged = [copies_of(x) for x in walk(s) if is_split(x)]
     out = [
         b for b in buffers if b.scope is Scope.SHARED and not any(_touches(x, b) for x in staged)
@@ -47,7 +64,10 @@ def _apart(s: For) -> Stmt:
     body = seq(*steps)
     for b in reversed([b for b in buffers if b not in out]):
         body = Alloc(b, body)
-    made: Stmt = replace(s, body=_narrowed(body))
+    body = _narrowed(body)
+    for x in reversed(names):
+        body = replace(x, body=body)
+    made: Stmt = replace(s, body=body)
     for b in reversed(out):
         made = Alloc(b, made)
     return made

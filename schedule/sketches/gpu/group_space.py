@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import bf16, f16
@@ -108,13 +109,14 @@ class GroupSpace(MatmulSpace):
         return MatmulSpace.valid(self, c)
 
     def _turns_fit(self, c: Choices) -> bool:
-        """True if each block has one tile, or as many as others where there are too many blocks for
+        """True if each block has one tile, or up to ``turns`` where there are too many blocks for
         all to run at once; warps that only copy then run ahead over the ends of tiles."""
-        turns, (rows, columns) = int(c["turns"]), self.grid(c)
+        turns, tiles = int(c["turns"]), math.prod(self.grid(c))
         if turns == 1:
             return True
-        many = rows * columns * self.k.extents["b"] > self.target.gpu.multiprocessors
-        return bool(many and c["results"] and c["copiers"] and rows * columns % turns == 0)
+        many = tiles * self.k.extents["b"] > self.target.gpu.multiprocessors
+        fewer = -(-tiles // -(-tiles // turns)) == turns  # or else another number says the same
+        return bool(many and c["results"] and c["copiers"] and fewer)
 
     def _results_fit(self, c: Choices) -> bool:
         """True if rows of a tile are whole patterns of shared memory, each group's whole boxes."""

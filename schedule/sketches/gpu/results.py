@@ -62,7 +62,7 @@ def place_results(
     store = sch.cache_write(parts.last, 0, "warpgroup").name
     b, m, n = result_loops(k, sch, copy)
     at = spread_tiles(sch, b, m, n, c, int(c["turns"]))
-    sch.annotate(sch.get_loops(copy)[0] if int(c["turns"]) > 1 else at, BULK_COPIES.key, 1)
+    sch.annotate(at, BULK_COPIES.key, 1)
     run_epilogue(k, sch, copy, at, threads)
     sch.set_scope(parts.product, 0, "warpgroup")
     sch.compute_at(store, at, False, multiples)

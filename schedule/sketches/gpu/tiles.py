@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ....ir.loop.notes import ASYNC
+from ....ir.loop.notes import ASYNC, IN_TURN
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -100,7 +100,7 @@ def spread_tiles(
     sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices, turns: int = 1
 ) -> LoopRef:
     """Bind each tile of the result to a block of threads, or ``turns`` to each: those that blocks
-    do at the same time are neighbours. Return the loop over tiles, of a block if it has several.
+    do at the same time are neighbours. Return the loop over tiles.
 
     ``group`` rows of tiles are traversed together, column by column, so that concurrent tiles share
     more of their operands.
@@ -119,13 +119,10 @@ def spread_tiles(
     at = sch.fuse(*order)
     if b is not None:
         sch.bind(b, BATCH)
-    if turns == 1:
-        sch.bind(at, BLOCKS)
-        return at
-    turn, block = sch.split(at, [turns, None])
-    sch.reorder(block, turn)
-    sch.bind(block, BLOCKS)
-    return turn
+    sch.bind(at, BLOCKS)
+    if turns > 1:
+        sch.annotate(at, IN_TURN.key, turns)
+    return at
 
 
 def copy_tile(

@@ -143,8 +143,8 @@ CASES: dict[str, tuple[Func, dict[str, int]]] = {
     ),
     "results": (product("NT", LARGE, "bf16"), {**PLAIN, "bulk": 1, "copiers": 4, "results": 1}),
     "turns": (
-        product("NT", LARGE, "bf16"),
-        {**PLAIN, "bulk": 1, "copiers": 4, "results": 1, "stages": 3, "turns": 4},
+        product("NT", (17 * 128, 4096, 4096), "bf16"),
+        {**PLAIN, "bulk": 1, "copiers": 4, "results": 1, "stages": 3, "turns": 3},
     ),
     "results f32": (product("NT", LARGE, "bf16", "f32"), {**PLAIN, "results": 1, "stages": 3}),
     "turned": (product("TT", LARGE, "bf16"), {**PLAIN, "groups_m": 1, "groups_n": 2}),
@@ -294,6 +294,7 @@ def test_results_of_sums_in_registers(name: str, monkeypatch: pytest.MonkeyPatch
 
 TURNS: dict[str, tuple[tuple[int, int, int], str, dict[str, int]]] = {
     "three": ((130, 192, 200), "f16", {"turns": 3}),
+    "uneven": ((130, 192, 200), "f16", {"turns": 2}),
     "two groups": ((256, 64, 72), "f16", {"tile_m": 128, "groups_m": 2, "turns": 2}),
     "f32": ((64, 128, 328), "f32", {"turns": 2}),
 }
@@ -330,14 +331,15 @@ def test_tiles_of_a_block_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_turns_wait_for_is_needed(name: str, args: tuple[int, ...], found: str) -> None:
-    func, flat = in_turns("three")
+    func, flat = in_turns("uneven")
     broken = replace(flat, body=without(flat.body, name, args))
     with pytest.raises(SimulationError, match=found):
         run_results(func, broken, "NN")
 
 
 def test_several_tiles_of_a_block_where_there_are_many() -> None:
-    for shape, turns, valid in (((4096, 4096, 4096), 4, True), ((1024, 1024, 4096), 4, False)):
+    large, uneven, small = (4096, 4096, 4096), (17 * 128, 2048, 4096), (1024, 1024, 4096)
+    for shape, turns, valid in ((large, 4, True), (uneven, 3, True), (small, 4, False)):
         sketch = group_sketch(product("NT", shape, "bf16"))
         chosen = {**sketch.default, **PLAIN, "bulk": 1, "copiers": 4, "results": 1, "stages": 3}
         chosen |= {"split": 1, "join": "last"}
