@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
-from .formats import Format
+from .inputs import Format
 
 
 def search(format_: Format, seed: int, seconds: int) -> None:

@@ -5,19 +5,13 @@ A reader may succeed or raise a ``NestwrightError``; anything else is a finding.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import os
 import tempfile
-import warnings
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +19,7 @@ import nestwright as nw
 from nestwright.autotune.log import contents, journal
 from nestwright.autotune.log.best import best_traces
 from nestwright.autotune.tasks.programs import Program
-from nestwright.cli.arrays import in_order, read_constants, read_npz
-from nestwright.codegen.driver.artifact import is_artifact
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.saved import manifest as facts
-from nestwright.codegen.plan.saved import read as saved
-from nestwright.codegen.replay import archive
-from nestwright.codegen.targets.registry import codec
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.frontends.load import read_model
@@ -47,13 +35,12 @@ from nestwright.ir.loop.visit import children
 from nestwright.ir.target import Target
 from nestwright.schedule.language.trace import Trace
 
+from .archives import npz, nw_bundle, report
 from .builder import Array
+from .inputs import ROOT, Format, corpus, file_of_process
 from .malformed import random_hlo
-from .mutate import dump, edit_json, mutate, rezip, unzip
+from .mutate import dump, edit_json, mutate
 
-ROOT = Path(__file__).parents[2]
-CORPUS = ROOT.parent / "shared" / "corpus"
-SEED_BYTES = 5000  # of a seed, at most
 WORDS = (
     b"parameter(0)",
     b"ROOT",
@@ -96,48 +83,9 @@ WORDS = (
 TURNS = 1 << 18  # of a scheduled function that the interpreter is asked for
 CPU = Target.parse("cpu")
 
-Make = Callable[[Random], bytes]
-Read = Callable[[bytes], object]
-Manifest: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Format:
-    """``make`` draws a broken input, ``read`` takes it as a user's."""
-
-    name: str
-    make: Make
-    read: Read
-
-    def data(self, seed: int, number: int) -> bytes:
-        """Return the input of a number."""
-        return self.make(Random(f"{self.name} {seed} {number}"))
-
-    def case(self, seed: int, number: int) -> str:
-        """One input: ``read``, ``refused``, or what escaped."""
-        return self.outcome(self.data(seed, number))
-
-    def outcome(self, data: bytes) -> str:
-        """Read an input and return "read" or "refused"; an unexpected exception is raised."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                self.read(data)
-            except NestwrightError as error:
-                return "refused" if error.what and str(error) else "BAD error without a message"
-        return "read"
-
-
-def _corpus(pattern: str, many: int = 60) -> list[bytes]:
-    """Small files of ours and of the corpus, if it is there, the same every time."""
-    own = [*(ROOT / "examples").glob(pattern), *(Path(__file__).parent / "seeds").glob(pattern)]
-    far = sorted(p for p in CORPUS.rglob(pattern) if p.stat().st_size <= SEED_BYTES)
-    chosen = [*sorted(own), *far[:: max(1, len(far) // many)]]
-    return [p.read_bytes() for p in chosen if p.stat().st_size <= SEED_BYTES]
-
 
 def _text(pattern: str, source: str) -> Format:
-    seeds = _corpus(pattern)
+    seeds = corpus(pattern)
 
     def make(rng: Random) -> bytes:
         return mutate(rng, rng.choice(seeds), seeds, WORDS)
@@ -202,7 +150,7 @@ def proto() -> Format:
 
 def _modules() -> list[HloModule]:
     found = []
-    for text in _corpus("*.hlo", 40):
+    for text in corpus("*.hlo", 40):
         try:
             found.append(read_model(text, "m.hlo"))
         except NestwrightError:
@@ -212,7 +160,7 @@ def _modules() -> list[HloModule]:
 
 def built() -> Format:
     """HLO text that is built, run and compared, if it is still a model of moderate size."""
-    seeds = _corpus("*.hlo", 120)
+    seeds = corpus("*.hlo", 120)
 
     def make(rng: Random) -> bytes:
         return mutate(rng, rng.choice(seeds), seeds, WORDS)
@@ -262,7 +210,7 @@ def log() -> Format:
     """Tuning logs: read, merged, summed up, and built with."""
     records, model = _log()
     lines = b"\n".join(dump(r) for r in records) + b"\n"
-    scratch = _scratch(".jsonl")
+    scratch = file_of_process(".jsonl")
 
     def make(rng: Random) -> bytes:
         if rng.random() < 0.3:
@@ -361,148 +309,6 @@ def turns(s: Stmt) -> int:
             return extent * within
         case _:
             return within
-
-
-def _as_it_is(manifest: Manifest, members: Mapping[str, bytes]) -> Manifest:
-    return manifest
-
-
-def _zipped(
-    rng: Random,
-    data: bytes,
-    manifest: str,
-    words: Sequence[bytes],
-    digests: str,
-    sealed: Callable[[Manifest, Mapping[str, bytes]], Manifest] = _as_it_is,
-) -> bytes:
-    """Return an archive with a member or its manifest edited, the digests mended so that it gets
-    far.
-    """
-    if rng.random() < 0.4:
-        return mutate(rng, data, [data], words)
-    members = unzip(data)
-    name = rng.choice([manifest, *members])
-    known: Mapping[str, Any] = json.loads(members[manifest])
-    if name != manifest:
-        some = list(members.values())
-        body = members[name]
-        if name.endswith(".json") and rng.random() < 0.8:
-            members[name] = dump(edit_json(rng, json.loads(body)))
-        else:
-            members[name] = mutate(rng, body, some, words)
-    mended = {n: hashlib.sha256(d).hexdigest() for n, d in members.items() if n != manifest}
-    edited: Any = {**known, digests: mended}
-    if name == manifest:
-        edited = edit_json(rng, edited)
-    members[manifest] = dump(sealed(edited, members) if isinstance(edited, dict) else edited)
-    return rezip(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
-
-
-def nw_bundle() -> Format:
-    """Built models: read, and if they are accepted loaded and run."""
-    scratch = _scratch(".nw")
-    place = scratch()
-    seeds = []
-    for name in ("softmax", "dense_relu"):
-        nw.build(ROOT / "examples" / f"{name}.hlo", cache=False).save(place)
-        seeds.append(place.read_bytes())
-
-    def make(rng: Random) -> bytes:
-        words = [b"PK\x01\x02", b"PK\x05\x06"]
-        return _zipped(rng, rng.choice(seeds), facts.MANIFEST, words, "sha256", sealed)
-
-    def sealed(manifest: Manifest, members: Mapping[str, bytes]) -> Manifest:
-        constants = np.frombuffer(members.get(facts.CONSTANTS, b""), np.uint8)
-        known = {**manifest, "sums": facts.sums(constants)}
-        return {**known, "digest": facts.digest(known)}
-
-    def read(data: bytes) -> None:
-        place = scratch()
-        place.write_bytes(data)
-        is_artifact(place)
-        saved.read(place, codec)
-
-    return Format("nw", make, read)
-
-
-def report() -> Format:
-    """Reports of ``nestwright replay pack``."""
-    rng = np.random.default_rng(0)
-    given, scratch = [rng.random((16, 64), np.float32)], _scratch(".zip")
-    place = scratch()
-    text = (ROOT / "examples" / "softmax.hlo").read_text()
-    archive.write(
-        archive.Report(
-            "m",
-            text,
-            "cpu",
-            None,
-            given,
-            {0: np.ones(3, np.float32)},
-            b"",
-            given,
-            "",
-            {"a": "b"},
-            {"c": "d"},
-        ),
-        place,
-    )
-    seed = place.read_bytes()
-
-    def make(rng: Random) -> bytes:
-        return _zipped(rng, seed, "manifest.json", [b"PK\x01\x02", b"\x93NUMPY"], "sha256")
-
-    def read(data: bytes) -> None:
-        place = scratch()
-        place.write_bytes(data)
-        archive.is_report(place)
-        is_artifact(place)
-        archive.read(place)
-
-    return Format("report", make, read)
-
-
-def npz() -> Format:
-    """Arguments and constants in NumPy's archives."""
-    seeds = []
-    for save, arrays in (
-        (np.savez, {"arg0": np.arange(6.0).reshape(2, 3), "arg1": np.ones(3, np.int8)}),
-        (np.savez_compressed, {"arg0": np.arange(600.0).reshape(20, 30)}),
-    ):
-        out = io.BytesIO()
-        save(out, **arrays)  # type: ignore[operator]
-        seeds.append(out.getvalue())
-    scratch = _scratch(".npz")
-    params = nw.build(ROOT / "examples" / "softmax.hlo", cache=False).plan.params
-
-    def make(rng: Random) -> bytes:
-        data = rng.choice(seeds)
-        if rng.random() < 0.5:
-            return mutate(rng, data, seeds, [b"\x93NUMPY\x01\x00", b"PK\x01\x02"])
-        members = unzip(data)
-        name = rng.choice(list(members))
-        members[name] = mutate(rng, members[name], list(members.values()), [b"'descr': '|O'"])
-        names = (name, name, "../x.npy", "arg9999999999.npy", "arg².npy", "a:b")
-        members[rng.choice(names)] = members.pop(name)
-        return rezip(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
-
-    def read(data: bytes) -> None:
-        place = scratch()
-        place.write_bytes(data)
-        read_constants(place)
-        in_order(read_npz(place), params)
-
-    return Format("npz", make, read)
-
-
-def _scratch(ending: str) -> Callable[[], Path]:
-    """Return a file for each process: readers run in forked children, side by side."""
-    folder = tempfile.TemporaryDirectory(prefix="nestwright-fuzz-")
-    _held.append(folder)
-    return lambda: Path(folder.name) / f"{os.getpid()}{ending}"
-
-
-_held: list[tempfile.TemporaryDirectory[str]] = []
 
 
 FORMATS: dict[str, Callable[[], Format]] = {
