@@ -14,6 +14,8 @@ from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 
+from .forms import Form
+
 Compute = Callable[..., list[Any]]
 
 
@@ -55,3 +57,17 @@ def body(compute: Compute) -> Compute:
         return compute(f"func.func @main({given}) -> ({results}) {{\n{operations}\n}}", *values)
 
     return run
+
+
+@pytest.fixture
+def check_form(body: Compute) -> Callable[[Form], None]:
+    """``check_form(form)`` fails unless the form's operations compute what is expected."""
+
+    def check(form: Form) -> None:
+        operations, arguments, result, values, expected = form
+        (found,) = body(arguments, result, f"{operations}\nreturn %r : {result}", *values)
+        wanted = np.asarray(expected)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted.astype(found.dtype), rtol=1e-5)
+
+    return check
