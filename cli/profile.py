@@ -34,29 +34,24 @@ def profile_options() -> Callable[[Any], Any]:
 
 def print_profile(profile: Profile) -> None:
     """Print a profile as a table, the heaviest steps first, and what to know about it."""
-    from rich.console import Console
-
     from ..autotune.log.units import counted, duration, rate
+    from .terminal import terminal
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
+    console = terminal(WIDE)
     whole, total = duration(profile.seconds), duration(profile.sum)
     console.print(
         f"{profile.name}: {whole} a call, {total} the sum of the steps, "
         f"{counted(profile.threads, 'thread')}, {counted(profile.rounds, 'round')}, "
         f"timing adds {profile.overhead:.2%}",
-        markup=False,
-        highlight=False,
         soft_wrap=True,
     )
     if profile.peak is not None:
         flops, bandwidth = profile.peak
         told = f"peak: {rate(flops)} GFLOP/s FMA, {rate(bandwidth)} GB/s copy"
-        console.print(told, markup=False, highlight=False)
+        console.print(told)
     console.print(_table(profile))
     for note in profile.notes:
-        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"note: {note}", soft_wrap=True)
 
 
 def _table(profile: Profile) -> Table:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..autotune.bench.data import TUNED
 from ..autotune.log.units import counted, duration, rate
+from .terminal import terminal
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..autotune.bench.data import Against, BenchReport, CellBench, Change, WayBench
 
 PIPED = 120  # columns where there is no terminal
@@ -19,10 +22,8 @@ FEW = 4  # cells up to which their groups are printed
 
 def print_report(report: BenchReport) -> None:
     """Print a sweep: the machine, a table per cell, warnings, and changes since an older report."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED)
-    console.print(f"machine: {report.machine['model']} ({report.machine['cpu']})", markup=False)
+    console = terminal(PIPED)
+    console.print(f"machine: {report.machine['model']} ({report.machine['cpu']})")
     for p in report.peaks:
         console.print(
             f"peaks of {p.target} with {counted(p.threads, 'thread')}: {p.peak.told} "
@@ -30,22 +31,24 @@ def print_report(report: BenchReport) -> None:
         )
     for cell in report.cells:
         if cell.problem:
-            console.print(f"\n{cell.key}: {cell.problem}", markup=False)
+            console.print(f"\n{cell.key}: {cell.problem}")
             continue
         console.print(_ways(cell))
         if len(report.cells) <= FEW:
             console.print(_groups(cell))
     for cell in report.cells:
         for warning in cell.warnings:
-            console.print(f"warning: {cell.key}: {warning}", markup=False)
+            console.print(f"warning: {cell.key}: {warning}")
     for warning in report.warnings:
-        console.print(f"warning: {warning}", markup=False)
+        console.print(f"warning: {warning}")
     if report.against is not None:
         _print_against(console, report.against)
 
 
 def _table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    """Return an empty table. Names of models, groups and files are text, never rich's markup."""
+    told = Text(title, style="table.title")
+    table = Table(title=told, title_justify="left", box=None, pad_edge=False)
     for name in (*left, *right):
         table.add_column(name, justify="left" if name in left else "right")
     return table
@@ -61,13 +64,12 @@ def _ways(cell: CellBench) -> Table:
     right = ("time", "tuned is", "GFLOP/s", "p50", "p90", "p99", *callers, "first", "error")
     table = _table(f"\n{cell.key}", ("whole model",), right)
     for way in cell.ways:
-        if way.problem:
-            table.add_row(way.name, *["–"] * len(right))
-        else:
-            table.add_row(way.name, *_figures(cell, way, count))
+        figures = ["–"] * len(right) if way.problem else _figures(cell, way, count)
+        table.add_row(*map(Text, (way.name, *figures)))
     notes = [f"{w.name}: {w.problem}" for w in cell.ways if w.problem]
     spread = f"the control differs by {cell.spread:.0%}: smaller differences say nothing"
-    table.caption, table.caption_justify = "\n".join([spread, *notes]), "left"
+    table.caption = Text("\n".join([spread, *notes]), style="table.caption")
+    table.caption_justify = "left"
     return table
 
 
@@ -92,7 +94,7 @@ def _groups(cell: CellBench) -> Table:
     table = _table("", ("group", "kind"), right)
     for g in sorted(cell.groups, key=lambda g: -g.weight * g.tuned_seconds):
         seconds = g.tuned_seconds
-        table.add_row(
+        cells = (
             f"{g.name} x{g.weight:g}",
             g.kind,
             duration(g.default_seconds),
@@ -102,6 +104,7 @@ def _groups(cell: CellBench) -> Table:
             rate(g.bytes / seconds if seconds else 0.0),
             f"{g.error:.1e}",
         )
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -109,10 +112,10 @@ def _print_against(console: Console, against: Against) -> None:
     """Print what changed since an older report, and what else differs."""
     console.print()
     for note in against.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
     marked = [c for c in against.changes if c.kind != "same"]
     for change in sorted(marked, key=lambda c: -c.ratio):
-        console.print(_line(change), markup=False)
+        console.print(_line(change))
     same = len(against.changes) - len(marked)
     console.print(f"{counted(same, 'time')} as before, within the spread of the controls")
 

@@ -11,6 +11,9 @@ from nestwright.autotune.bench import cell
 from nestwright.autotune.bench.data import BenchReport, read_report
 from nestwright.autotune.bench.race import run
 from nestwright.cli.bench import BETWEEN_TARGETS
+from nestwright.cli.sweep import print_report
+
+from ..autotune.bench.reports import CELL, REPORT
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +54,19 @@ def test_sweep_is_printed_and_compared(nestwright, dense: Path) -> None:
         "bench", dense, "--threads", "1", "--against", "slow.json", "--fail-on-regression"
     )
     assert faster.status == 0 and "gain: " in faster.out and "regression" not in faster.out
+
+
+def test_names_are_text(capsys) -> None:
+    """What looks like markup of rich, or like its names of emoji, is printed as it is."""
+    odd = "a [red] [/x] :warning: ü"
+    cells = tuple(replace(c, key=replace(c.key, model=odd)) for c in REPORT.cells)
+    group = replace(cells[0].groups[0], name=odd)
+    torn = replace(CELL.ways[-1], name=odd, problem=odd)
+    full = replace(cells[0], groups=(group,), ways=(*CELL.ways, torn), warnings=(odd,))
+    print_report(replace(REPORT, cells=(full, cells[1]), warnings=(odd,)))
+    said = capsys.readouterr().out
+    assert said.count(odd) == 9, said
+    assert f"{odd} on cpu" in said and f"{odd} x2 " in said and f"{odd}: {odd}" in said
 
 
 @pytest.mark.parametrize(
