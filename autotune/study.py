@@ -100,7 +100,7 @@ def _optuna() -> Any:
         from .search import optuna_study  # an extra
     except ImportError:
         raise UnsupportedError(
-            "a study", "optuna is not installed", hint="pip install nestwright[optuna]"
+            "a study", "optuna is not installed", hint="pip install 'nestwright[optuna]'"
         ) from None
     return optuna_study
 

@@ -189,7 +189,7 @@ def _exporter() -> Callable[[Log, str], dict[str, dict[str, float]]]:
         from ..autotune.search.optuna_study import export
     except ImportError:
         raise UnsupportedError(
-            "export to Optuna", "optuna is not installed", hint="pip install nestwright[optuna]"
+            "export to Optuna", "optuna is not installed", hint="pip install 'nestwright[optuna]'"
         ) from None
     return export
 

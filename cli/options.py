@@ -177,10 +177,14 @@ class RecipeOptions:
     def asked(self) -> str:
         """The options that decide what is tuned, as words of a command."""
         words = [f" --shape {shlex.quote(s)}" for s in self.shapes]
+        if self.constants is not None:
+            words.append(f" --constants {shlex.quote(self.constants)}")
         if self.weights is not None:
             words.append(f" --weights {shlex.quote(self.weights)}")
         if self.accuracy is not None:
             words.append(f" --accuracy {self.accuracy:g}")
+        if self.excess_precision is False:
+            words.append(" --no-excess-precision")
         return "".join(words)
 
     def arguments(self) -> dict[str, Any]:

@@ -109,7 +109,8 @@ def tune(
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
         asked += recipe.asked
         click.echo(_told(result, simulate_cost))
-        click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
+        named = shlex.quote(model), shlex.quote(str(result.log))
+        click.echo(f"next: nestwright build {named[0]}{asked} --log {named[1]} -o model.nw")
     return 0
 
 

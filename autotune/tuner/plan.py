@@ -85,7 +85,7 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
                 raise UnsupportedError(
                     f"strategy {name}",
                     "optuna is not installed",
-                    hint="pip install nestwright[optuna]",
+                    hint="pip install 'nestwright[optuna]'",
                 ) from None
             return OptunaSearch(space, seed, kind or "tpe")
         case _:

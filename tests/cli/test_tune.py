@@ -6,12 +6,14 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -47,9 +49,15 @@ def test_tuning_ends_with_times_and_what_to_do_next(nestwright, dense: Path) -> 
 
 
 def test_logs_stand_under_the_working_directory_by_default(nestwright, dense: Path) -> None:
-    assert nestwright("tune", dense, "--trials", 1, *ONE).status == 0
-    (log,) = Path("tuning_logs").glob("*/dense.jsonl")
+    model = dense.rename("two words.hlo")
+    np.savez("w of it.npz", w=np.ones((24, 16), np.float32))
+    said = nestwright("tune", model, "--trials", 1, "--constants", "w of it.npz", *ONE)
+    assert said.status == 0
+    (log,) = Path("tuning_logs").glob("*/two words.jsonl")
     assert len(read(log).trials) == 1
+    command = shlex.split(said.out.partition("next: nestwright ")[2])
+    built = nestwright(*command)
+    assert built.status == 0 and not built.err, "what is told to be next works as it is told"
 
 
 def test_what_a_log_holds(nestwright, tuned: Path) -> None:
