@@ -28,11 +28,15 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
-    """The picture of a call, its steps, its seconds, and what a reader of the figures must know."""
+    """The picture of a call, its steps, its seconds, and what a reader of the figures must know.
+
+    ``outside`` are the seconds that no step of the picture has: checking arguments, making results.
+    """
 
     picture: Markup
     steps: tuple[StepView, ...]
     seconds: float
+    outside: float
     notes: tuple[str, ...]
 
 
@@ -47,7 +51,8 @@ def profile_view(cell: CellBench, peak: Peak | None) -> ProfileView | None:
     sizes = {g.key: g.working_set for g in cell.groups}
     steps = tuple(_step(found, row, peak, sizes) for row in found.heaviest)
     picture = timeline(_lanes(found), str(cell.key))
-    return ProfileView(picture, steps, found.seconds, found.notes)
+    outside = sum(row.seconds for row in found.rows if row.kind == CALL)
+    return ProfileView(picture, steps, found.seconds, outside, found.notes)
 
 
 def _step(

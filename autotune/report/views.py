@@ -8,7 +8,8 @@ from itertools import islice
 
 from markupsafe import Markup
 
-from ..bench.data import CONTROL, DEFAULT, TUNED, BenchReport, CellBench, Latency, LogBench
+from ..bench.data import CONTROL, TUNED, BenchReport, CellBench, Latency, LogBench
+from ..bench.peers.table import WAYS
 from .charts.roofline import roofline
 from .detail import Detail
 from .formats import DASH, size
@@ -129,19 +130,36 @@ def machine_rows(report: BenchReport) -> tuple[tuple[str, str], ...]:
 
 
 def command_of(report: BenchReport) -> str:
-    """Return the command that makes such a report, as far as its data tell."""
+    """Return the command that makes such a report, as far as its data tell.
+
+    Models and logs have names in place of paths.
+    """
     keys = [c.key for c in report.cells]
-    peers = [name for name in ways_of(report) if name not in (DEFAULT, TUNED)]
-    logs = dict.fromkeys(k.log for k in keys if k.log)
+    peer_of = {way.name: way.peer for way in WAYS}
+    peers = dict.fromkeys(peer_of[name] for name in ways_of(report) if name in peer_of)
+    callers = sorted({t.callers for c in report.cells for w in c.ways for t in w.throughput})
     axes = (
         ("--targets", dict.fromkeys(k.target for k in keys)),
         ("--threads", dict.fromkeys(str(k.threads) for k in keys)),
         ("--batch", dict.fromkeys(str(k.batch) for k in keys if k.batch is not None)),
-        ("--log", logs if len(logs) == 1 else ()),
+        *(("--log", [log]) for log in _shared_logs(report)),
         ("--peers", peers),
+        ("--callers", list(map(str, callers))),
         ("--seed", [str(report.seed)]),
         ("--html", ["report.html"]),
     )
     words = [*dict.fromkeys(k.model for k in keys)]
     words += [word for name, values in axes if values for word in (name, ",".join(values))]
+    words += ["--profile"] if any(c.profile is not None for c in report.cells) else []
     return f"nestwright bench {shlex.join(words)}"
+
+
+def _shared_logs(report: BenchReport) -> list[str]:
+    """Return the logs that every model had; none where each had one of its own."""
+    of_models: dict[str, dict[str, None]] = {}
+    for cell in report.cells:
+        if not cell.problem:
+            of_models.setdefault(cell.key.model, {})[cell.key.log] = None
+    found = list(map(list, of_models.values()))
+    same = all(logs == found[0] for logs in found)
+    return [log for log in found[0] if log] if found and same else []

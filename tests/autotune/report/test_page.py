@@ -196,5 +196,18 @@ def test_command_names_what_the_data_tell() -> None:
     told = command_of(REPORT)
     assert told == (
         "nestwright bench 'm&m' broken --targets cpu --threads 2 --batch 8 --log l.jsonl "
-        "--peers torch --seed 0 --html report.html"
+        "--peers torch --callers 2 --seed 0 --html report.html --profile"
     )
+
+
+def test_command_can_be_given_again() -> None:
+    """The peer of a way is named, every log, and no log where each model had its own."""
+    ways = (*CELL.ways, replace(CELL.ways[0], name="inductor"))
+    first = replace(CELL, ways=ways, profile=None)
+    second = replace(first, key=replace(CELL.key, log="m.jsonl"))
+    told = command_of(replace(REPORT, cells=(first, second)))
+    assert "--log l.jsonl --log m.jsonl --peers torch --callers 2" in told
+    assert "--profile" not in told
+    apart = replace(second, key=replace(second.key, model="n"))
+    assert "--log" not in command_of(replace(REPORT, cells=(first, apart)))
+    assert "--log" not in command_of(replace(REPORT, cells=()))
