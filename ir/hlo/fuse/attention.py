@@ -3,7 +3,8 @@
 A product whose left operand is a softmax of another product, with whatever is computed on the
 scores in between, is one group of kind ``attention``. Its kernel computes some rows of scores at a
 time, which never go to memory. The rows of the result are scaled late: each of them once by the
-reciprocal of its sum, instead of each weight by a division.
+reciprocal of its sum, instead of each weight by a division. Only where the largest score of a row
+is subtracted: sums of other exponentials may be too large to multiply, or have no reciprocal.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...dtypes import bf16, f16, f32
+from ..meaning.values import simple_op
 from ..nodes import Instruction, Shape
 from ..ops.definition import Pattern
 from ..patterns import build
@@ -184,10 +186,15 @@ def scale_late(fusion: Fusion) -> Fusion:
 
 
 def _scaled_late(group: Group) -> Group:
-    if group.kind != KIND:
+    if group.kind != KIND or not any(map(_is_largest, group.computation.instructions)):
         return group
     c = rebuild(group.computation, _rule)
     return group if c is group.computation else replace(group, computation=c)
+
+
+def _is_largest(i: Instruction) -> bool:
+    """True for the largest scores of rows: less those, no sum of exponentials is small or large."""
+    return i.opcode == "reduce" and simple_op(i.attrs["to_apply"]) == "maximum"
 
 
 def _rule(i: Instruction) -> Instruction | None:

@@ -102,6 +102,20 @@ def test_one_group_that_computes_the_same(mask: str, scaled: str, end: str) -> N
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("score", [-99.0, 84.0])
+def test_exponentials_that_are_not_shifted_are_divided(score: float) -> None:
+    """Their sum may have no reciprocal, and their product with values may be infinite."""
+    text = module(PLAIN + SOFTMAX.replace("exponential(d)", "exponential(masked)"), EARLY, END)
+    (group,) = fused(text).groups
+    assert group.kind == "attention"
+    shapes = ((3, 9, 8), (3, 8, 33), (3, 33, 5))
+    filled = (0.5, score / 0.5 / 8 / 0.25, 30.0)
+    q, k, v = (np.full(d, x, np.float32) for d, x in zip(shapes, filled, strict=True))
+    assert [p.array.dims for p in group.computation.parameters] == [*shapes]
+    found = evaluate_computation(group.computation, [q, k, v])
+    np.testing.assert_allclose(found, -v[:, :9], rtol=0.3)
+
+
 def test_the_text_of_an_attention(golden: Any) -> None:
     golden.check(show_fusion(fused(module(ADDED, SOFTMAX, EARLY, HEADS))))
 
