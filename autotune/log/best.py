@@ -51,15 +51,27 @@ def warn_of_use(exe: Executable, log: str | os.PathLike[str] | None, target: Tar
         if text := _told(exe, target):
             warnings.warn(text, NestwrightWarning, stacklevel=4)
     elif log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
-        text = foreign(exe.name, target, logs.read(log))
-        warnings.warn(text, NestwrightWarning, stacklevel=4)
+        held = logs.read(log)
+        if not _lost_races(exe, held, target):
+            warnings.warn(foreign(exe.name, target, held), NestwrightWarning, stacklevel=4)
+
+
+def _lost_races(exe: Executable, log: logs.Log, target: Target) -> bool:
+    """True if defaults won a race of whole models with one of a built model's workloads."""
+    tasks = _tasks(exe)
+    races = log.composed(target)
+    return any(w in tasks and best is None for picks in races for w, best in picks.items())
 
 
 def _told(exe: Executable, target: Target) -> str:
     """Return a line on other processors' records in the logs found for a built model."""
     held, lent = logs.with_kin(logs.shelved(), target)
-    kernels = (t for t in walk(exe.plan.thunks) if isinstance(t, KernelThunk))
-    return logs.told(held, lent, {k.task for k in kernels}, target)
+    return logs.told(held, lent, _tasks(exe), target)
+
+
+def _tasks(exe: Executable) -> set[str]:
+    """Return the workloads of a built model's kernels."""
+    return {t.task for t in walk(exe.plan.thunks) if isinstance(t, KernelThunk)}
 
 
 def foreign(name: str, target: Target, log: logs.Log) -> str:

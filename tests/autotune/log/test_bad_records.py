@@ -15,7 +15,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.autotune.log.journal import LogWriter, check, read, stamped
-from nestwright.autotune.log.records import Best, device_id
+from nestwright.autotune.log.records import Best, Verdict, device_id
 from nestwright.autotune.tasks.extract import extract
 from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.ir.errors import NestwrightWarning
@@ -39,12 +39,12 @@ def best() -> Best:
     )
 
 
-def log(tmp_path: Path, *records: Best) -> Path:
+def log(tmp_path: Path, *records: Best | Verdict) -> Path:
     path = tmp_path / "log.jsonl"
     with LogWriter(path) as writer:
         for record in records:
             found = stamped(record)
-            assert isinstance(found, Best)
+            assert isinstance(found, Best | Verdict)
             writer.append(found)
     return path
 
@@ -63,6 +63,13 @@ def scheduled(path: Path, complaints: Sequence[str]) -> str:
 
 def test_a_good_record_is_used(tmp_path: Path, best: Best) -> None:
     assert scheduled(log(tmp_path, best), []) == "1"
+
+
+def test_a_model_whose_default_won_the_race_has_its_record(tmp_path: Path, best: Best) -> None:
+    verdict = Verdict("m", best.device, ((best.workload, ""),), (1e-6,), (1e-6,), ts=time.time())
+    foreign = replace(verdict, device="cpu-other")
+    assert scheduled(log(tmp_path, foreign), ["no record for m"]) == "0"
+    assert scheduled(log(tmp_path, foreign, verdict), []) == "0"
 
 
 @pytest.mark.parametrize("trace", [[{"nonsense": 1}], [["split", [], [3]]], [[]], [["x"] * 99]])
