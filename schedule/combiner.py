@@ -4,11 +4,13 @@ A reduction block updates its elements term by term. If its update is a monoid's
 thread can start from the identity, take some of the terms, and have its partial result combined
 with the others. A single commutative operation of the table is known to be a monoid's. Any other
 update, such as the pairs of an argmax, is rewritten as an operation on (left, right) and tested on
-many values. NaN is excluded: a reduction of NaN has always depended on the order.
+many values. NaN is excluded if it makes a difference how terms are grouped: a reduction of NaN has
+always depended on that. Else terms with NaN are reordered only if that makes none either.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +26,7 @@ from ..ir.elementwise import TABLE, identity
 from ..ir.loop.build import op
 from ..ir.loop.interp.scalar import constant
 from ..ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Let, Load, Op, Seq, Stmt, Store, Var
-from ..ir.loop.visit import map_expr, substitute_expr, walk_expr
+from ..ir.loop.visit import map_expr, seq, substitute_expr, walk_expr
 from .legality import update_of
 
 MAX_NODES = 2000
@@ -75,6 +77,11 @@ def _simple(block: Block, starts: Sequence[Store]) -> Combiner | None:
     term = next((a for a in store.value.args if a != own), None)
     if term is None or starts[0].buffer is not store.buffer or starts[0].index != store.index:
         return None
+    return by_operation(name, store, term, starts[0].value)
+
+
+def by_operation(name: str, store: Store, term: Expr, start: Expr) -> Combiner:
+    """Return the combiner of ``B[i] = op(B[i], term)``, where ``B[i]`` begins with ``start``."""
     dtype = store.buffer.dtype
     zero = identity(name, dtype)
     left, right = Var("left", dtype), Var("right", dtype)
@@ -85,7 +92,7 @@ def _simple(block: Block, starts: Sequence[Store]) -> Combiner | None:
         (right,),
         (op(name, left, right),),
         (term,),
-        (starts[0].value,),
+        (start,),
         (Const(float(zero) if dtype.is_float else zero, dtype),),
         True,
     )
@@ -211,6 +218,26 @@ def _made_of(e: Expr, others: Sequence[Expr]) -> bool:
     return all(_made_of(p, others) for p in parts)
 
 
+def combined_stores(
+    c: Combiner,
+    left: Sequence[Expr],
+    right: Sequence[Expr],
+    places: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+) -> Stmt:
+    """Stores of what two groups of values combine to; all are read before any is written."""
+    if len(places) == 1:
+        by = dict(zip((*c.left, *c.right), (*left, *right), strict=True))
+        return Store(*places[0], substitute_expr(c.combined[0], by))
+    names = {v: Var(v.name, v.dtype) for v in (*c.left, *c.right)}
+    results = [Var(f"{b.name}_new", b.dtype) for b, _ in places]
+    body: Stmt = seq(*(Store(b, at, v) for (b, at), v in zip(places, results, strict=True)))
+    for v, e in reversed([*zip(results, c.combined, strict=True)]):
+        body = Let(v, substitute_expr(e, dict(names)), body)
+    for v, e in reversed([*zip((*c.left, *c.right), (*left, *right), strict=True)]):
+        body = Let(names[v], e, body)
+    return body
+
+
 # Testing an operation on sample values.
 
 
@@ -230,28 +257,40 @@ def _monoid(
         env = dict(zip((*left, *right), (*a, *b), strict=True))
         return [_value(e, env) for e in combined]
 
+    zero = [np.asarray(constant(s, v.dtype))[None] for s, v in zip(start, left, strict=True)]
+
+    def triples(*floats: float) -> list[list[Any]]:
+        cases = _cases(left, start, floats)
+        return [join(zero, [x[:, k] for x in cases]) for k in range(3)]
+
+    def associates(a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], nan: bool) -> bool:
+        return _same(join(join(a, b), c), join(a, join(b, c)), left, nan)
+
     with np.errstate(all="ignore"):
-        cases = _cases(left, start)
-        a, b, c = ([x[:, k] for x in cases] for k in range(3))
-        zero = [
-            np.broadcast_to(constant(s, v.dtype), x.shape)
-            for s, v, x in zip(start, left, a, strict=True)
-        ]
-        a, b, c = (join(zero, x) for x in (a, b, c))
+        a, b, c = triples()
         fine = (
-            _same(join(join(a, b), c), join(a, join(b, c)), left)
+            associates(a, b, c, False)
             and _same(join(zero, zero), zero, left)
             and _same(join(zero, a), a, left)
             and _same(join(a, zero), a, left)
         )
-        return _same(join(a, b), join(b, a), left) if fine else None
+        if not fine:
+            return None
+        x, y, z = triples(math.nan)
+        if associates(x, y, z, True):  # the first of several NaN may decide what is beside it
+            a, b = x, y
+        return _same(join(a, b), join(b, a), left, nan=True)
 
 
-def _cases(left: Sequence[Var], start: Sequence[Any]) -> list[Any]:
-    """Return three columns of samples per value: all triples of combinations, or a random set."""
+def _cases(left: Sequence[Var], start: Sequence[Any], floats: Sequence[float]) -> list[Any]:
+    """Return three columns of samples per value: all triples of combinations, or a random set.
+
+    ``floats`` are among the samples of values of a floating-point type.
+    """
     pools = []
     for v, s in zip(left, start, strict=True):
         some = (False, True) if v.dtype.kind == "pred" else (*SAMPLES, s)
+        some = (*some, *floats) if v.dtype.is_float else some
         kind = to_numpy(v.dtype)
         low = 0 if v.dtype.kind == "unsigned" else None
         pools.append(np.array([x if low is None else max(x, low) for x in some]).astype(kind))
@@ -264,7 +303,8 @@ def _cases(left: Sequence[Var], start: Sequence[Any]) -> list[Any]:
     return [p[where[:, n]][triples] for n, p in enumerate(pools)]
 
 
-def _same(a: Sequence[Any], b: Sequence[Any], like: Sequence[Var]) -> bool:
+def _same(a: Sequence[Any], b: Sequence[Any], like: Sequence[Var], nan: bool = False) -> bool:
+    """True if values are equal, or near for floats; with ``nan``, NaN is equal to itself."""
     for x, y, v in zip(a, b, like, strict=True):
         if not v.dtype.is_float:
             if not np.array_equal(x, y):
@@ -272,7 +312,7 @@ def _same(a: Sequence[Any], b: Sequence[Any], like: Sequence[Var]) -> bool:
             continue
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         near = np.abs(x - y) <= tolerance(v.dtype) * np.maximum(np.abs(y), 1.0)
-        if not np.all((x == y) | near):
+        if not np.all((x == y) | near | (nan & (x != x) & (y != y))):
             return False
     return True
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.elementwise import identity
-from ...ir.loop.build import FALSE, op, var
+from ...ir.loop.build import FALSE, var
 from ...ir.loop.names import called
 from ...ir.loop.nodes import (
     AxisKind,
@@ -36,6 +35,7 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
+from ..combiner import Combiner, by_operation, combined_stores, combiner_of
 from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
@@ -272,9 +272,7 @@ class _RfactorParts:
 
     block: Block
     loop: For
-    store: Store
-    name: str  # of the operation
-    term: Expr
+    combiner: Combiner
     others: tuple[For, ...]  # the other reduction loops
     inner: tuple[For, ...]  # the loops from the outermost reduction loop inward
     extents: Mapping[Var, int]  # of all loops around the block
@@ -286,12 +284,14 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
 
     ``for k: C += f``  ->  ``for k: C_rf[k] += f; for k: C += C_rf[k]``. The partial results have a
     new dimension ``factor_axis``; their block replaces the old one, and its loop is spatial. The
-    old block combines them right after the reduction's loops.
+    old block combines them right after the reduction's loops. Several values that are reduced
+    together, as a maximum and its place, have partial results each.
 
     Refused:
         - a loop that is not a reduction loop, or one of several blocks
-        - a reduction that is not a sum, product, maximum or minimum of one value: its partial
-          results cannot be combined
+        - a reduction that is not a sum, product, maximum or minimum, and of which it is not known
+          how to combine two partial results
+        - a loop inside of another reduction loop, if the terms must stay in order
         - a reduction whose init is a block of its own already, and one that threads share
 
     Example:
@@ -316,7 +316,7 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
     parts = _parts(mine, node)
     require(func, asked, parts if isinstance(parts, Reason) else None)
     assert not isinstance(parts, Reason)
-    rank = len(parts.store.index)
+    rank = len(parts.combiner.index)
     axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
     require(
         func,
@@ -345,13 +345,17 @@ def _has_axis(rank: int, axis: int) -> Reason | None:
 
 def _factored(func: Func, mine: Path, parts: _RfactorParts, name: str, axis: int) -> Func:
     """Return ``func`` with the block of partial results, and the nest that combines them."""
-    shape = list(parts.store.buffer.shape)
-    shape.insert(axis, extent_of(parts.loop) or 1)
-    partial = Buffer(name, tuple(shape), parts.store.buffer.dtype)
+    names: list[str] = []
+    partial: list[Buffer] = []
+    for old in parts.combiner.buffers:
+        shape = list(old.shape)
+        shape.insert(axis, extent_of(parts.loop) or 1)
+        names.append(name if not names else fresh_name(func, f"{name}_{len(names)}"))
+        partial.append(Buffer(names[-1], tuple(shape), old.dtype))
     first, last = _partial_block(parts, name, partial, axis), _final_nest(parts, partial, axis)
     top = nest(func).loops[parts.inner[0].var]
     new = edit(func, [(mine, lambda _: first), (top, lambda s: seq(s, last))])
-    return replace(new, allocs=(*func.allocs, partial))
+    return replace(new, allocs=(*func.allocs, *partial))
 
 
 def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
@@ -371,18 +375,19 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
 
 def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
     block = block_of(path)
-    update = update_of(block)
     if block.init is None:
         return Reason(
             f"block `{block.name}` has no init of its own",
             (block,),
             hint="rfactor before decompose_reduction",
         )
-    if update is None or not isinstance(block.init, Store):
+    how = _combiner(block)
+    if how is None:
         return Reason(
-            f"block `{block.name}` is not a sum, product, maximum or minimum of one value",
+            f"it is not known how to combine two partial results of block `{block.name}`",
             (block,),
-            hint="only updates B = B op term of such an operation have partial results",
+            hint="sums, products, maxima, minima and associative combinations of several values "
+            "have partial results",
         )
     reduce = bound_vars(block, AxisKind.REDUCE)
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
@@ -392,10 +397,27 @@ def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
             hint="split off a loop of the reduction alone",
         )
     loops = loops_of(path)
-    first = next(n for n, x in enumerate(loops) if x.var in reduce)
-    others = tuple(x for x in loops if x.var in reduce and x is not loop)
+    over = [x for x in loops if x.var in reduce]
+    if not how.commutes and loop is not over[0]:
+        return Reason(
+            f"the terms of block `{block.name}` must stay in order, and `{called(over[0])}` is "
+            f"outside of `{called(loop)}`",
+            (over[0], loop, block),
+            hint=f"split so that `{called(loop)}` is the outermost reduction loop",
+        )
+    others = tuple(x for x in over if x is not loop)
+    return _RfactorParts(block, loop, how, others, loops[loops.index(over[0]) :], ranges_of(loops))
+
+
+def _combiner(block: Block) -> Combiner | None:
+    """Return the combiner of a reduction; terms of a single operation may name the ``Let``s."""
+    update = update_of(block)
+    if update is None:
+        return combiner_of(block)
     store, name, term = update
-    return _RfactorParts(block, loop, store, name, term, others, loops[first:], ranges_of(loops))
+    return (
+        by_operation(name, store, term, block.init.value) if isinstance(block.init, Store) else None
+    )
 
 
 def _with_axis(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
@@ -406,8 +428,8 @@ def _point(buffer: Buffer, ix: Sequence[Expr]) -> Region:
     return Region(buffer, tuple(Range(e, Const(1)) for e in ix))
 
 
-def _partial_block(parts: _RfactorParts, name: str, partial: Buffer, axis: int) -> Block:
-    block, loop = parts.block, parts.loop
+def _partial_block(parts: _RfactorParts, name: str, partial: Sequence[Buffer], axis: int) -> Block:
+    block, loop, how = parts.block, parts.loop, parts.combiner
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     axes = [replace(a, var=var(a.var.name)) for a in spatial]
     by: dict[Var, Expr] = {a.var: b.var for a, b in zip(spatial, axes, strict=True)}
@@ -421,48 +443,54 @@ def _partial_block(parts: _RfactorParts, name: str, partial: Buffer, axis: int) 
     for a in block.axes:
         if a.kind is AxisKind.REDUCE:
             by[a.var] = substitute_expr(a.value, of_loop)
-    at = _with_axis([substitute_expr(e, by) for e in parts.store.index], axis, lane.var)
-    term = parts.term
-    own = _point(partial, at)
-    reads = tuple(_substituted(r, by) for r in block.reads if r.buffer is not parts.store.buffer)
-    value = op(parts.name, Load(partial, at), term) if rest else term
-    dtype = partial.dtype
-    zero = identity(parts.name, dtype)
+    at = _with_axis([substitute_expr(e, by) for e in how.index], axis, lane.var)
+    own = tuple(_point(b, at) for b in partial)
+    reads = tuple(_substituted(r, by) for r in block.reads if r.buffer not in how.buffers)
+    places = [(b, at) for b in partial]
+    body = seq(*(Store(*place, e) for place, e in zip(places, how.terms, strict=True)))
+    if rest:
+        body = combined_stores(how, [Load(*x) for x in places], how.terms, places)
+    zeros = seq(*(Store(*place, e) for place, e in zip(places, how.neutral, strict=True)))
     return replace(
         block,
         name=name,
         axes=(*axes, lane, *rest),
-        reads=(own, *reads) if rest else reads,
-        writes=(own,),
-        body=substitute(_with_store(block.body, Store(partial, at, value)), by),
-        init=Store(partial, at, Const(float(zero) if dtype.is_float else zero, dtype))
-        if rest
-        else None,
+        reads=(*own, *reads) if rest else reads,
+        writes=own,
+        body=substitute(_with_stores(block, body), by),
+        init=zeros if rest else None,
     )
 
 
-def _with_store(body: Stmt, store: Store) -> Stmt:
+def _with_stores(block: Block, stores: Stmt) -> Stmt:
+    """Return other stores under the ``Let``s that the term of a single operation may name."""
+    return _with_store(block.body, stores) if update_of(block) is not None else stores
+
+
+def _with_store(body: Stmt, store: Stmt) -> Stmt:
     """Replace the store in a body of a store under ``Let``s."""
     return replace(body, body=_with_store(body.body, store)) if isinstance(body, Let) else store
 
 
-def _final_nest(parts: _RfactorParts, partial: Buffer, axis: int) -> Stmt:
-    block, loop = parts.block, parts.loop
+def _final_nest(parts: _RfactorParts, partial: Sequence[Buffer], axis: int) -> Stmt:
+    block, loop, how = parts.block, parts.loop, parts.combiner
     again = var(loop.var.name)
     lane = BlockAxis(var(f"v{loop.var.name}"), extent_of(loop) or 1, AxisKind.REDUCE, again)
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
-    at = _with_axis(parts.store.index, axis, lane.var)
-    own = Load(parts.store.buffer, parts.store.index)
+    at = _with_axis(how.index, axis, lane.var)
+    places = [(b, how.index) for b in how.buffers]
     guard = starting_guard(block, parts.extents, [x.var for x in parts.others])
     final = replace(
         block,
         axes=(*spatial, lane),
         reads=(
-            *(r for r in _with_own(block) if r.buffer is own.buffer),
+            *(r for r in _with_own(block) if r.buffer in how.buffers),
             *_init_reads(block),
-            _point(partial, at),
+            *(_point(b, at) for b in partial),
         ),
-        body=replace(parts.store, value=op(parts.name, own, Load(partial, at))),
+        body=combined_stores(
+            how, [Load(*x) for x in places], [Load(b, at) for b in partial], places
+        ),
         predicate=None if guard is None else substitute_expr(guard, {loop.var: again}),
     )
     inside = For(again, loop.extent, final, Kind.SERIAL)

@@ -24,7 +24,6 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Kind,
-    Let,
     Load,
     Scope,
     Stmt,
@@ -40,7 +39,7 @@ from ....ir.loop.visit import (
     substitute_expr,
     walk,
 )
-from ....schedule.combiner import Combiner, combiner_of
+from ....schedule.combiner import Combiner, combined_stores, combiner_of
 from ....schedule.guards import starting_guard
 from ..passes.launches import closed, each_launch, opened
 from .bind import is_kept
@@ -175,7 +174,7 @@ class _Reduction:
         c, place = self.combiner, self.place()
         terms = self.opened(c.terms)
         own = tuple(Load(partial[b], place) for b in c.buffers)
-        body = _combined(c, own, terms, tuple((partial[b], place) for b in c.buffers))
+        body = combined_stores(c, own, terms, tuple((partial[b], place) for b in c.buffers))
         guard = self.block.predicate
         return body if guard is None else If(substitute_expr(guard, self.values()), body)
 
@@ -194,7 +193,7 @@ class _Reduction:
         if c.starts == c.neutral:
             stores = seq(*(Store(b, at, e) for (b, at), e in zip(places, total, strict=True)))
         else:
-            stores = _combined(c, self.opened(c.starts), total, places)
+            stores = combined_stores(c, self.opened(c.starts), total, places)
         cond = both(self.guard(), self.once())
         body = seq(*take, reduce_, stores if cond is None else If(cond, stores))
         for r in reversed(one):
@@ -229,26 +228,6 @@ class _Reduction:
         return [c for c in conditions if free_vars(c) and free_vars(c) <= others]
 
 
-def _combined(
-    c: Combiner,
-    left: Sequence[Expr],
-    right: Sequence[Expr],
-    places: Sequence[tuple[Buffer, tuple[Expr, ...]]],
-) -> Stmt:
-    """Stores of what two groups of values combine to; all are read before any is written."""
-    if len(places) == 1:
-        by = dict(zip((*c.left, *c.right), (*left, *right), strict=True))
-        return Store(*places[0], substitute_expr(c.combined[0], by))
-    names = {v: Var(v.name, v.dtype) for v in (*c.left, *c.right)}
-    results = [Var(f"{b.name}_new", b.dtype) for b, _ in places]
-    body: Stmt = seq(*(Store(b, at, v) for (b, at), v in zip(places, results, strict=True)))
-    for v, e in reversed([*zip(results, c.combined, strict=True)]):
-        body = Let(v, substitute_expr(e, dict(names)), body)
-    for v, e in reversed([*zip((*c.left, *c.right), (*left, *right), strict=True)]):
-        body = Let(names[v], e, body)
-    return body
-
-
 def _path(s: Stmt, block: Block) -> tuple[Stmt, ...]:
     """The statements from ``s`` down to a block in it."""
     if s is block:
@@ -272,11 +251,14 @@ def _under_copies(s: Stmt, loops: Sequence[For]) -> Stmt:
 
 
 def _in_order(block: Block, lane: Var) -> bool:
-    """True if each thread takes terms that come right after those of the thread before it."""
-    values = [a.value for a in block.axes if a.kind is AxisKind.REDUCE and free_vars(a.value)]
-    if len(values) != 1:
+    """True if each thread takes terms that come right after those of the thread before it.
+
+    Terms are in the order of the axes, so that the first one with several terms has the lane.
+    """
+    wide = [a for a in block.axes if a.kind is AxisKind.REDUCE and a.extent != 1]
+    if not wide or any(lane in free_vars(a.value) for a in wide[1:]):
         return False
-    form = linear(values[0]).terms
+    form = linear(wide[0].value).terms
     own = form.get(lane, 0)
     rest = [abs(k) for v, k in form.items() if v is not lane]
     return own > 0 and all(k < own for k in rest) and all(isinstance(v, Var) for v in form)
