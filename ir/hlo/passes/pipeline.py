@@ -52,6 +52,7 @@ from .simplify.fold_batch_norm import fold_batch_norm
 from .simplify.fold_constants import fold_constants
 from .simplify.hoist_products import hoist_products
 from .simplify.move_transposes import move_transposes
+from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_constants import sink_constants
@@ -126,8 +127,6 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _DCE,
         SIMPLIFY,
         _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
-        _pass(split_argmax, "The largest value of a row is found before its place is."),
-        _TUPLES,
         _FOLD,
         _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
         _pass(sink_constants, "Loops and branches have their constants in them."),
@@ -190,10 +189,14 @@ def optimize_narrow(
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
         steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
+        steps.append(_pass(split_argmax, "The largest value of a row is found before its place."))
+        steps.append(replace(_TUPLES, reaches=OPTIMIZED))
     if target is not None and target.row.work == "launches":
         f8 = partial(f8_products, gpu=target.gpu, excess_precision=excess_precision)
         then = "Scaled products of floats of 8 bits multiply what the GPU takes."
         steps.append(Pass("f8_products", f8, then, OPTIMIZED))
+        then = "An argmax takes its terms in any order."
+        steps.append(_pass(order_argmax, then, OPTIMIZED))
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(optimized, checks if verifying() else ()), tuple(found)

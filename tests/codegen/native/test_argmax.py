@@ -10,7 +10,8 @@ import pytest
 import nestwright as nw
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
-from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.hlo.passes.pipeline import optimize_narrow
 from nestwright.ir.target import Target
 
 JAX = """
@@ -76,6 +77,10 @@ def rows_of(columns: int, dtype: str) -> np.ndarray[Any, Any]:
     return np.concatenate(parts).astype({"f32": np.float32, "f64": np.float64}[dtype])
 
 
+def optimized(module: HloModule, spec: str = "cpu") -> str:
+    return nw.show(optimize_narrow(module, None, Target.parse(spec))[0])
+
+
 @pytest.mark.parametrize("spec", ["cpu", "cpu -mcpu=haswell"])
 @pytest.mark.parametrize("columns", [1, 2, 15, 16, 67, 300])
 @pytest.mark.parametrize("least", [False, True], ids=["max", "min"])
@@ -87,7 +92,7 @@ def test_as_the_given_combiner(dtype: str, least: bool, columns: int, spec: str)
     x = rows_of(columns, dtype)
     module = parse(text(len(x), columns, least, dtype))
     expected = evaluate(module, [x])
-    assert columns == 1 or "to_apply=best" not in nw.show(optimize(module))
+    assert columns == 1 or "to_apply=best" not in optimized(module)
     found = nw.build(module, target)(x)
     assert isinstance(expected, tuple)
     np.testing.assert_array_equal(found[1], expected[1])
@@ -96,7 +101,7 @@ def test_as_the_given_combiner(dtype: str, least: bool, columns: int, spec: str)
 
 def test_a_single_row() -> None:
     module = parse(text(1, 3000))
-    assert "to_apply=best" not in nw.show(optimize(module))
+    assert "to_apply=best" not in optimized(module)
     x = np.random.default_rng(0).standard_normal((1, 3000)).astype(np.float32)
     assert nw.build(module)(x)[1] == x.argmax()
 
@@ -119,4 +124,4 @@ def test_a_single_row() -> None:
 )
 def test_what_stays(source: str) -> None:
     module = parse(source)
-    assert "to_apply=best" in nw.show(optimize(module))
+    assert "to_apply=best" in optimized(module)

@@ -49,16 +49,16 @@ def _split(i: Instruction) -> Instruction | None:
         return None
     if not (of.dtype in (f32, f64) or of.dtype.is_int) or of.dtype.bits < 8:
         return None
-    if not _counts(index, axis) or not is_splat(first, 0) or not _is_steady(x):
+    if not counts(index, axis) or not is_splat(first, 0) or not _is_steady(x):
         return None
     combiner = i.attrs["to_apply"]
     for low in (True, False):
-        if is_extreme(start, low=low) and _keeps_first(combiner, of.dtype, index.array.dtype, low):
+        if is_extreme(start, low=low) and keeps_first(combiner, of.dtype, index.array.dtype, low):
             return _two(x, index, start, axis, "maximum" if low else "minimum")
     return None
 
 
-def _counts(index: Instruction, axis: int) -> bool:
+def counts(index: Instruction, axis: int) -> bool:
     """True if the elements of ``index`` are their places along ``axis``, none of which wraps."""
     dtype, dims = index.array.dtype, index.array.dims
     if not dtype.is_int or dtype.bits < 8 or dims[axis] - 1 > np.iinfo(to_numpy(dtype)).max:
@@ -78,7 +78,7 @@ def _is_steady(x: Instruction, depth: int = 8) -> bool:
     return plain and depth > 0 and all(_is_steady(o, depth - 1) for o in x.operands)
 
 
-def _keeps_first(c: Computation, value: DType, index: DType, low: bool) -> bool:
+def keeps_first(c: Computation, value: DType, index: DType, low: bool) -> bool:
     """True if the combiner keeps the largest (or least) value, NaN before any, the first of
     equals.
     """
