@@ -270,11 +270,11 @@ def stage_reductions(k: Cluster, sch: Schedule) -> Cluster:
         written = [r.buffer for r in sch.block(info.name).writes]
         mine = all(r.name in names for r in sch.get_consumers(info.name))
         extents = sorted(a.extent for a in info.spatial)
-        alike = len(written) == 1 and sorted(written[0].shape) == extents
-        if info.reduce and alike and (written[0] in sch.func.params or not mine):
-            copy = sch.cache_write(info.name, 0)
+        alike = all(sorted(b.shape) == extents for b in written)
+        if info.reduce and alike and (not mine or not {*written}.isdisjoint(sch.func.params)):
+            copies = [sch.cache_write(info.name, n) for n in range(len(written))]
             blocks[-1] = describe(sch.block(info.name))
-            blocks.append(describe(sch.block(copy)))
+            blocks += [describe(sch.block(copy)) for copy in copies]
     return Cluster(tuple(blocks), k.count, k.outside)
 
 
@@ -285,9 +285,9 @@ def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:
     """
     names = {b.name for b in k.blocks}
     for info in k.blocks:
-        written = {w.buffer for w in sch.block(info.name).writes}
+        written = [w.buffer for w in sch.block(info.name).writes]
         inside = all(r.name in names for r in sch.get_consumers(info.name))
-        if inside and len(written) == 1 and written <= {*sch.func.allocs}:
-            scope = "register" if k.columns(info) == 1 else wide
-            if scope is not None:
-                sch.set_scope(info.name, 0, scope)
+        scope = "register" if k.columns(info) == 1 else wide
+        if inside and {*written} <= {*sch.func.allocs} and scope is not None:
+            for n in range(len(written)):
+                sch.set_scope(info.name, n, scope)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import BlockAxis
 from ....ir.target import Target
+from ...combiner import combiner_of
 from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
 from ...legality import update_of
@@ -91,7 +92,7 @@ class Columns:
 def find_columns(k: Cluster) -> Columns | None:
     """Return the cluster's only reduction, if it runs down contiguous columns; else None."""
     heavy = [b for b in k.blocks if b.reduce]
-    if len(heavy) != 1 or not k.count or not k.flat or update_of(heavy[0].block) is None:
+    if len(heavy) != 1 or not k.count or not k.flat or combiner_of(heavy[0].block) is None:
         return None
     c = Columns(k, heavy[0])
     strides = [a.step(c.last.var) for a in c.anchor.inputs]
@@ -120,7 +121,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
     def valid(c: Choices) -> bool:
         threads = int(c["columns"]) * int(c["share"])
         deep = int(c["share"]) * int(c["blocks"]) * int(c["unroll"]) <= k.depth
-        even = k.depth % int(c["blocks"]) == 0  # uneven pieces are not boxes
+        even = k.depth % int(c["blocks"]) == 0 and _are_filled(k, c)  # uneven pieces are not boxes
         return (
             32 <= threads <= 1024
             and _may_join(k, c)
@@ -144,6 +145,12 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
     )
 
 
+def _are_filled(k: Columns, c: Choices) -> bool:
+    """True if no thread is without terms, where each has a run of them."""
+    deep, share = k.depth // int(c["blocks"]), int(c["share"])
+    return update_of(k.anchor.block) is not None or (share - 1) * -(-deep // share) < deep
+
+
 def _may_join(k: Columns, c: Choices) -> bool:
     """True if the pieces of columns are provably whole; there is one way to join one piece."""
     if int(c["blocks"]) == 1:
@@ -155,7 +162,7 @@ def _may_join(k: Columns, c: Choices) -> bool:
 
 def shared_bytes(k: Columns, c: Choices) -> int:
     """Return the bytes of shared memory that a block of threads needs for partial results."""
-    size = k.anchor.stores[0].buffer.dtype.bytes
+    size = sum(a.buffer.dtype.bytes for a in k.anchor.stores)
     return int(c["columns"]) * int(c["vector"]) * int(c["share"]) * size
 
 
@@ -220,10 +227,13 @@ def share_columns(
     second one inside of the first, and yet to be bound.
     """
     columns, lanes, share = int(c["columns"]), int(c["vector"]), int(c["share"])
-    _, part = sch.split(terms, [None, share])
+    if update_of(anchor.block) is not None:
+        _, part = sch.split(terms, [None, share])
+    else:  # several values, whose terms may have to stay in order
+        part, _ = sch.split(terms, [share, None])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
     partial = sch.rfactor(part, 0)
-    store = sch.cache_write(partial, 0)
+    stores = [sch.cache_write(partial, n) for n in range(len(anchor.stores))]
     k = stage_reductions(k, sch)
     row = merged_rows(k, sch, lanes)
     outer, column = sch.split(row[-1], [None, columns])
@@ -233,12 +243,13 @@ def share_columns(
     if join:
         sch.reorder(block, at)
     place(k, sch)
-    sch.compute_at(store, at)
-    sch.set_scope(store, 0, "shared")
+    for store in stores:
+        sch.compute_at(store, at)
+        sch.set_scope(store, 0, "shared")
     if not join:
         sch.bind(block, BLOCKS)
     sch.bind(column, X)
-    _bind_partial(sch, partial, store, at, c)
+    _bind_partial(sch, partial, stores, at, c)
     for info in k.blocks:
         _last_sums(sch, stage_loops(k, sch, info, column), lanes, info.name == anchor.name)
     return block, at
@@ -258,24 +269,30 @@ def _last_sums(
 
 
 def _bind_partial(
-    sch: Schedule, partial: BlockRef, store: BlockRef, block: LoopRef, c: Choices
+    sch: Schedule, partial: BlockRef, stores: list[BlockRef], block: LoopRef, c: Choices
 ) -> None:
     """Bind the columns and the shares of the partial sums to threads.
 
     They accumulate in registers, a few terms per iteration.
     """
     columns, lanes, times = int(c["columns"]), int(c["vector"]), int(c["unroll"])
-    own = own_loops(sch, store, block)
-    axes = [a.var for a in sch.block(store).axes]
-    share, column = own[axes[0]], own[axes[-1]]
-    if lanes > 1:
-        column, lane = sch.split(column, [columns, lanes])
-        sch.reorder(share, column, lane)
-        sch.vectorize(lane)
-    else:
-        sch.reorder(share, column)
+    around: list[LoopRef] = []
+    for store in stores:
+        own = own_loops(sch, store, block)
+        axes = [a.var for a in sch.block(store).axes]
+        share, column = own[axes[0]], own[axes[-1]]
+        if lanes > 1:
+            column, lane = sch.split(column, [columns, lanes])
+            sch.reorder(share, column, lane)
+            sch.vectorize(lane)
+        else:
+            sch.reorder(share, column)
+        pairs = zip(around, (share, column), strict=False)
+        around = [sch.merge(a, b) for a, b in pairs] or [share, column]
+    share, column = around
     sch.compute_at(partial, column)
-    sch.set_scope(partial, 0, "register")
+    for n in range(len(stores)):
+        sch.set_scope(partial, n, "register")
     sch.bind(share, Y)
     sch.bind(column, X)
     loops = below(sch, partial, column)

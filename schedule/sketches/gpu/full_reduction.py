@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ....ir.target import Target
+from ...combiner import combiner_of
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...legality import update_of
@@ -46,8 +47,10 @@ from .threads import (
     ROW_OF_BLOCKS,
     X,
     bind_parts,
+    bind_runs,
     clusters_fit,
     fused,
+    load_vectors,
     power_up,
     powers,
     ways_to_join,
@@ -75,6 +78,17 @@ class GpuFullReduction:
         return blocks[: blocks.index(self.anchor)] if writes_terms(blocks) else ()
 
     @property
+    def simple(self) -> bool:
+        """True if the reduction is by one operation, which lanes of vectors can share."""
+        return update_of(self.anchor.block) is not None
+
+    @property
+    def dealt(self) -> bool:
+        """True if neighboring threads may take neighboring terms; else each takes a run of them."""
+        how = combiner_of(self.anchor.block)
+        return how is not None and how.commutes
+
+    @property
     def depth(self) -> int:
         """The number of terms of a result."""
         return math.prod(a.extent for a in self.anchor.reduce)
@@ -93,7 +107,7 @@ class GpuFullReduction:
 def find_full_reduction(k: Cluster) -> GpuFullReduction | None:
     """Return the cluster's only reduction, if it has few results of many terms; else None."""
     heavy = [b for b in k.blocks if b.reduce]
-    if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
+    if len(heavy) != 1 or k.rows > FEW or combiner_of(heavy[0].block) is None:
         return None
     t = GpuFullReduction(k, heavy[0])
     strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
@@ -160,12 +174,14 @@ def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None
     terms = fused(sch, loops[rank:])
     assert terms is not None
     piece, thread = _pieces(t, sch, terms, loops[:rank], c)
-    sch.rfactor(piece, 0)
+    partial = sch.rfactor(piece, 0)
     sch.bind(piece, BLOCKS)
     rows = fused(sch, loops[:rank])
     if rows is not None:
         sch.bind(rows, ROW_OF_BLOCKS)
     sch.bind(thread, X)
+    if not t.simple:
+        load_vectors(sch, partial.name)
     _finish(t, sch, int(c["blocks"]))
 
 
@@ -176,9 +192,15 @@ def _pieces(
     return the loops over pieces and over the threads of a block."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     each = -(-steps_of(t, c) // times)
-    piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
-    sch.reorder(piece, *rows, thread, outer, inner, lane)
-    sch.vectorize(lane)
+    if t.dealt:
+        piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
+    else:
+        piece, thread, outer, inner, lane = sch.split(terms, [blocks, threads, each, times, lanes])
+    if t.simple:
+        sch.reorder(piece, *rows, thread, outer, inner, lane)
+        sch.vectorize(lane)
+    else:
+        sch.reorder(piece, *rows)
     sch.unroll(inner)
     return piece, thread
 
@@ -192,15 +214,24 @@ def _apply_joined(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     place(k, sch)
     sch.bind(row, ROW_OF_BLOCKS)
     piece, thread = _pieces(t, sch, *nests[-1], c)
-    sch.rfactor(piece, 0)
+    partial = sch.rfactor(piece, 0)
     for own in reversed(nests[:-1]):
         first, threads = _pieces(t, sch, *own, c)
         sch.bind(threads, X)
         piece = sch.merge(first, piece)
     bind_parts(sch, piece, BLOCKS, c)
     sch.bind(thread, X)
-    _, thread = sch.split(stage_loops(k, sch, t.anchor, row)[-1], [None, int(c["threads"])])
-    sch.bind(thread, X)
+    if not t.simple:
+        load_vectors(sch, partial.name)
+    _share(t, sch, stage_loops(k, sch, t.anchor, row)[-1], int(c["threads"]))
+
+
+def _share(t: GpuFullReduction, sch: Schedule, loop: LoopRef, threads: int) -> None:
+    """Let threads share the partial results of the blocks."""
+    if t.dealt:
+        sch.bind(sch.split(loop, [None, threads])[1], X)
+    else:
+        bind_runs(sch, loop, threads)
 
 
 def _own_loops(
@@ -224,8 +255,7 @@ def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
     for info in k.blocks:
         own: list[LoopRef] = stage_loops(k, sch, info, row)
         if info is t.anchor and own:
-            _, thread = sch.split(own[-1], [None, threads])
-            sch.bind(thread, X)
+            _share(t, sch, own[-1], threads)
 
 
 def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> float:

@@ -35,7 +35,7 @@ from .machine import (
     resident,
     waste,
 )
-from .threads import BLOCKS, X, Y, fused, power_up, powers
+from .threads import BLOCKS, X, Y, bind_runs, fused, load_vectors, power_up, powers
 
 WIDEST = 16  # bytes of one load
 STEP, HELD_STEP = 60e-9, 10e-9  # seconds of a thread's step through memory, through registers
@@ -267,12 +267,15 @@ def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
         own = [x for x in below(sch, copy, row) if sch.extent(x) > 1]
         most = min(r.lanes(b, c) for b in k.blocks if r.width(b) == r.widest)
         lanes = most if held else min(int(c["vector"]), _lanes(sch, info, own))
-        _share(sch, info, own, int(c["threads"]), lanes, held)
+        _share(sch, own, int(c["threads"]), lanes, held)
     for info in k.blocks:
         own = stage_loops(k, sch, info, row)
         if info.reduce and r.reduces_serially(info):
             own = own[: len(own) - len(info.reduce)]
-        _share(sch, info, own, int(c["threads"]), r.lanes(info, c), held)
+        elif info.reduce and update_of(info.block) is None:
+            _share_terms(sch, info, own, int(c["threads"]), r.lanes(info, c))
+            continue
+        _share(sch, own, int(c["threads"]), r.lanes(info, c), held)
     if held:
         for stage in (*map(sch.block, copies), *(sch.block(b.name) for b in k.blocks)):
             if stage.writes[0].buffer.scope is Scope.SHARED:
@@ -298,9 +301,7 @@ def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
     return lanes
 
 
-def _share(
-    sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int, held: bool
-) -> None:
+def _share(sch: Schedule, own: list[LoopRef], threads: int, lanes: int, held: bool) -> None:
     """Divide a stage's loops among the threads, with vectors inside.
 
     Where threads hold their shares in registers, the loops over them are unrolled.
@@ -309,20 +310,38 @@ def _share(
     if last is None:
         return
     lane = None
-    if info.reduce and update_of(info.block) is None:  # its terms must stay in order
-        several = sch.extent(last) > threads
-        last = sch.split(last, [threads, None] if several else [threads])[0]
-    else:
-        if lanes > 1 and sch.extent(last) > lanes:
-            last, lane = sch.split(last, [None, lanes])
-        if sch.extent(last) != threads:
-            step, last = sch.split(last, [None, threads])
-            sch.reorder(last, step)
-            if held:
-                sch.unroll(step)
+    if lanes > 1 and sch.extent(last) > lanes:
+        last, lane = sch.split(last, [None, lanes])
+    if sch.extent(last) != threads:
+        step, last = sch.split(last, [None, threads])
+        sch.reorder(last, step)
+        if held:
+            sch.unroll(step)
     sch.bind(last, X)
     if lane is not None:
         sch.vectorize(lane)
+
+
+def _share_terms(
+    sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int
+) -> None:
+    """Divide the terms of a reduction of several values among the threads.
+
+    A thread takes neighboring terms where they must stay in order.
+    """
+    last = fused(sch, own)
+    if last is None:
+        return
+    how = combiner_of(info.block)
+    if how is None or not how.commutes:
+        bind_runs(sch, last, threads)
+        return
+    wide = lanes > 1 and sch.extent(last) > lanes
+    if wide:
+        last, _ = sch.split(last, [None, lanes])
+    sch.bind(sch.split(last, [None, threads])[1], X)
+    if wide:
+        load_vectors(sch, info.name)
 
 
 def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:

@@ -6,6 +6,7 @@ from ....ir.loop.notes import CLUSTER
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
+from ...space.analyze import describe
 from ...space.space import Choices
 
 X, Y, Z = "threadIdx.x", "threadIdx.y", "threadIdx.z"
@@ -32,6 +33,12 @@ def bind_parts(sch: Schedule, loop: LoopRef, index: str, c: Choices) -> None:
         sch.annotate(loop, CLUSTER.key, 1)
 
 
+def bind_runs(sch: Schedule, loop: LoopRef, threads: int) -> None:
+    """Give each thread a run of neighboring iterations, in the order of the threads."""
+    several = sch.extent(loop) > threads
+    sch.bind(sch.split(loop, [threads, None] if several else [threads])[0], X)
+
+
 def bind_flat(
     sch: Schedule, loop: LoopRef, threads: int, steps: int = 1
 ) -> tuple[LoopRef, LoopRef | None, LoopRef]:
@@ -51,6 +58,22 @@ def bind_flat(
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
     return block, step, thread
+
+
+def load_vectors(sch: Schedule, name: str) -> None:
+    """Load at once, into registers, what a reduction reads in its innermost loop.
+
+    For reductions that take their terms one by one; the loop is unrolled.
+    """
+    *_, at, lane = sch.get_loops(name)
+    sch.unroll(lane)
+    info = describe(sch.block(name))
+    near = {a.buffer for a in info.inputs if a.step(info.reduce[-1].var) == 1}
+    for n, read in enumerate(sch.block(name).reads):
+        if read.buffer in near and sch.extent(lane) > 1:
+            copy = sch.cache_read(name, n, "register")
+            sch.compute_at(copy, at)
+            sch.vectorize(sch.get_loops(copy)[-1])
 
 
 def fused(sch: Schedule, loops: list[LoopRef]) -> LoopRef | None:
