@@ -1,9 +1,9 @@
 """Access of single threads to a warp's tiles: each may take the elements that it holds.
 
 The threads of a fragment are a warp as ``threadIdx.y`` by ``threadIdx.x``: rows by pairs of
-columns (``fragments.Matrix``). Those of a warp group's tiles are the 128 of ``threadIdx.x``, four
-such warps of 16 rows each (``GroupMatrix``). A block in loops over them, which takes only the
-elements of its own thread, needs no intrinsic.
+columns (``fragments.Matrix``). Those of a warp group's tiles are four such warps of 16 rows each
+(``GroupMatrix``): the 128 of ``threadIdx.x``, or 32 of ``threadIdx.y`` by 4. A block in loops over
+them, which takes only the elements of its own thread, needs no intrinsic.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ _INSIDE = {Scope.WARP: WITHIN, Scope.WARPGROUP: WITHIN[1:]}
 _GROUP_ROWS = 16  # of each warp of a group
 
 
-def inside(scope: Scope) -> tuple[str, ...]:
-    """Return the indices that count the threads over which a tile is spread."""
-    return _INSIDE[scope]
+def inside(scope: Scope, extents: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the indices that count the threads over which a tile is spread, given a launch's."""
+    return WITHIN if is_grid_of_lanes(extents, SPREAD[scope]) else _INSIDE[scope]
+
+
+def is_grid_of_lanes(extents: Mapping[str, int], lanes: int = WARP) -> bool:
+    """True if a warp, or the warps of a group, are rows of pairs: as threads hold tiles."""
+    return tuple(map(extents.get, WITHIN)) == (lanes // HELD_COLUMNS, HELD_COLUMNS)
 
 
 def is_alone(path: Path, scope: Scope = Scope.WARP) -> bool:
@@ -37,14 +42,17 @@ def is_alone(path: Path, scope: Scope = Scope.WARP) -> bool:
 def _held(inner: Mapping[str, For], scope: Scope) -> tuple[Expr, Expr, Expr | None] | None:
     """Return the row of eight, the pair of four, and the warp of four that a thread holds."""
     y, x = (inner.get(t) for t in WITHIN)
-    if x is None or (scope is Scope.WARPGROUP and extent_of(x) != SPREAD[scope]):
+    if x is None:
         return None
-    if scope is Scope.WARPGROUP:
-        row = floormod(floordiv(x.var, HELD_COLUMNS), HELD_ROWS)
-        return row, floormod(x.var, HELD_COLUMNS), floordiv(x.var, WARP)
-    if y is None or (extent_of(y), extent_of(x)) != (HELD_ROWS, HELD_COLUMNS):
+    extents = {t: extent_of(s) or 0 for t, s in inner.items()}
+    if y is not None and is_grid_of_lanes(extents, SPREAD[scope]):
+        if scope is Scope.WARP:
+            return y.var, x.var, None
+        return floormod(y.var, HELD_ROWS), x.var, floordiv(y.var, HELD_ROWS)
+    if scope is not Scope.WARPGROUP or extent_of(x) != SPREAD[scope]:
         return None
-    return y.var, x.var, None
+    row = floormod(floordiv(x.var, HELD_COLUMNS), HELD_ROWS)
+    return row, floormod(x.var, HELD_COLUMNS), floordiv(x.var, WARP)
 
 
 def holds(path: Path, buffer: Buffer) -> bool:

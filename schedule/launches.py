@@ -206,7 +206,7 @@ def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
         case Scope.WARP | Scope.WARPGROUP if shared_out(t.users, buffer):
-            within = inside(buffer.scope)
+            within = inside(buffer.scope, launch.threads)
             return _private(t, tuple(x for x in THREADS if x not in within))
         case Scope.REGISTER | Scope.WARP | Scope.WARPGROUP:
             return _private(t, THREADS)

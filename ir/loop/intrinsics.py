@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -274,25 +274,29 @@ def _group_product(x: GroupMatrix) -> IntrinsicDef:
     shape may touch these sums, and nothing may write the operands. Each product on the same sums
     follows the one before. In the lane form an operand is the 16 bytes at which its matrix begins,
     the same for all threads, and args are, after whether a and b are turned (k outermost), the
-    ``Descriptor`` of a (swizzle, leading, stride) and that of b.
+    ``Descriptor`` of a (swizzle, leading, stride) and that of b. An a of two-byte elements may be
+    in registers, too, held like sums; then it is a thread's own elements, without a descriptor.
     """
     c = Operand(_WARPGROUP, (x.m, x.n), (x.sums,))
-    tiles = []
+    own = Operand(_REGISTER, (x.words,), (x.sums,))
+    at, start = (Operand(_SHARED, None, (dtype,), 16) for dtype in x.types)
+    tiles, lanes = [], []
     for turned in product((0, 1) if x.operands.bytes == 2 else (0,), repeat=2):
         a, b = (
             Operand(_SHARED, (x.k, rows) if t else (rows, x.k), (dtype,))
             for t, rows, dtype in zip(turned, (x.m, x.n), x.types, strict=True)
         )
         tiles.append(Signature(turned, (c,), (c, a, b)))
-    own = Operand(_REGISTER, (x.words,), (x.sums,))
-    starts = (Operand(_SHARED, None, (dtype,), 16) for dtype in x.types)
-    at = (own, *starts)
-    lanes = tuple(Signature(t.args, (own,), at, free=6) for t in tiles)
+        lanes.append(Signature(turned, (own,), (own, at, start), free=6))
+        if x.operands.bytes == 2 and not turned[0]:
+            tiles.append(Signature(turned, (c,), (c, replace(a, scopes=_WARPGROUP), b)))
+            held = Operand(_REGISTER, (x.held,), (x.operands,))
+            lanes.append(Signature(turned, (own,), (own, held, start), free=3))
     return IntrinsicDef(
         f"wgmma.m{x.m}n{x.n}k{x.k}.{_kinds(x)}",
         90,
         Form(tuple(tiles), WARPGROUP, multiply),
-        Form(lanes, WARPGROUP),
+        Form(tuple(lanes), WARPGROUP),
         exact=True,
         group=x,
     )

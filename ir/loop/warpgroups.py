@@ -17,7 +17,7 @@ _WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class GroupMatrix:
-    """A product ``c[m, n] += a[m, k] b[k, n]`` of 128 threads, operands being in shared memory.
+    """A product ``c[m, n] += a[m, k] b[k, n]`` of 128 threads, b being in shared memory.
 
     Operands of f32 are taken without the low 13 bits of their mantissas (tf32). ``right`` is the
     type of b, if it is not that of a (``operands``); it has as many bytes.
@@ -40,8 +40,16 @@ class GroupMatrix:
         """Elements of c that one thread holds."""
         return self.m * self.n // WARPGROUP
 
+    @property
+    def held(self) -> int:
+        """Elements of a that one thread holds, if it is in registers."""
+        return self.m * self.k // WARPGROUP
+
     def c(self, thread: Any, element: Any) -> tuple[Any, Any]:
-        """(m, n) of an element of a thread's own fragment of c: ints or NumPy arrays."""
+        """(m, n) of an element of a thread's own fragment of c: ints or NumPy arrays.
+
+        As well (m, k) of an element of a of two bytes.
+        """
         warp, lane = thread // _WARP, thread % _WARP
         return (
             warp * 16 + lane // 4 + element // 2 % 2 * 8,
@@ -85,10 +93,14 @@ class Descriptor:
         return plain ^ plain // 128 % (self.swizzle // 16) * 16
 
 
-def descriptors_of(args: Sequence[int]) -> tuple[Descriptor, Descriptor]:
-    """Return the descriptors of a and b that a product's args in its lane form say."""
-    turned, a, b = args[:2], args[2:5], args[5:]
-    return (
-        Descriptor(a[0], a[1], a[2], bool(turned[0])),
-        Descriptor(b[0], b[1], b[2], bool(turned[1])),
+def descriptors_of(args: Sequence[int]) -> tuple[Descriptor, ...]:
+    """Return the descriptors of a and b that a product's args in its lane form say.
+
+    Only that of b if a is in registers.
+    """
+    turned, sizes = args[:2], args[2:]
+    count = len(sizes) // 3
+    return tuple(
+        Descriptor(sizes[3 * n], sizes[3 * n + 1], sizes[3 * n + 2], bool(turned[2 - count + n]))
+        for n in range(count)
     )

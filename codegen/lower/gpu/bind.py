@@ -15,7 +15,7 @@ from math import prod
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
-from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, SPREAD, WARP
+from ....ir.loop.intrinsics import SPREAD
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     THREADS,
@@ -50,7 +50,7 @@ from ....ir.loop.visit import (
     walk,
     walk_expr,
 )
-from ....schedule.fragments import WITHIN
+from ....schedule.fragments import WITHIN, is_grid_of_lanes
 from ..passes.rebuild import with_body
 from .joins import (
     BLOCKS,
@@ -93,12 +93,6 @@ def _lanes(s: Stmt) -> Iterator[int]:
         for r in (*x.writes, *x.reads) if isinstance(x, Intrinsic) else ():
             if r.buffer.scope in SPREAD:
                 yield SPREAD[r.buffer.scope]
-
-
-def is_grid_of_lanes(extents: Mapping[str, int]) -> bool:
-    """True if a warp is the threads of threadIdx.y by those of threadIdx.x, as they hold tiles."""
-    y, x = (extents.get(t) for t in WITHIN)
-    return (y, x) == (HELD_ROWS, HELD_COLUMNS)
 
 
 def is_kept(buffer: Buffer) -> bool:
@@ -149,7 +143,7 @@ class _FunctionBinder:
         if _reduces_over(s, "threadIdx.x"):  # neighbours combine their results in pairs
             extents["threadIdx.x"] = 1 << (extents["threadIdx.x"] - 1).bit_length()
         for lanes in _lanes(s):
-            if is_grid_of_lanes(extents) and lanes == WARP:
+            if is_grid_of_lanes(extents, lanes):
                 continue
             if extents.setdefault("threadIdx.x", lanes) != lanes:
                 raise UnsupportedError(
@@ -331,7 +325,8 @@ class _LaunchBinder:
     def guarded(self, s: Stmt, missing: Sequence[str]) -> Stmt:
         """``s`` by the first thread of the indices that are missing; a warp works as one."""
         if isinstance(s, Intrinsic) and is_warps(s):
-            within = WITHIN if is_grid_of_lanes(self.extents) else WITHIN[1:]
+            grid = any(is_grid_of_lanes(self.extents, n) for n in _lanes(s))
+            within = WITHIN if grid else WITHIN[1:]
             missing = [t for t in missing if t not in within]
         cond = both(*(compare("eq", self.names[t], 0) for t in missing if self.extents[t] > 1))
         return _in_turn(s) if cond is None else If(cond, _in_turn(s))

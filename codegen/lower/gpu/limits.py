@@ -21,7 +21,7 @@ from ....ir.loop.notes import CLUSTER
 from ....ir.loop.visit import children, walk
 from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
-from .warpgroups import is_group_product
+from .warpgroups import is_group_product, shared_operands
 
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 
@@ -101,7 +101,7 @@ def _check_patterns(s: Stmt, where: str) -> None:
             places[x.buffer] = at
             at += -(-x.buffer.shape[0] * x.buffer.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
         if is_group_product(x) and isinstance(x, Intrinsic):
-            for r, d in zip(x.reads[1:], descriptors_of(x.args), strict=True):
+            for r, d in zip(shared_operands(x), descriptors_of(x.args), strict=True):
                 if places[r.buffer] % (8 * d.swizzle):
                     what = f"buffer {r.buffer.name} at byte {places[r.buffer]} of shared memory"
                     _refuse(what, f"a product takes multiples of {8 * d.swizzle}", where)

@@ -36,9 +36,9 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import map_expr, map_stmt, seq, walk
+from ....schedule.fragments import is_grid_of_lanes
 from ..passes.launches import each_launch
 from ..passes.layout import offset
-from .bind import is_grid_of_lanes
 
 WORDS = 4  # that a thread holds of each tile
 _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}

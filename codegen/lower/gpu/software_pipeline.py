@@ -51,7 +51,7 @@ from .bulk_copies import Arrivals, is_box
 from .places import at_place
 from .warpgroups import COMMIT as GROUP_COMMIT
 from .warpgroups import FENCE as GROUP_FENCE
-from .warpgroups import has_group_products
+from .warpgroups import only_products
 from .warpgroups import wait as products_landed
 
 LONGEST = 2**40  # iterations; more of them means that nothing is known
@@ -95,8 +95,8 @@ class _Pipeline:
 
     @property
     def grouped(self) -> bool:
-        """True if the work is products of warp groups, which are waited for later."""
-        return any(map(has_group_products, self.rest))
+        """True if the work is products of warp groups alone, which are waited for later."""
+        return all(map(only_products, self.rest))
 
     @property
     def behind(self) -> int:
@@ -178,9 +178,13 @@ class _Pipeline:
 
         first, later = Var(f"{var.name}_first"), add(var, ahead)
         begin = For(first, Const(ahead), start(first, first))
+        if as_int(self.count) is None:  # it may end before
+            begin = For(first, Const(ahead), If(lt(first, self.count), start(first, first)))
         there = If(lt(later, self.count), start(later, floormod(later, n)))
-        body = self.main(arrivals.wait(var, n), BARRIER, *self.products(there))
-        made = seq(arrivals.init(n), BARRIER, begin, body, products_landed(0))
+        work = self.products(there) if self.grouped else (there, self.use())
+        body = self.main(arrivals.wait(var, n), BARRIER, *work)
+        end = [products_landed(0)] if self.grouped else []
+        made = seq(arrivals.init(n), BARRIER, begin, body, *end)
         return Alloc(arrivals.bars, made)
 
     def products(self, *meanwhile: Stmt) -> tuple[Stmt, ...]:

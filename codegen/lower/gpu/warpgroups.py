@@ -15,7 +15,7 @@ from math import prod
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, floordiv, floormod, mul
-from ....ir.loop.intrinsics import TABLE, WARP
+from ....ir.loop.intrinsics import HELD_COLUMNS, TABLE, WARP
 from ....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -37,7 +37,8 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import children, map_expr, map_stmt, seq, walk
-from ....ir.loop.warpgroups import Descriptor
+from ....ir.loop.warpgroups import WARPGROUP, Descriptor
+from ....schedule.fragments import WITHIN, is_grid_of_lanes
 from ..passes.launches import each_launch
 from .accumulators import own_pairs, own_row
 from .barriers import BARRIER
@@ -76,12 +77,22 @@ def _in_launch(s: For, name: str) -> Stmt:
     sums = {b: _registers(b, name) for x in walk(s) for b in _sums(x)}
     if not sums:
         return s
-    operands = {r.buffer: None for x in walk(s) if is_group_product(x) for r in _operands(x)}
+    operands = {r.buffer: None for x in walk(s) if is_group_product(x) for r in shared_operands(x)}
     results = {r.buffer: None for x in walk(s) for r in _stored_boxes(x)}
-    thread = next(x.var for x in walk(s) if isinstance(x, For) and x.thread == "threadIdx.x")
+    thread = _thread({x.thread: x for x in walk(s) if isinstance(x, For)})
     panels = {b: _panels(b, name) for b in {**operands, **results}}
     stored = any(_fills(x, operands) for x in walk(s))
     return _GroupLanes(name, thread, sums, panels, stored=stored).stmt(_grouped(s), {})
+
+
+def _thread(loops: Mapping[str, For]) -> Expr:
+    """The thread's place in its group, which is 128 threads in x or rows of four."""
+    y, x = (loops.get(t) for t in WITHIN)
+    assert x is not None
+    extents = {t: as_int(s.extent) or 1 for t, s in loops.items()}
+    if y is None or not is_grid_of_lanes(extents, WARPGROUP):
+        return x.var
+    return add(mul(y.var, HELD_COLUMNS), x.var)
 
 
 def _fills(s: Stmt, operands: Collection[Buffer]) -> bool:
@@ -101,9 +112,10 @@ def _sums(s: Stmt) -> Iterator[Buffer]:
             yield r.buffer
 
 
-def _operands(s: Stmt) -> tuple[Region, ...]:
+def shared_operands(s: Stmt) -> tuple[Region, ...]:
+    """The operands of a product that are in shared memory."""
     assert isinstance(s, Intrinsic)
-    return s.reads[1:]
+    return tuple(r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED)
 
 
 def _registers(b: Buffer, name: str) -> Buffer:
@@ -133,16 +145,19 @@ def _panels(b: Buffer, name: str) -> Buffer:
 
 def _grouped(s: Stmt) -> Stmt:
     """Products that no group is made of yet become one, which is waited for at once."""
-    if _only_products(s):
-        return seq(FENCE, s, COMMIT, wait(0))
+    if only_products(s):
+        calls = (x for x in walk(s) if isinstance(x, Intrinsic))
+        sums = dict.fromkeys(r.buffer for x in calls for r in x.writes)
+        return seq(FENCE, s, COMMIT, *(_landed(b) for b in sums))
     if isinstance(s, Seq) and FENCE in s.stmts:
-        return seq(*(x if _only_products(x) else _grouped(x) for x in s.stmts))
+        return seq(*(x if only_products(x) else _grouped(x) for x in s.stmts))
     return map_stmt(s, _grouped, lambda e: e)
 
 
-def _only_products(s: Stmt) -> bool:
+def only_products(s: Stmt) -> bool:
+    """True if a statement is products of warp groups and nothing else."""
     if isinstance(s, For | Seq) and not (isinstance(s, For) and s.kind is Kind.THREAD):
-        return bool(children(s)) and all(map(_only_products, children(s)))
+        return bool(children(s)) and all(map(only_products, children(s)))
     return is_group_product(s)
 
 
@@ -152,7 +167,7 @@ class _GroupLanes:
     are made around a statement. Threads themselves fill operands where they are ``stored``."""
 
     name: str
-    thread: Var
+    thread: Expr
     sums: Mapping[Buffer, Buffer]
     panels: Mapping[Buffer, Buffer]
     here: tuple[Buffer, ...] = ()
@@ -213,7 +228,8 @@ class _GroupLanes:
                 f"an element of {b.name} is accessed by a thread that may not hold it",
                 "threads of a warp group hold pairs of columns of every eighth row",
                 f"function {self.name}",
-                "bind the fused loops over 4 warps, 8 rows and 4 pairs to threadIdx.x",
+                "bind the loops over 4 warps by 8 rows to threadIdx.y and over 4 pairs to "
+                "threadIdx.x, or all of them fused to the latter",
             )
         *sizes, rows, columns = b.shape
         place: Expr = Const(0)
@@ -235,6 +251,8 @@ class _GroupLanes:
                 row = own_row(s.writes[0], self.thread)
                 own = self.registers(s.reads[0], ranges)
                 return Intrinsic("stmatrix.x4", (self.copied(row, ranges),), (own,))
+            case "wgmma_wait" if s.writes:
+                return seq(*(_landed(self.sums[r.buffer]) for r in s.writes))
             case "wgmma_wait" if s.args == (0,):
                 return seq(*map(_landed, self.here))
             case "barrier" if self.stored:
@@ -279,11 +297,16 @@ class _GroupLanes:
 
     def product(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
         sums = self.registers(s.writes[0], ranges)
-        found = [
-            self.operand(r, bool(t), ranges) for r, t in zip(_operands(s), s.args, strict=True)
-        ]
-        sizes = (n for _, d in found for n in (d.swizzle, d.leading, d.stride))
-        return Intrinsic(s.name, (sums,), (sums, *(r for r, _ in found)), (*s.args, *sizes))
+        inputs: list[Region] = []
+        sizes: list[int] = []
+        for r, turned in zip(s.reads[1:], s.args, strict=True):
+            if r.buffer in self.sums:
+                inputs.append(self.registers(r, ranges))
+                continue
+            start, d = self.operand(r, bool(turned), ranges)
+            inputs.append(start)
+            sizes += (d.swizzle, d.leading, d.stride)
+        return Intrinsic(s.name, (sums,), (sums, *inputs), (*s.args, *sizes))
 
     def operand(
         self, r: Region, turned: bool, ranges: Mapping[Var, Interval]
@@ -319,7 +342,7 @@ class _GroupLanes:
 
 def _landed(b: Buffer) -> Intrinsic:
     """The wait after which all sums may be touched."""
-    every = (Region(b, (Range(Const(0), Const(b.shape[0])),)),)
+    every = (Region(b, tuple(Range(Const(0), Const(n)) for n in b.shape)),)
     return replace(wait(0), writes=every, reads=every)
 
 

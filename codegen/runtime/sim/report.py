@@ -132,8 +132,11 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             why = f"{who} has others than the first of its group"
             return f"threads disagree about the operands of a product with {name}", why, ""
         case FaultKind.UNFENCED_SUMS:
-            why = f"{who} wrote sums of a product with {name} before it"
-            return "a product may not see its sums", why, "wgmma_fence after the writes"
+            why = f"{who} wrote sums, or a left operand, of a product with {name} before it"
+            return "a product may not see its registers", why, "wgmma_fence after the writes"
+        case FaultKind.HELD:
+            what = f"registers that a product with {name} reads are written early"
+            return what, f"by {who}", "wgmma_wait before the write"
         case FaultKind.SUMS:
             hint = "wgmma_wait before the access"
             return f"sums of a product with {name} are accessed early", f"by {who}", hint

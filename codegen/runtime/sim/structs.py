@@ -171,9 +171,9 @@ ASYNC_READ = Struct(
     "async_read",
     {"thread": "i64", "kind": "i64", "group": "i64", "record": "ptr", "at": "ptr", "size": "i64"},
 )
-"""Shared memory that is read asynchronously (or sums, in registers), by a thread's group of bulk
-stores or of products; of products by the first of 128 threads."""
-READ_BOX, READ_OPERAND, READ_SUMS = 0, 1, 2
+"""Shared memory that is read asynchronously (or sums, or a left operand, in registers), by a
+thread's group of bulk stores or of products; of products by the first of 128 threads."""
+READ_BOX, READ_OPERAND, READ_SUMS, READ_HELD = 0, 1, 2, 3
 FUTURE = -16  # the time at which what is read asynchronously is read
 
 LAYOUT = Struct("layout", dict.fromkeys(("turned", "swizzle", "leading", "stride", "table"), "i64"))
@@ -183,12 +183,12 @@ values of its codes are, if they have one byte."""
 PRODUCT = Struct(
     "product",
     {
-        **dict.fromkeys(("columns", "depth", "bytes", "kind", "whole"), "i64"),
+        **dict.fromkeys(("columns", "depth", "bytes", "kind", "whole", "held"), "i64"),
         **dict.fromkeys("ab", f"[{len(LAYOUT.fields)} x i64]"),
     },
 )
-"""A product of 128 threads: columns, depth, operands' bytes and kind, 1 if of integers, and a
-``LAYOUT`` of each operand."""
+"""A product of 128 threads: columns, depth, operands' bytes and kind, 1 if of integers, 1 if the
+left operand is in registers, and a ``LAYOUT`` of each operand."""
 ELEMENTS = ("byte", "bf16", "f16", "tf32")  # kinds of operands
 
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
@@ -258,6 +258,7 @@ class FaultKind(IntEnum):
     UNJOINED = 21
     NO_BLOCK = 22
     ENDED = 23
+    HELD = 24
 
 
 _CODES = {
@@ -280,6 +281,7 @@ _CODES = {
     "read.BOX": READ_BOX,
     "read.OPERAND": READ_OPERAND,
     "read.SUMS": READ_SUMS,
+    "read.HELD": READ_HELD,
     "FUTURE": FUTURE,
     **{f"element.{name.upper()}": n for n, name in enumerate(ELEMENTS)},
     "state.BLOCKED": BLOCKED,

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ....ir.dtypes import index, s64
+from ....ir.dtypes import index, s32, s64
 from ....ir.loop.build import as_int
 from ....ir.loop.intrinsics import TABLE
-from ....ir.loop.nodes import Intrinsic, Region
+from ....ir.loop.nodes import Intrinsic, Region, Scope
 from ....ir.loop.warpgroups import Descriptor, GroupMatrix, descriptors_of
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
@@ -27,22 +27,45 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     """Emit a product: its operands' descriptors, and one instruction on all sums."""
     x = TABLE[s.name].group
     assert x is not None
-    turned = s.args[:2]
-    a, b = (_descriptor(em, r, d) for r, d in zip(s.reads[1:], descriptors_of(s.args), strict=True))
+    turned, shared = s.args[:2], [r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED]
+    found = zip(shared, descriptors_of(s.args), strict=True)
+    right = [_descriptor(em, r, d) for r, d in found]
+    left = [] if shared[1:] else _held_words(em, s.reads[1])
     places, sums = _sums(em, s.writes[0])
     kinds = ".".join(_KINDS.get(t.name, t.name) for t in x.types)
     name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kinds}"
-    words = f"{{{', '.join(f'${n}' for n in range(x.words))}}}"
     at = 2 * x.words
-    more = "".join(f", {n}" for n in _more(x, turned))
-    code = f"{name} {words}, ${at}, ${at + 1}, p{more};"
+    operands = [_words(0, x.words), *([_words(at, len(left))] if left else [])]
+    operands += [f"${n}" for n in range(at + len(left), at + len(left) + len(right))]
+    more = "".join(f", {n}" for n in _more(x, turned[2 - len(right) :]))
+    code = f"{name} {', '.join(operands)}, p{more};"
     text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {code} }}"
-    _tied(em, text, places, sums, (a, b))
+    _tied(em, text, places, sums, (*left, *right))
     em.function.forget(s.writes[0].buffer)
 
 
+def _words(first: int, count: int) -> str:
+    """Return operands of an instruction as a vector."""
+    return f"{{{', '.join(f'${n}' for n in range(first, first + count))}}}"
+
+
+def _held_words(em: Emitter, r: Region) -> list[IRValue]:
+    """Return the 32-bit words of a thread's own elements of a left operand."""
+    (only,) = r.ranges
+    form, count = em.form(only.start), as_int(only.extent)
+    assert form is not None and count is not None
+    start, found = em.pointer(r.buffer, form), []
+    for k in range(count * r.buffer.dtype.bytes // 4):
+        at = em.offset(start, em.const(k, index), "i32")
+        found.append(em.read(f"load i32, ptr {at.text}, align 4", s32, 0, r.buffer, at, at.depth))
+    return found
+
+
 def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
-    """Factors of 1 for products in floats, and for elements of two bytes whether k is outermost."""
+    """Factors of 1 for products in floats, and for elements of two bytes whether k is outermost.
+
+    That is told of operands in shared memory.
+    """
     return (*((1, 1) if x.sums.is_float else ()), *(turned if x.operands.bytes == 2 else ()))
 
 
@@ -83,7 +106,8 @@ def _tied(
     kind, letter = (sums[0].type, "f" if sums[0].type == "float" else "r")
     type_ = f"{{ {', '.join([kind] * len(sums))} }}"
     ties = [f"={letter}"] * len(sums) + [str(n) for n in range(len(sums))]
-    constraints = ",".join([*ties, *("l" for _ in others), "~{memory}"])
+    more = ("r" if x.type == "i32" else "l" for x in others)
+    constraints = ",".join([*ties, *more, "~{memory}"])
     operands = ", ".join(map(str, (*sums, *others)))
     call = f'call {type_} asm sideeffect "{code}", "{constraints}"({operands}) convergent'
     result = em.function.result(call, sums[0].dtype)

@@ -7,7 +7,7 @@ from typing import Protocol
 from ....ir.dtypes import f32, index, s32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.intrinsics import TABLE, WARP
-from ....ir.loop.nodes import Buffer, Intrinsic, Region, Stmt
+from ....ir.loop.nodes import Buffer, Intrinsic, Region, Scope, Stmt
 from ....ir.loop.visit import walk
 from ....ir.loop.warpgroups import GroupMatrix
 from ...emit.expr import Emitter
@@ -120,7 +120,7 @@ def _together(
 
 def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
     c, a, b = s.writes[0], s.reads[1], s.reads[2]
-    turned = s.args[:2]
+    held = a.buffer.scope is Scope.REGISTER
     kind = "tf32" if x.operands == f32 else str(x.operands)
     known = kind if kind in structs.ELEMENTS else "byte"
     values: dict[str, object] = {
@@ -129,15 +129,17 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
         "bytes": x.operands.bytes,
         "kind": structs.ELEMENTS.index(known),
         "whole": int(x.sums == s32),
+        "held": int(held),
     }
+    turned, sizes = s.args[:2], (*((0,) * 3 if held else ()), *s.args[2:])
     for n, side in enumerate("ab"):
         table = "null"
         if known == "byte":
             table = _constant(sim, "values", values_of_bytes(x.types[n]))
-        layout = (turned[n], *s.args[2 + 3 * n : 5 + 3 * n], f"ptrtoint (ptr {table} to i64)")
+        layout = (turned[n], *sizes[3 * n : 3 * n + 3], f"ptrtoint (ptr {table} to i64)")
         values[side] = f"[{', '.join(f'i64 {v}' for v in layout)}]"
     product = _constant(sim, "product", structs.PRODUCT.constant(values))
-    records = [IRValue(sim.record(r.buffer), index) for r in (a, b)]
+    records = [IRValue(sim.record((b if held else r).buffer), index) for r in (a, b)]
     operands = (*map(sim.address, (c, a, b)), *records)
     call = f"void @nw_group_multiply(ptr $, i64 %stride, ptr {product})"
     _together(sim, s.name, call, operands)
@@ -155,9 +157,10 @@ def _constant(sim: CoroutineDevice, stem: str, text: str) -> str:
 
 
 def sums_of(s: Stmt) -> frozenset[Buffer]:
-    """Return the registers that products of 128 threads update under ``s``."""
+    """Return the registers that products of 128 threads update or read under ``s``."""
     calls = (x for x in walk(s) if isinstance(x, Intrinsic) and x.name in TABLE)
-    return frozenset(x.writes[0].buffer for x in calls if TABLE[x.name].group is not None)
+    used = (r for x in calls if TABLE[x.name].group is not None for r in x.reads)
+    return frozenset(r.buffer for r in used if r.buffer.scope is Scope.REGISTER)
 
 
 def touch_sums(sim: CoroutineDevice, pointer: IRValue, size: int, write: bool, depth: int) -> None:

@@ -396,8 +396,8 @@ end:
   %record = call ptr @get_ptr(ptr %read, i64 ${async_read.record})
   %at = call ptr @get_ptr(ptr %read, i64 ${async_read.at})
   %size = call i64 @get(ptr %read, i64 ${async_read.size})
-  %is_sums = icmp eq i64 %kind, ${read.SUMS}
-  br i1 %is_sums, label %drop, label %cells
+  %in_registers = icmp uge i64 %kind, ${read.SUMS}
+  br i1 %in_registers, label %drop, label %cells
 cells:
   call void @settle(ptr %record, ptr %at, i64 %size)
   br label %drop

@@ -8,7 +8,7 @@
 @part_a = internal global ptr null
 @part_b = internal global ptr null
 @part_c = internal global ptr null
-@dirty = internal global ptr null ; by thread: did it write sums since its last fence?
+@dirty = internal global ptr null ; by thread: did it write registers since its last fence?
 
 ; This thread's number, as an address to deposit.
 define ptr @nw_group_me() {
@@ -205,7 +205,61 @@ out:
   ret void
 }
 
-; Slots: sums, a, b, the records of a and b, the thread's number.
+; A left operand that is in the threads' registers, as pairs in words: each word of 16-bit elements
+; is two neighbours of a row, and words take turns in rows eight apart, then in columns.
+define internal void @held(ptr %slots, i64 %stride, ptr %product, ptr %b_record, i64 %first,
+                           i64 %group) {
+entry:
+  %a = load ptr, ptr @part_a
+  %depth = call i64 @get(ptr %product, i64 ${product.depth})
+  %kind = call i64 @get(ptr %product, i64 ${product.kind})
+  %count = lshr i64 %depth, 1
+  %bytes = shl i64 %count, 1
+  br label %thread
+thread:
+  %t = phi i64 [ 0, %entry ], [ %t1, %thread_done ]
+  %own_n = call i64 @deposited(ptr %slots, i64 %stride, i64 %t, i64 8)
+  %own = inttoptr i64 %own_n to ptr
+  %read = call ptr @new_read(i64 %first, i64 ${read.HELD}, i64 %group, ptr %b_record, ptr %own,
+                             i64 %bytes)
+  %warp = lshr i64 %t, 5
+  %lane = and i64 %t, 31
+  %warp_row = shl i64 %warp, 4
+  %lane_row = lshr i64 %lane, 2
+  %quad = and i64 %lane, 3
+  %quad_column = shl i64 %quad, 1
+  br label %one
+one:
+  %e = phi i64 [ 0, %thread ], [ %e1, %one ]
+  %pair = lshr i64 %e, 1
+  %low = and i64 %pair, 1
+  %half_row = shl i64 %low, 3
+  %r1 = add i64 %warp_row, %lane_row
+  %row = add i64 %r1, %half_row
+  %fours = lshr i64 %e, 2
+  %c1 = shl i64 %fours, 3
+  %odd = and i64 %e, 1
+  %c2 = add i64 %c1, %quad_column
+  %column = add i64 %c2, %odd
+  %line = mul i64 %row, %depth
+  %at = add i64 %line, %column
+  %to = getelementptr i32, ptr %a, i64 %at
+  %own_p = getelementptr i16, ptr %own, i64 %e
+  %x = call i32 @element(ptr %own_p, i64 %kind, ptr null)
+  store i32 %x, ptr %to
+  %e1 = add i64 %e, 1
+  %more_e = icmp ult i64 %e1, %count
+  br i1 %more_e, label %one, label %thread_done
+thread_done:
+  %t1 = add i64 %t, 1
+  %more_t = icmp ult i64 %t1, 128
+  br i1 %more_t, label %thread, label %out
+out:
+  ret void
+}
+
+; Slots: sums, a, b, the records of a and b, the thread's number. An a in registers is where each
+; thread has its own, and its record is that of b.
 define void @nw_group_multiply(ptr %slots, i64 %stride, ptr %product) {
 entry:
   %first = call i64 @deposited(ptr %slots, i64 %stride, i64 0, i64 40)
@@ -227,12 +281,15 @@ entry:
   %words = lshr i64 %columns, 1
   %bytes = shl i64 %words, 2
   %dirty = load ptr, ptr @dirty
+  %held_n = call i64 @get(ptr %product, i64 ${product.held})
+  %is_held = icmp ne i64 %held_n, 0
   br label %each
-each: ; the same operands in all threads, and sums that are seen
+each: ; the same operands in all threads, and registers that are seen
   %n = phi i64 [ 0, %entry ], [ %n1, %noted ]
   %a_t = call i64 @deposited(ptr %slots, i64 %stride, i64 %n, i64 8)
   %b_t = call i64 @deposited(ptr %slots, i64 %stride, i64 %n, i64 16)
-  %a_same = icmp eq i64 %a_t, %a_n
+  %a_equal = icmp eq i64 %a_t, %a_n
+  %a_same = or i1 %a_equal, %is_held
   %b_same = icmp eq i64 %b_t, %b_n
   %same = and i1 %a_same, %b_same
   %t = add i64 %first, %n
@@ -267,6 +324,11 @@ operands:
   %layout_a = getelementptr i8, ptr %product, i64 ${product.a}
   %layout_b = getelementptr i8, ptr %product, i64 ${product.b}
   call void @agree(i64 %first)
+  br i1 %is_held, label %registers, label %shared
+registers:
+  call void @held(ptr %slots, i64 %stride, ptr %product, ptr %b_record, i64 %first, i64 %group)
+  br label %next
+shared:
   %bad_a = call i1 @operand(ptr %to_a, i64 %depth, i64 1, i64 64, ptr %product, ptr %layout_a,
       ptr %a_record, ptr %a, i64 %first, i64 %group)
   br i1 %bad_a, label %back, label %next
@@ -276,7 +338,7 @@ next:
       ptr %b_record, ptr %b, i64 %first, i64 %group)
   br label %back
 back:
-  %bad = phi i1 [ true, %operands ], [ %bad_b, %next ]
+  %bad = phi i1 [ true, %shared ], [ %bad_b, %next ]
   call void @part(i64 %first)
   br i1 %bad, label %out, label %make
 make:
@@ -364,10 +426,13 @@ look:
   %bytes = call i64 @get(ptr %read, i64 ${async_read.size})
   %to = add i64 %from, %bytes
   %is_sums = icmp eq i64 %kind, ${read.SUMS}
+  %is_held = icmp eq i64 %kind, ${read.HELD}
+  %changed = and i1 %is_held, %writes
+  %watched = or i1 %is_sums, %changed
   %before = icmp ult i64 %at_n, %to
   %behind = icmp ult i64 %from, %end
   %meets = and i1 %before, %behind
-  %bad = and i1 %meets, %is_sums
+  %bad = and i1 %meets, %watched
   br i1 %bad, label %tell, label %next
 next:
   %i1 = add i64 %i, 1
@@ -375,7 +440,8 @@ next:
 tell:
   %a_record = call ptr @get_ptr(ptr %read, i64 ${async_read.record})
   %a_base = call ptr @get_ptr(ptr %a_record, i64 ${sim_record.base})
-  call void @nw_sim_tell(i64 ${kind.SUMS}, ptr %a_record, ptr %a_base)
+  %what = select i1 %is_sums, i64 ${kind.SUMS}, i64 ${kind.HELD}
+  call void @nw_sim_tell(i64 %what, ptr %a_record, ptr %a_base)
   ret i1 true
 fine:
   ret i1 false

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ...dtypes import f32, s8, to_numpy
+from ...dtypes import DType, f32, s8, to_numpy
 from ..intrinsics import TABLE
-from ..nodes import Buffer, Expr, Intrinsic, Region
-from ..warpgroups import WARPGROUP, GroupMatrix, descriptors_of
+from ..nodes import Buffer, Expr, Intrinsic, Region, Scope
+from ..warpgroups import WARPGROUP, Descriptor, GroupMatrix, descriptors_of
 from .races import UndefinedError
 from .scalar import Closure, Env
 from .shadow import Clock, Shadow
@@ -145,10 +145,15 @@ class Products:
     group: int = 0
     boxes: list[tuple[int, Buffer, list[int]]] = field(default_factory=list)
     sums: dict[tuple[int, int], tuple[int, list[Any], Any]] = field(default_factory=dict)
+    kept: list[tuple[int, list[Any], int, list[Any]]] = field(default_factory=list)
 
     def begin(self, boxes: Sequence[tuple[Buffer, list[int]]]) -> None:
         """A product reads boxes from now on."""
         self.boxes += [(self.group, *box) for box in boxes]
+
+    def keep(self, registers: list[Any], first: int, values: list[Any]) -> None:
+        """A product reads registers from now on, which are to stay as they are."""
+        self.kept.append((self.group, registers, first, values))
 
     def add(self, registers: list[Any], first: int, values: Sequence[Any], where: str) -> None:
         """Add to the sums of a thread."""
@@ -159,9 +164,15 @@ class Products:
             self.sums[id(registers), n] = self.group, registers, type(old)(old + value)
             registers[n] = None
 
-    def wait(self, left: int, shadow: Shadow | None) -> None:
+    def wait(self, left: int, shadow: Shadow | None, where: str) -> None:
         """All groups but some are done."""
         over = self.group - left
+        for group, registers, first, values in self.kept:
+            now = registers[first : first + len(values)]
+            if group < over and any(x is not y for x, y in zip(values, now, strict=True)):
+                why = "wgmma_wait comes after it"
+                raise UndefinedError("registers that a product reads are written", why, where)
+        self.kept = [x for x in self.kept if x[0] >= over]
         for group, buffer, places in self.boxes:
             for i in places if shadow is not None and group < over else ():
                 shadow.end_async(buffer, i)  # type: ignore[union-attr]
@@ -343,14 +354,14 @@ def _end_stores(c: LaneCompiler, s: Intrinsic) -> Action:
         if s.name == "tma_commit":
             stores.group += 1
         else:
-            stores.wait(s.args[0], c.shadow)
+            stores.wait(s.args[0], c.shadow, s.name)
 
     return end
 
 
 def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
     """Return the action of 128 threads on the products that they have begun."""
-    act = _multiply(c, s, text) if TABLE[s.name].group is not None else _grouped(c, s)
+    act = _multiply(c, s, text) if TABLE[s.name].group is not None else _grouped(c, s, text)
 
     def run(threads: list[Any]) -> None:
         if len(threads) != WARPGROUP:
@@ -361,13 +372,13 @@ def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any
     return run
 
 
-def _grouped(c: LaneCompiler, s: Intrinsic) -> Callable[[list[Any]], None]:
+def _grouped(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
     def run(threads: list[Any]) -> None:
         products = threads[0].products
         if s.name == "wgmma_commit":
             products.group += 1
         elif s.name == "wgmma_wait":
-            products.wait(s.args[0], c.shadow)
+            products.wait(s.args[0], c.shadow, text)
 
     return run
 
@@ -375,28 +386,20 @@ def _grouped(c: LaneCompiler, s: Intrinsic) -> Callable[[list[Any]], None]:
 def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
     x = TABLE[s.name].group
     assert x is not None
-    starts = [_key(c, r) for r in s.reads[1:]]
     at, held = _key(c, s.writes[0]), c.held(s.writes[0].buffer)
-    data = [c.held(r.buffer) for r in s.reads[1:]]
+    shared = [r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED]
+    layouts = descriptors_of(s.args)
+    sides = [*zip((x.m, x.n), x.types, strict=True)][2 - len(shared) :]
+    found = [_shared_operand(c, r, d, x, text) for r, d in zip(shared, layouts, strict=True)]
+    left = None if shared[1:] else (_key(c, s.reads[1]), c.held(s.reads[1].buffer))
 
     def run(threads: list[Any]) -> None:
         first = threads[0]
         if c.shadow is not None:
             c.shadow.thread = first.number
-        parts, boxes = [], []
-        sizes = zip((x.m, x.n), descriptors_of(s.args), starts, data, x.types, strict=True)
-        for rows, layout, start, values, dtype in sizes:
-            buffer, begin = start(first.env)
-            if any(start(t.env) != (buffer, begin) for t in threads):
-                raise UndefinedError("threads disagree about the operands of a product", text)
-            places = _operand(c, buffer, begin, rows, x, layout)
-            boxes.append((buffer, places.ravel().tolist()))
-            for i in boxes[-1][1] if c.shadow is not None else ():
-                c.shadow.read_async(buffer, i, text)  # type: ignore[union-attr]
-            now = values(first.env)
-            found = np.array([now[i] for i in places.flat], to_numpy(dtype))
-            parts.append(_wide(found.reshape(places.shape), x))
-        first.products.begin(boxes)
+        parts = [] if left is None else [_held_operand(threads, *left, x, text)]
+        for operand, (rows, dtype) in zip(found, sides, strict=True):
+            parts.append(_wide(operand(threads, rows, dtype), x))
         change = parts[0] @ parts[1].T
         for n, t in enumerate(threads):
             sums, begin = held(t.env), at(t.env)[1]
@@ -405,6 +408,43 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
             first.products.add(sums, begin, own, text)
 
     return run
+
+
+def _shared_operand(
+    c: LaneCompiler, r: Region, layout: Descriptor, x: GroupMatrix, text: str
+) -> Callable[[list[Any], int, DType], Array]:
+    """Return what reads an operand in shared memory, and has it read until the wait."""
+    start, values = _key(c, r), c.held(r.buffer)
+
+    def read(threads: list[Any], rows: int, dtype: DType) -> Array:
+        first = threads[0]
+        buffer, begin = start(first.env)
+        if any(start(t.env) != (buffer, begin) for t in threads):
+            raise UndefinedError("threads disagree about the operands of a product", text)
+        places = _operand(c, buffer, begin, rows, x, layout)
+        box = buffer, places.ravel().tolist()
+        for i in box[1] if c.shadow is not None else ():
+            c.shadow.read_async(buffer, i, text)  # type: ignore[union-attr]
+        now = values(first.env)
+        first.products.begin([box])
+        return np.array([now[i] for i in places.flat], to_numpy(dtype)).reshape(places.shape)
+
+    return read
+
+
+def _held_operand(
+    threads: list[Any], at: Closure, held: Closure, x: GroupMatrix, text: str
+) -> Array:
+    """Return a left operand that is in the threads' registers, and is read there until the wait."""
+    whole = np.zeros((x.m, x.k), np.float32)
+    for n, t in enumerate(threads):
+        registers, begin = held(t.env), at(t.env)[1]
+        own = registers[begin : begin + x.held]
+        if any(value is None for value in own):
+            raise UndefinedError("a product reads registers that were never written", text)
+        threads[0].products.keep(registers, begin, own)
+        whole[x.c(n, np.arange(x.held))] = own
+    return whole
 
 
 def _operand(

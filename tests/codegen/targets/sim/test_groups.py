@@ -110,6 +110,34 @@ args(64, 64, 64, 64, 64, 0))
 """
 """Operands that threads store, with a swizzle of 32 bytes; sums that a bulk copy stores."""
 
+HELD = """
+@func(outputs=1)
+def held(A: {type}[1024], B: {type}[1280], C: f32[5120]):
+    for t in thread("threadIdx.x", 128):
+        SB = alloc({type}[1280], scope="shared")
+        W = alloc({type}[8], scope="register")
+        R = alloc(f32[40], scope="register")
+        for i in range(10):
+            SB[i * 128 + t] = B[i * 128 + t]
+        for e in range(8):
+            W[e] = A[(t // 32 * 16 + t % 32 // 4 + e // 2 % 2 * 8) * 16 + e // 4 * 8 + t % 4 * 2 \
++ e % 2]
+        for e in range(40):
+            R[e] = f32(0.0)
+        intrinsic("fence_proxy_async")
+        intrinsic("barrier")
+        intrinsic("wgmma_fence")
+        intrinsic("wgmma.m64n80k16.{type}.f32", writes(R[0 : 40]), reads(R[0 : 40], W[0 : 8], \
+SB[0 : 8]), args(0, 1, 32, 512, 256))
+        intrinsic("wgmma_commit")
+        intrinsic("wgmma_wait", writes(R[0 : 40]), reads(R[0 : 40]), args(0))
+        W[1] = W[0]
+        for e in range(40):
+            C[(t // 32 * 16 + t % 32 // 4 + e // 2 % 2 * 8) * 80 + e // 4 * 8 + t % 4 * 2 \
++ e % 2] = R[e]
+"""
+"""A left operand in registers, a right one whose rows are its depth, in panels of 16 columns."""
+
 KINDS = {
     "bf16": ("wgmma.m64n64k16.bf16.f32", "f32"),
     "f16": ("wgmma.m64n64k16.f16.f32", "f32"),
@@ -146,6 +174,54 @@ def fault(text: str, *inputs: Array) -> str:
 
 def operands() -> tuple[Array, Array]:
     return small((64, 120), ml_dtypes.bfloat16), small((64, 128), ml_dtypes.bfloat16)
+
+
+def panels(b: Array) -> Array:
+    """[16, 80] in panels of [16, 16], whose rows swap their halves where a swizzle says so."""
+    parts = b.reshape(16, 5, 2, 8).transpose(1, 0, 2, 3).copy()
+    turned = np.arange(16) // 4 % 2 == 1
+    parts[:, turned] = parts[:, turned, ::-1]
+    return parts
+
+
+def held_case(kind: str) -> tuple[Array, Array, Array]:
+    a, b = (small(s, to_numpy(BY_NAME[kind])) for s in ((64, 16), (16, 80)))
+    return a.ravel(), panels(b).ravel(), (a.astype(np.float32) @ b.astype(np.float32)).ravel()
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_a_left_operand_in_registers(kind: str) -> None:
+    a, b, expected = held_case(kind)
+    text = HELD.format(type=kind)
+    np.testing.assert_array_equal(kernel(text)(a, b), expected)
+    (again,) = run(parse(text), [a, b], seed=0, check_races=True)
+    np.testing.assert_array_equal(again, expected)
+
+
+WRITE, COMMIT = "        W[1] = W[0]\n", '        intrinsic("wgmma_commit")\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found", "interpreted"),
+    [
+        (COMMIT, WRITE + COMMIT, "reads are written early", "reads are written"),
+        (COMMIT, COMMIT + WRITE, "reads are written early", "reads are written"),
+        ('        intrinsic("wgmma_fence")\n', "", "may not see its registers", ""),
+        ("reads(R[0 : 40]), args(0))", "reads(R[0 : 40]), args(1))", "early", "nothing wrote R"),
+        ("for e in range(8)", "for e in range(7)", "", "never written"),
+    ],
+)
+def test_faults_of_a_left_operand_in_registers(
+    old: str, new: str, found: str, interpreted: str
+) -> None:
+    a, b, _ = held_case("bf16")
+    text = HELD.format(type="bf16")
+    assert old in text
+    if found:
+        assert found in fault(text.replace(old, new, 1), a, b)
+    if interpreted:
+        with pytest.raises(UndefinedError, match=interpreted):
+            run(parse(text.replace(old, new, 1)), [a, b], seed=0, check_races=True)
 
 
 @pytest.mark.parametrize("spec", [TARGET, f"{TARGET} -check=0"])
@@ -250,7 +326,7 @@ def test_products_of_each_kind(kind: str) -> None:
             "",
             r"SA\[0\] is accessed while an asynchronous copy",
         ),
-        ('                intrinsic("wgmma_fence")\n', "", "may not see its sums"),
+        ('                intrinsic("wgmma_fence")\n', "", "may not see its registers"),
         ("reads(R[0 : 32]), args(0))", "reads(R[0 : 32]), args(1))", "is written while it is read"),
         ("t < 128", "t < 96", "not all threads reach wgmma_fence.*thread 96 of block 0 has ended"),
         ("* 4096 : k % 2 * 4096 + 2048", "* 4096 + 64 : k % 2 * 4096 + 2112", "not aligned"),
