@@ -28,6 +28,7 @@ from nestwright.te.from_hlo import lower_group
 Array = np.ndarray[Any, Any]
 HERE = Path(__file__).parent / "attention"
 SIM = "cuda-sim -arch=sm_80"
+GROUPS = "cuda-sim -arch=sm_90a"
 ERRORS = {"f32": 5e-6, "f16": 6e-3, "bf16": 4e-2}
 TEXT = """HloModule m
 sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }}
@@ -124,16 +125,27 @@ def attention_of(m: HloModule, target: Target) -> Func:
 
 
 def assert_same_as_in_order(
-    shape: tuple[int, int, int, int, int], dt: str, name: str, choices: Choices | None = None
+    shape: tuple[int, int, int, int, int],
+    dt: str,
+    name: str,
+    choices: Choices | None = None,
+    odd: float | None = None,
 ) -> None:
-    """Compare a schedule under the simulation with the function in its default order."""
-    target, rng = Target.parse(SIM), np.random.default_rng(0)
+    """Compare a schedule under the simulation with the function in its default order.
+
+    One value of a key and one of a value are ``odd``.
+    """
+    spec = GROUPS if "wgmma" in name else SIM
+    target, rng = Target.parse(spec), np.random.default_rng(0)
     func = attention_of(module(dt, *shape), target)
     sketch = next(s for s in generate(func, target) if s.name == name)
     sch = Schedule(func)
-    sketch.apply(sch, choices or sketch.default)
+    sketch.apply(sch, {**sketch.default, **(choices or {})})
     args = [(rng.standard_normal(p.shape) / 3).astype(to_numpy(p.dtype)) for p in func.params[:-1]]
     hide(next(x for x in args if x.shape in (shape[1:3], shape[2:3])))
+    for x in args if odd is not None else ():
+        if x.shape[-2:] in (shape[2:4], (shape[2], shape[4])):
+            x[..., shape[2] // 2, 3] = odd
     with np.errstate(all="ignore"):
         (expected,) = interpret(func, args)
     found = np.asarray(compile_func(sch.func, target)(*args)).astype(np.float64)
@@ -187,6 +199,26 @@ def test_choices_on_tensor_cores(choices: dict[str, int]) -> None:
     assert_same_as_in_order((2, 64, 96, 32, 48), "bf16", "gpu_attention_mma@1", choices)
 
 
+@pytest.mark.parametrize(
+    ("dt", "shape", "choices", "odd"),
+    [
+        ("bf16", (1, 64, 130, 80, 72), {"keys": 64, "stages": 2}, None),
+        ("f16", (1, 128, 130, 64, 64), {"groups": 2, "keys": 64, "stages": 3}, np.inf),
+        ("bf16", (1, 64, 7, 96, 128), {"keys": 64, "stages": 1}, np.nan),
+    ],
+)
+def test_products_of_warp_groups(
+    dt: str,
+    shape: tuple[int, int, int, int, int],
+    choices: dict[str, int],
+    odd: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads that are no multiple of a swizzle, ragged lengths, a row without keys, odd numbers."""
+    monkeypatch.setenv("NESTWRIGHT_SIM_SEED", str(shape[2]))
+    assert_same_as_in_order(shape, dt, "gpu_attention_wgmma@1", choices, odd)
+
+
 @pytest.mark.parametrize("shape", [(2, 1, 100, 24, 40), (1, 2, 70, 40, 40)])
 def test_the_last_block_of_a_head_joins_its_parts(shape: tuple[int, int, int, int, int]) -> None:
     """Of one query, and of some whose elements are no multiple of the threads."""
@@ -235,5 +267,8 @@ def test_one_launch_without_spills(arch: str, dt: str, rows: int) -> None:
     code: Any = compile_func(sch.func, target).compiled.code
     assert len(code.launches) == 1 and not sum(code.spills)
     assert "st.local" not in code.ptx
-    assert ("mma.sync" in code.ptx) == (dt == "bf16" and rows > 16)
+    product = "wgmma.mma_async" if arch == "sm_90a" else "mma.sync"
+    assert (product in code.ptx) == (dt == "bf16" and rows > 16)
+    made = ptxas.assemble(code.ptx, arch)
+    assert not made.warnings
     assert ("atom." in code.ptx) == (rows <= 16)

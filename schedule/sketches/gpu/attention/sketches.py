@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 from .....ir.loop.intrinsics import IntrinsicDef
 from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import MIN_BLOCKS
+from .....ir.loop.warpgroups import WARPGROUP
 from .....ir.target import Target
 from ....language.schedule import Schedule
 from ....space.attention import Attention
@@ -17,19 +18,23 @@ from ....space.space import Choice, Choices, Sketch, cheapest
 from ..machine import ARRIVAL, BARRIER, LATENCY, LAUNCH, LaunchShape, launch_seconds, resident
 from ..matching import KINDS, GroupInfo
 from ..mma import COLUMNS, ROWS
+from ..results import ROWS as GROUP_ROWS
 from ..threads import power_up, powers
 from ..tiles import can_copy_ahead
 from .mma import apply_mma, attention_core
 from .simt import BANKS, LANES, WIDEST, apply_attention
 from .split import apply_split, is_splittable
+from .wgmma import apply_wgmma, columns_of, group_cores
 
 SOFTMAX = 20.0  # instructions of a score between the products
 PRODUCT = 3.0  # issue slots of a matrix instruction, with its share of the loads
+GROUP_PRODUCT = 1.0  # as many for a warp's part of a warp group's, which loads nothing
 COPY = 0.75  # instructions of an element that a thread copies to shared memory
 FIXED = 40  # registers for addresses and values of rows
 SPARE = 24  # registers that an estimate leaves free
 AT_ONCE = 8  # loads of a thread that are under way together
 PLACES = 6  # registers of the addresses of a copy that are not a step from those of another one
+FILLED = 3  # registers of a copy that fills the rest of a row with zeros
 LOADS = 2  # loads of a part that wait for memory: keys and values
 FEW = 16  # queries of a head, up to which its keys are shared out among blocks
 BUSY = 12.0  # warps of a multiprocessor that hide each other's latency
@@ -62,6 +67,18 @@ def match_mma(work: GroupInfo, target: Target) -> Sketch | None:
     k, moved = work.attention
     core = attention_core(k, target)
     return None if core is None else _sketch(MmaSpace(k, target, core), moved)
+
+
+@KINDS.row(40)
+def match_wgmma(work: GroupInfo, target: Target) -> Sketch | None:
+    """Match an attention for the tensor cores of warp groups."""
+    if work.attention is None:
+        return None
+    k, moved = work.attention
+    cores = group_cores(k, target)
+    if columns_of(k) not in cores:
+        return None
+    return _sketch(WarpgroupSpace(k, target, cores), moved)
 
 
 class AttentionSpace(Protocol):
@@ -206,6 +223,59 @@ class MmaSpace:
         boxes = keys * (-(-k.depth // ROWS) + -(-k.width // ROWS)) / COLUMNS
         copies = COPY / 2 * keys * (k.depth + k.width) / (LANES * int(c["warps"]))
         work = boxes * PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
+        return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupSpace:
+    """Attention by warp groups: ``groups`` of 64 queries each, ``keys`` at a time."""
+
+    name: ClassVar[str] = "gpu_attention_wgmma"
+    k: Attention
+    target: Target
+    cores: dict[int, str]
+
+    def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the domain of each decision."""
+        keys = tuple(n for n in (64, 128) if n <= max(64, power_up(self.k.length)))
+        return {"groups": (1, 2), "keys": keys, "stages": (2, 3, 1)}
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the attention with the given choices."""
+        apply_wgmma(self.k, self.cores, sch, c, self.target)
+
+    def valid(self, c: Choices) -> bool:
+        """True if a block fits on a multiprocessor, its rows are all queries, and its threads copy
+        no rows beyond a tile."""
+        shape, groups = self.launch(c), int(c["groups"])
+        most = self.target.gpu.registers_per_thread - SPARE
+        at_once = shape.threads * CHUNK // self.k.keys.buffer.dtype.bytes
+        even = all(int(c["keys"]) * n % at_once == 0 for n in self.columns)
+        whole = even and self.k.queries % (groups * GROUP_ROWS) == 0
+        return whole and shape.registers <= most and resident(self.target, shape) > 0
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """The columns of a tile of keys, and of one of values."""
+        return -(-self.k.depth // ROWS) * ROWS, columns_of(self.k)
+
+    def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the launch: queries, keys and values are shared."""
+        k, groups, keys, stages = self.k, *(int(c[n]) for n in ("groups", "keys", "stages"))
+        depth, width = self.columns
+        shared = 2 * (groups * GROUP_ROWS * depth + stages * keys * (depth + width))
+        held = keys // 2 + keys // 4 + width // 2 + FIXED
+        if (depth, width) != (k.depth, k.width):  # zeros beside what is copied
+            held += FILLED * keys * (depth + width) // (groups * WARPGROUP * CHUNK // 2)
+        blocks = k.heads * (k.queries // (groups * GROUP_ROWS))
+        return LaunchShape(blocks, groups * WARPGROUP, 0.0, shared, held)
+
+    def cost(self, c: Choices) -> float:
+        """Estimate the seconds."""
+        k, keys = self.k, int(c["keys"])
+        boxes = keys * sum(self.columns) / (ROWS * COLUMNS)
+        copies = COPY / 2 * keys * (k.depth + k.width) / (WARPGROUP * int(c["groups"]))
+        work = boxes * GROUP_PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
         return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
 
 
