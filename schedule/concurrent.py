@@ -52,6 +52,13 @@ def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
     return None
 
 
+def iterations_apart(path: Path, buffer: Buffer) -> Reason | None:
+    """Require that each iteration of the loop at the end of ``path`` has elements of its own."""
+    loop = loop_of(path)
+    users = [p for p in blocks_under(path) if _touches(block_of(p), buffer)]
+    return None if extent_of(loop) == 1 else _disjoint(loop, path, users, buffer)
+
+
 def _touches(block: Block, buffer: Buffer) -> bool:
     return any(r.buffer is buffer for r in (*block.reads, *block.writes))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.elementwise import TABLE
+from ..ir.loop.affine import linear
+from ..ir.loop.build import as_int, sub
 from ..ir.loop.names import called
 from ..ir.loop.nodes import (
     AxisKind,
@@ -73,6 +75,58 @@ def not_opaque(paths: Iterable[Path]) -> Reason | None:
                 hint="an opaque block can only be annotated; schedule the blocks around it",
             )
     return None
+
+
+def fills(paths: Iterable[Path]) -> Reason | None:
+    """Require that opaque blocks write all that they declare of what the others read.
+
+    Their stores are then known like those of other blocks: places of each region that constant
+    loops inside step through, under no condition.
+    """
+    every = [*map(block_of, paths)]
+    for block in filter(is_opaque, every):
+        read = {r.buffer for b in every if b is not block for r in b.reads}
+        stores = [*_sure_stores(block.body, {})]
+        for r in block.writes:
+            if r.buffer in read and not any(_at(r, s, loops) for s, loops in stores):
+                return Reason(
+                    f"block `{block.name}` is opaque, and may write less of `{r.buffer}` than it "
+                    "declares",
+                    (block,),
+                    hint="an opaque block can only be annotated; schedule the blocks around it",
+                )
+    return None
+
+
+def _sure_stores(s: Stmt, loops: Mapping[Var, int]) -> Iterator[tuple[Store, Mapping[Var, int]]]:
+    """Yield the stores that happen under no condition, with the loops around them."""
+    match s:
+        case Store():
+            yield s, loops
+        case For(var=var, body=body):
+            if (n := extent_of(s)) is not None:
+                yield from _sure_stores(body, {**loops, var: n})
+        case Let(body=body):
+            yield from _sure_stores(body, loops)
+        case Seq(stmts=stmts):
+            for x in stmts:
+                yield from _sure_stores(x, loops)
+
+
+def _at(r: Region, s: Store, loops: Mapping[Var, int]) -> bool:
+    """True if a store runs through a region, a loop of its own for each dimension."""
+    if s.buffer is not r.buffer:
+        return False
+    seen: set[Var] = set()
+    for x, e in zip(r.ranges, s.index, strict=True):
+        step = linear(sub(e, x.start))
+        inner = [v for v in step.terms if isinstance(v, Var) and v in loops]
+        steps = dict.fromkeys(inner, 1) == step.terms and step.constant == 0
+        length = loops[inner[0]] if inner else 1
+        if not steps or len(inner) > 1 or seen & {*inner} or as_int(x.extent) != length:
+            return False
+        seen |= {*inner}
+    return True
 
 
 def no_opaque_reduction(paths: Iterable[Path], loops: Iterable[For]) -> Reason | None:
@@ -376,7 +430,7 @@ def self_contained(func: Func, paths: Sequence[Path]) -> Reason | None:
             if not writers:
                 continue
             earlier = [w for w in writers if is_before(w, reader)]
-            if len(earlier) != len(writers) and not writes(block, buffer):
+            if not earlier and not writes(block, buffer):
                 return Reason(
                     f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
                     (block,),

@@ -182,6 +182,14 @@ OPAQUE = Note(
     ("schedule",),
     "order or place of the writes depends on data: no primitive may rewrite it",
 )
+STAGE_OF = Note(
+    "stage_of",
+    Block,
+    _between(1),
+    "te",
+    ("schedule",),
+    "blocks of one number are stages of one launch, which pass rows on to each other",
+)
 COPY = Note(
     "copy",
     Block,
@@ -291,6 +299,7 @@ NOTES = (
     BESIDE,
     ASYNC_BUFFERS,
     OPAQUE,
+    STAGE_OF,
     COPY,
     EXCESS_ERROR,
     ASYNC,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...ir.loop.names import called
 from ...ir.loop.nodes import Buffer, For, Func, Seq, Stmt
 from ...ir.loop.visit import seq, substitute
-from ..concurrent import check_loop_kinds
+from ..concurrent import check_loop_kinds, iterations_apart
 from ..cursor import (
     LoopRef,
     Path,
@@ -23,7 +23,7 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import constant_extent, not_opaque, only_blocks, plain_loops, self_contained
+from ..legality import constant_extent, fills, only_blocks, plain_loops, self_contained
 
 
 @primitive
@@ -37,7 +37,9 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
     Refused:
         - loops of different extents, or not in one sequence
         - a second loop that reads what later iterations of the first one write
-        - two loops, or one of them and a block between, that write the same buffer
+        - two loops that write the same elements of a buffer in different iterations
+        - the second loop and a block between that write the same buffer
+        - an opaque block that may leave some of what the others read unwritten
 
     Example:
         sch = chain()
@@ -57,9 +59,10 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
         _same_extent(loop, other),
         only_blocks(above),
         only_blocks(below),
-        not_opaque((*blocks_under(above), *blocks_under(below))),
+        fills((*blocks_under(above), *blocks_under(below))),
         _independent(above, below),
     )
+    both = _buffers(blocks_under(above)) & _buffers(blocks_under(below))
     moved = substitute(other.body, {other.var: loop.var})
 
     def join(s: Stmt) -> Stmt:
@@ -67,7 +70,9 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
         return replace(s, body=seq(s.body, moved))
 
     new = edit(func, [(below, lambda _: None), (above, join)])
-    paths = blocks_under(nest(new).loops[loop.var])
+    at = nest(new).loops[loop.var]
+    paths = blocks_under(at)
+    require(func, asked, *(iterations_apart(at, b) for b in both))
     require(func, asked, self_contained(new, paths), check_loop_kinds(new, paths))
     return new, first
 
@@ -97,26 +102,22 @@ def _same_extent(loop: For, other: For) -> Reason | None:
 
 
 def _independent(above: Path, below: Path) -> Reason | None:
-    """Require that the second loop is independent of what is between, and is the sole writer.
-
-    Neither the first loop nor a statement between writes what the second loop writes.
-    """
+    """Require that the second loop is independent of what is between."""
     loop, other = loop_of(above), loop_of(below)
     parent = above[-2]
     assert isinstance(parent, Seq)
     order = [id(s) for s in parent.stmts]
     inside = parent.stmts[order.index(id(loop)) + 1 : order.index(id(other))]
     between = [p for s in inside for p in blocks_under((*above[:-1], s))]
-    mine = _buffers(blocks_under(below), of_writes=True)
+    mine = _buffers(blocks_under(below))
     reads = _buffers(blocks_under(below), of_writes=False)
-    for path in (*blocks_under(above), *between):
-        if mine & _buffers((path,), of_writes=True):
+    for path in between:
+        if mine & _buffers((path,)):
             return Reason(
                 f"block `{block_of(path).name}` writes what loop `{called(other)}` writes",
                 (block_of(path), other),
-                hint="merged loops must write different buffers",
+                hint="merge it first",
             )
-    for path in between:
         if mine & _buffers((path,), False) or reads & _buffers((path,), True):
             return Reason(
                 f"block `{block_of(path).name}` between the loops exchanges values with "
@@ -127,7 +128,7 @@ def _independent(above: Path, below: Path) -> Reason | None:
     return None
 
 
-def _buffers(paths: Iterable[Path] | Sequence[Path], of_writes: bool) -> set[Buffer]:
+def _buffers(paths: Iterable[Path] | Sequence[Path], of_writes: bool = True) -> set[Buffer]:
     found: set[Buffer] = set()
     for p in paths:
         block = block_of(p)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...ir.dtypes import DType, pred
+from ...ir.dtypes import DType, pred, s32
 from ...ir.dtypes import index as index_type
 from ...ir.hlo.meaning.sort import sort_key
 from ...ir.hlo.nodes import Instruction, Shape, TupleShape
@@ -27,6 +27,7 @@ from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort
 from .scalars import apply
 from .stages import Draft
+from .tiles import Records, sort_tiles
 
 ALONE = 256
 """Elements of a single row, up to which a network takes no longer though other lanes are idle."""
@@ -108,13 +109,39 @@ def sort_by_key(
     n = extents[dim]
     rows = math.prod(extents) // n
     together = d.vectors and (rows > 1 or n <= ALONE)
-    if together and n <= LONGEST and network_type(dtype, moved) is not None:
+    if not d.vectors and 0 not in extents:
+        sort_tiles(d, name, extents, dim, _records(dtype, key, put, moved, dim, n), wanted)
+    elif together and n <= LONGEST and network_type(dtype, moved) is not None:
         network_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
     elif n >= SHORTEST:
         radix_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
     else:
         return False
     return True
+
+
+def _records(
+    dtype: DType,
+    key: Callable[[tuple[Expr, ...]], Expr],
+    put: Callable[[tuple[Expr, ...], Expr, tuple[Expr, ...]], Stmt],
+    moved: bool,
+    dim: int,
+    n: int,
+) -> Records:
+    """Keys, with their places if more than the keys has to move."""
+    places = (s32 if n < 1 << 31 else index_type,) if moved else ()
+
+    def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
+        return [key(at), *(cast(at[dim], t) for t in places)]
+
+    def put_all(to: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
+        was = cast(values[1], index_type) if moved else to[dim]
+        return put(to, values[0], (*to[:dim], was, *to[dim + 1 :]))
+
+    def before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+        return compare("lt", a[0], b[0])
+
+    return Records((dtype, *places), 1, fetch, before, put_all)
 
 
 def reader(d: Draft, operand: Instruction) -> Callable[[tuple[Expr, ...]], Expr]:

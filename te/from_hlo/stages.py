@@ -24,6 +24,7 @@ class Draft:
 
     ``owned`` are the output buffers that no stage has written yet, by the leaf they hold.
     ``vectors``: a thread has vector registers, so that a block may take several rows at once.
+    ``launches`` counts the launches whose stages are blocks of their own (``STAGE_OF``).
     """
 
     emitter: ElementEmitter
@@ -32,6 +33,7 @@ class Draft:
     body: list[Stmt] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
     vectors: bool = True
+    launches: int = 0
 
     def fresh(self, name: str) -> str:
         """``name``, or with a number if it is taken: by structure alone, so that traces replay."""

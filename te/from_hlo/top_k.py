@@ -45,7 +45,8 @@ def topk(d: Draft, x: Instruction) -> None:
     ]
     n, count, unsigned = extents[-1], values.dims[-1], key_type(dtype)
     few, run = 0 < count <= n // 2, 1
-    most = not few and count > 0 and n > 1
+    most = n > 1 if d.vectors else 0 not in extents
+    most = most and count > 0 and not (few and d.vectors)
     if most and unsigned and _sorted(d, name, extents, unsigned, columns, largest):
         d.done((x, 0), out)
         d.done((x, 1), where)
@@ -73,7 +74,7 @@ def _sorted(
     columns: Sequence[Column],
     largest: bool,
 ) -> bool:
-    """Sort whole rows of which more than half is wanted; False if they are better merged."""
+    """Sort whole rows, of which more than half is wanted, or on a GPU; False to merge instead."""
     read, wanted = columns[0].read, columns[0].out.shape[-1]
 
     def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:

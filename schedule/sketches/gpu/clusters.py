@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ....ir.loop.nodes import Buffer
+from ....ir.loop.notes import STAGE_OF
 from ...combiner import combiner_of
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -57,6 +58,11 @@ class Cluster:
         return not self.reduces and bool(self.count) and self.flat
 
     @property
+    def staged(self) -> bool:
+        """True if the blocks are stages that belong together."""
+        return STAGE_OF.of(self.blocks[0].block) is not None
+
+    @property
     def reduces(self) -> bool:
         """True if a block is a reduction."""
         return any(b.reduce for b in self.blocks)
@@ -77,10 +83,15 @@ def find_clusters(
 ) -> tuple[Cluster, ...]:
     """Partition the blocks into clusters, in program order of their last blocks.
 
-    Opaque blocks, and those that share an output buffer with others, are clusters of their own.
+    Opaque blocks, and those that share an output buffer with others, are clusters of their own,
+    except for those that belong together.
     """
     found: list[tuple[BlockInfo, ...]] = []
     for block in blocks:
+        number = STAGE_OF.of(block.block)
+        if number is not None and found and STAGE_OF.of(found[-1][-1].block) == number:
+            found[-1] = (*found[-1], block)
+            continue
         joined: tuple[BlockInfo, ...] = (block,)
         for other in tuple(found) if _may_share(block, blocks) else ():
             merged = tuple(b for b in blocks if b in other or b in joined)

@@ -29,6 +29,7 @@ from .machine import flops_of
 from .matching import KINDS, GroupInfo
 from .matmul import find_matmul
 from .skinny import Skinny, find_skinny, skinny_sketch
+from .stages import stages_sketch
 
 HALF = 8  # rows of a matrix instruction
 ORDINARY = "gpu_simt@1"
@@ -92,6 +93,8 @@ def skinny_sketches(s: Skinny, target: Target) -> tuple[Sketch, ...]:
 
 def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
     """Return the sketches of a cluster, the one with the least estimated cost first."""
+    if k.staged:
+        return (stages_sketch(k, target),)
     if any(b.opaque for b in k.blocks):
         return ()
     return tuple(sorted(CLUSTERS.matching(k, target), key=lambda s: s.cost(s.default)))

@@ -1,0 +1,349 @@
+"""Sort rows with the threads of a GPU: tiles in shared memory, then passes that merge runs.
+
+A tile is what one block of threads sorts. Each thread sorts a few neighbours by exchanging adjacent
+elements; then runs are merged in pairs, ever longer ones. In each merge a thread writes as many
+elements as before, and finds by bisection how many of those before them come from the first of the
+two runs (a merge path). Rows of several tiles are merged in the same way, a launch per pass: a
+block of threads finds its parts of both runs, takes them to shared memory, and merges them there.
+
+Of a row of which only a few are wanted, each tile passes on its own first few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ...ir.dtypes import DType, s32
+from ...ir.dtypes import index as index_type
+from ...ir.loop.build import add, cast, compare, const, minimum, mul, op, select, sub
+from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
+from ...ir.loop.notes import OPAQUE, STAGE_OF
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import lets, variables
+from .merge_path import Before, RunPair, Values, bisected, exchanged, merged
+from .stages import Draft
+
+ITEMS = 7  # neighbours of a thread; odd, so that threads of a warp access different banks
+MOST = 512  # threads of a tile
+LEAST = 128  # threads of a tile, if there are several
+BLOCKS = 128  # blocks of threads, for which smaller tiles are worth it
+SHARED = 1 << 16  # bytes of shared memory that a tile takes twice
+
+Index = tuple[Expr, ...]
+Source = Callable[[Index, Expr], Values]
+"""The values of the element at a place of a row."""
+Sink = Callable[[Index, Expr, Expr, Values], Stmt]
+"""Keep values: takes a row, a tile, a place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Elements to sort: values that move together, of which the first ``compared`` are compared.
+
+    ``fetch`` gives the values of the element at an index of the operand; ``put`` keeps them at an
+    index of the result. ``before`` takes compared values, and is a strict weak order.
+    """
+
+    dtypes: tuple[DType, ...]
+    compared: int
+    fetch: Callable[[Index], Values]
+    before: Before
+    put: Callable[[Index, Values], Stmt]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of ``n`` elements as tiles of ``threads`` times ``items``."""
+
+    n: int
+    threads: int
+    items: int
+
+    @property
+    def size(self) -> int:
+        """Elements of a tile."""
+        return self.threads * self.items
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a row, the last of which may have fewer elements."""
+        return -(-self.n // self.size)
+
+    def place(self, tile: Expr, i: Expr) -> Expr:
+        """The place in the row."""
+        return add(mul(tile, self.size), i)
+
+
+def grid_of(rows: int, n: int, width: int) -> Grid:
+    """Return the tiles of rows of ``n`` elements of ``width`` bytes."""
+    most = MOST
+    while 2 * most * ITEMS * width > SHARED and most > 1:
+        most //= 2
+    threads = -(-n // ITEMS)
+    if threads <= most:
+        return Grid(n, threads, -(-n // threads))
+    even = 1 << max(rows * n // (ITEMS * BLOCKS) - 1, 0).bit_length()
+    return Grid(n, min(most, max(LEAST, even)), ITEMS)
+
+
+def sort_tiles(
+    d: Draft, name: str, extents: Sequence[int], dim: int, r: Records, wanted: int
+) -> None:
+    """Sort rows along ``dim``, and put the first ``wanted`` of each; no extent is 0."""
+    rows, n = tuple(e for i, e in enumerate(extents) if i != dim), extents[dim]
+    width = sum(t.bytes for t in r.dtypes)
+
+    def place(row: Index, p: Expr) -> Index:
+        return (*row[:dim], p, *row[dim:])
+
+    def operand(row: Index, p: Expr) -> Values:
+        return r.fetch(place(row, p))
+
+    source: Source = operand
+    while (g := grid_of(math.prod(rows), n, width)).tiles > 1 and 2 * wanted <= g.size:
+        kept = _buffers(d, f"{name}_first", (*rows, g.tiles * wanted), r)
+        _Launch.of(d, name, rows, g, r).sort(source, wanted, _into(kept, wanted))
+        n = (g.tiles - 1) * wanted + min(wanted, n - (g.tiles - 1) * g.size)
+        source = _from(kept)
+
+    def result(row: Index, tile: Expr, i: Expr, values: Values) -> Stmt:
+        p = g.place(tile, i)
+        put = r.put(place(row, p), values)
+        return put if g.tiles == 1 else If(compare("lt", p, const(wanted)), put)
+
+    if g.tiles == 1:
+        _Launch.of(d, name, rows, g, r).sort(source, wanted, result)
+        return
+    passes = (g.tiles - 1).bit_length()
+    halves = [
+        _buffers(d, f"{name}_half{n}", (*rows, g.tiles * g.size), r) for n in range(min(passes, 2))
+    ]
+    _Launch.of(d, name, rows, g, r).sort(source, g.size, _into(halves[0], g.size))
+    for n in range(passes):
+        sink = result if n == passes - 1 else _into(halves[(n + 1) % 2], g.size)
+        _Launch.of(d, name, rows, g, r).merge(_from(halves[n % 2]), 1 << n, sink)
+
+
+def _buffers(d: Draft, name: str, shape: Sequence[int], r: Records) -> list[Buffer]:
+    name = d.fresh(name)
+    return [d.alloc(f"{name}_{i}", shape, t) for i, t in enumerate(r.dtypes)]
+
+
+def _into(buffers: Sequence[Buffer], size: int) -> Sink:
+    """Keep ``size`` elements of each tile, one tile behind the other."""
+
+    def sink(row: Index, tile: Expr, i: Expr, values: Values) -> Stmt:
+        return blocks.stores(buffers, (*row, add(mul(tile, size), i)), values)
+
+    return sink
+
+
+def _from(buffers: Sequence[Buffer]) -> Source:
+    return lambda row, p: [Load(b, (*row, p)) for b in buffers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """Stages that share rows and tiles, in one launch; ``number`` is its own.
+
+    ``wide`` are the dimensions of rows that are longer than 1, ``outer`` the extents of what the
+    stages share: these dimensions, and the tiles.
+    They move elements from one of the ``halves`` to the other.
+    """
+
+    d: Draft
+    name: str
+    rows: tuple[int, ...]
+    g: Grid
+    r: Records
+    number: int
+    wide: tuple[int, ...]
+    outer: tuple[int, ...]
+    halves: tuple[list[Buffer], list[Buffer]]
+
+    @staticmethod
+    def of(d: Draft, name: str, rows: tuple[int, ...], g: Grid, r: Records) -> _Launch:
+        """A launch of its own."""
+        d.launches += 1
+        wide = tuple(n for n, e in enumerate(rows) if e > 1)
+        outer = (*(rows[n] for n in wide), *((g.tiles,) if g.tiles > 1 or not wide else ()))
+        one, other = (_buffers(d, f"{name}_tile", (*outer, g.size), r) for _ in range(2))
+        return _Launch(d, name, rows, g, r, d.launches, wide, outer, (one, other))
+
+    def other(self, held: list[Buffer]) -> list[Buffer]:
+        """The half that ``held`` is not."""
+        return self.halves[held is self.halves[0]]
+
+    def stage(self, name: str, columns: int, body: Callable[[Index, Expr, Expr], Stmt]) -> None:
+        """Append a block with a point for each column of each tile."""
+        axes = self.d.emitter.spatial((*self.outer, columns))
+        at = variables(axes)
+        own = dict(zip(self.wide, at, strict=False))
+        row = tuple(own.get(n, const(0)) for n in range(len(self.rows)))
+        tile = at[-2] if self.g.tiles > 1 else const(0)
+        notes = MappingProxyType({**OPAQUE.alone(1), **STAGE_OF.alone(self.number)})
+        made = blocks.nest(self.d.fresh(name), axes, body(row, tile, at[-1]), notes=notes)
+        self.d.body.append(made)
+
+    def at(self, row: Index, tile: Expr, i: Expr) -> Index:
+        """Where an element is in the buffers of a tile."""
+        own = tuple(row[n] for n in self.wide)
+        return (*own, tile, i) if len(own) < len(self.outer) else (*own, i)
+
+    def loop(self, extent: int) -> Var:
+        """A new loop variable below ``extent``."""
+        return self.d.emitter.reducing((extent,), "s")[0].var
+
+    def count(self, tile: Expr) -> Expr:
+        """The elements of a tile that exist."""
+        g = self.g
+        return const(g.size) if g.n % g.size == 0 else minimum(g.size, sub(g.n, mul(tile, g.size)))
+
+    def inside(self, p: Expr) -> Expr:
+        """A place, or the last one of the row."""
+        return p if self.g.n % self.g.size == 0 else minimum(p, self.g.n - 1)
+
+    def sort(self, source: Source, columns: int, sink: Sink) -> None:
+        """Sort every tile, and keep the first ``columns`` of its elements."""
+        held = self.halves[0]
+
+        def fetch(row: Index, tile: Expr, i: Expr) -> Stmt:
+            values = source(row, self.inside(self.g.place(tile, i)))
+            return blocks.stores(held, self.at(row, tile, i), values)
+
+        self.stage(f"{self.name}_fetch", self.g.size, fetch)
+        if self.g.items > 1:
+            held = self.neighbours(held)
+        for level in range((self.g.threads - 1).bit_length()):
+            held = self.level(held, 1 << level)
+        self.write(held, columns, sink)
+
+    def write(self, held: Sequence[Buffer], columns: int, sink: Sink) -> None:
+        """Keep elements of a tile."""
+
+        def write(row: Index, tile: Expr, i: Expr) -> Stmt:
+            return sink(row, tile, i, [Load(h, self.at(row, tile, i)) for h in held])
+
+        self.stage(f"{self.name}_write", columns, write)
+
+    def neighbours(self, held: list[Buffer]) -> list[Buffer]:
+        """Each thread sorts its elements, in registers."""
+        out, items = self.other(held), self.g.items
+        name = self.d.fresh(f"{self.name}_own")
+        own = [self.d.register(f"{name}_{i}", (items,), b.dtype) for i, b in enumerate(out)]
+        n, turn, k = self.loop(items), self.loop(-(-items // 2)), self.loop(items)
+
+        def run(row: Index, tile: Expr, t: Expr) -> Stmt:
+            first = mul(t, items)
+            near, far = (self.at(row, tile, add(first, x)) for x in (n, k))
+            loads = [Store(o, (n,), Load(h, near)) for o, h in zip(own, held, strict=True)]
+            stores = [Store(h, far, Load(o, (k,))) for o, h in zip(own, out, strict=True)]
+            valid = sub(self.count(tile), first)
+            return seq(
+                For(n, const(items), seq(*loads), Kind.UNROLLED),
+                exchanged(own, valid, turn, self.r.before, self.r.compared),
+                For(k, const(items), seq(*stores), Kind.UNROLLED),
+            )
+
+        self.stage(f"{self.name}_run", self.g.threads, run)
+        return out
+
+    def level(self, held: list[Buffer], width: int) -> list[Buffer]:
+        """Merge the runs of ``width`` threads in pairs."""
+        items = self.g.items
+
+        def pair(row: Index, tile: Expr, t: Expr) -> tuple[Expr, Expr, Expr]:
+            count = self.count(tile)
+            base = mul(op("and", t, const(-2 * width)), items)
+            ends = [minimum(add(base, n * width * items), count) for n in range(3)]
+            return ends[0], ends[1], ends[2]
+
+        return self.steps(held, pair, width * items)
+
+    def steps(
+        self,
+        held: list[Buffer],
+        pair: Callable[[Index, Expr, Expr], tuple[Expr, Expr, Expr]],
+        longest: int,
+    ) -> list[Buffer]:
+        """Append a stage in which each thread writes its elements of a pair of runs, merged."""
+        out, items, size = self.other(held), self.g.items, self.g.size
+        heads = self.d.register(self.d.fresh(f"{self.name}_heads"), (2,), index_type)
+        search, step = self.loop(longest.bit_length()), self.loop(items)
+        base, middle, end, first = (Var(v) for v in ("base", "middle", "end", "first"))
+
+        def merge(row: Index, tile: Expr, t: Expr) -> Stmt:
+            def at(p: Expr) -> Values:
+                return [Load(h, self.at(row, tile, p)) for h in held]
+
+            def write(j: Expr, values: Values) -> Stmt:
+                to = self.at(row, tile, add(mul(t, items), j))
+                return seq(*(Store(o, to, x) for o, x in zip(out, values, strict=True)))
+
+            ends = zip((base, middle, end), pair(row, tile, t), strict=True)
+            begin = sub(minimum(mul(t, items), end), base)
+            p = RunPair(base, middle, end, at, self.r.before, self.r.compared, size, longest)
+            found = bisected(p, first, heads, search)
+            moved = merged(p, first, heads, step, items, write)
+            return lets([*ends, (first, begin)], seq(found, moved))
+
+        self.stage(f"{self.name}_merge", self.g.threads, merge)
+        return out
+
+    def merge(self, source: Source, width: int, sink: Sink) -> None:
+        """Merge runs of ``width`` tiles in pairs."""
+        g, dtype = self.g, s32 if self.g.n < 1 << 31 else index_type
+        split = self.d.alloc(self.d.fresh(f"{self.name}_split"), (*self.outer, 2), dtype)
+        heads = self.d.register(f"{split.name}_ends", (2,), index_type)
+        search = self.loop((width * g.size).bit_length())
+
+        def pair(tile: Expr) -> list[Expr]:
+            base = mul(op("and", tile, const(-2 * width)), g.size)
+            return [minimum(add(base, n * width * g.size), g.n) for n in range(3)]
+
+        def find(row: Index, tile: Expr, which: Expr) -> Stmt:
+            base, middle, end, first = (Var(v) for v in ("base", "middle", "end", "first"))
+            begin = sub(minimum(mul(add(tile, which), g.size), end), base)
+            p = RunPair(
+                base,
+                middle,
+                end,
+                lambda at: source(row, at),
+                self.r.before,
+                self.r.compared,
+                g.n,
+                width * g.size,
+            )
+            keep = Store(split, self.at(row, tile, which), cast(Load(heads, (const(0),)), dtype))
+            names = [*zip((base, middle, end), pair(tile), strict=True), (first, begin)]
+            return lets(names, seq(bisected(p, first, heads, search), keep))
+
+        def parts(row: Index, tile: Expr) -> tuple[Expr, Expr]:
+            ends = [Load(split, self.at(row, tile, const(n))) for n in range(2)]
+            return cast(ends[0], index_type), cast(ends[1], index_type)
+
+        held = self.halves[0]
+
+        def fetch(row: Index, tile: Expr, i: Expr) -> Stmt:
+            left, till, base, middle = (Var(v) for v in ("left", "till", "base", "middle"))
+            start, half, _ = pair(tile)
+            behind = sub(add(middle, mul(tile, g.size)), add(base, till))
+            p = select(compare("lt", add(left, i), till), add(add(base, left), i), add(behind, i))
+            values = source(row, minimum(p, g.n - 1))
+            names = [
+                *zip((left, till, base, middle), (*parts(row, tile), start, half), strict=True)
+            ]
+            return lets(names, blocks.stores(held, self.at(row, tile, i), values))
+
+        def runs(row: Index, tile: Expr, t: Expr) -> tuple[Expr, Expr, Expr]:
+            first, last = parts(row, tile)
+            here = sub(pair(tile)[2], mul(tile, g.size))
+            return const(0), sub(last, first), minimum(here, g.size)
+
+        self.stage(f"{self.name}_split", 2, find)
+        self.stage(f"{self.name}_fetch", g.size, fetch)
+        self.write(self.steps(held, runs, g.size), g.size, sink)
