@@ -9,6 +9,7 @@ from nestwright.ir.hlo.passes.canonical.convolution import canonical_convolution
 from nestwright.ir.hlo.passes.canonical.dot import canonical_dot, expand_dots, is_canonical
 from nestwright.ir.hlo.passes.canonical.window import canonical_window
 from nestwright.ir.hlo.passes.expand.batch_norm import expand_batch_norm
+from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.passes.simplify.move_transposes import move_transposes
 from nestwright.ir.hlo.passes.simplify.sink_reshapes import sink_reshapes
 
@@ -179,6 +180,21 @@ def test_convolution(lhs, rhs, window, dim_labels, more, same_meaning):
     opcodes = {i.opcode for i in new.entry.instructions}
     whole = lhs == "f32[2,3,2,3]" or "size=1x1" in tail
     assert ("dot" in opcodes) == (whole or "lhs_dilate=2x" in tail)
+    same_meaning(old, new)
+
+
+def test_the_gradient_of_a_depthwise_kernel_moves_nothing(same_meaning):
+    """Images lie as they are: the batch is what the window spans, the channels are its groups."""
+    old = parse(
+        "HloModule t ENTRY main { x = f32[4,7,7,9] parameter(0)  g = f32[4,7,7,9] parameter(1)"
+        "  ROOT c = f32[3,3,1,9] convolution(x, g), window={size=7x7 pad=1_1x1_1},"
+        " dim_labels=f01b_i01o->01bf, batch_group_count=9 }"
+    )
+    new = optimize(old)
+    (found,) = [i for i in new.entry.instructions if i.opcode == "convolution"]
+    assert found.attrs["feature_group_count"] == 9
+    assert [d.size for d in found.attrs["window"]] == [4, 7, 7]
+    assert not [i for i in new.entry.instructions if i.opcode == "transpose"]
     same_meaning(old, new)
 
 

@@ -70,17 +70,35 @@ def _unreversed(i: Instruction, window: Window) -> Instruction:
 
 
 def _grouped_by_feature(i: Instruction) -> Instruction:
-    """Batch ``g * n + k`` of group ``g``  ->  batch ``k``, features of group ``g``"""
+    """Batch ``g * n + k`` of group ``g``  ->  batch ``k``, feature ``g``
+
+    The features become the first spatial dimension, which the window spans. In the gradient of a
+    depthwise kernel they are the images of the batch, and the groups are the channels: neighbors
+    in memory on both sides.
+    """
     x, w = i.operands
     groups = i.attrs["batch_group_count"]
     batch, *spatial, features = x.array.dims
     split = build.reshape(x, (groups, batch // groups, *spatial, features))
     last = split.array.rank - 1
-    moved = build.transpose(split, (*range(1, last), 0, last))
-    merged = build.reshape(moved, (batch // groups, *spatial, groups * features))
+    image = build.transpose(split, (1, last, *range(2, last), 0))
+    *sizes, _, outputs = w.array.dims
+    kernel = build.transpose(w, (len(sizes), *range(len(sizes)), len(sizes) + 1))
+    window: Window = i.attrs.get("window", ())
     attrs = {k: v for k, v in i.attrs.items() if k != "batch_group_count"}
     attrs["feature_group_count"] = groups
-    return make("convolution", i.shape, (merged, w), name=i.name, metadata=i.metadata, **attrs)
+    attrs["window"] = (WindowDim(features), *window)
+    attrs["dim_labels"] = labels(len(window) + 1)
+    first, *rest = i.array.dims
+    new = make(
+        "convolution",
+        Shape(i.array.dtype, (first, 1, *rest)),
+        (image, build.reshape(kernel, (features, *sizes, 1, outputs))),
+        name=i.name,
+        metadata=i.metadata,
+        **attrs,
+    )
+    return build.reshape(new, i.array.dims)
 
 
 def without_pad(i: Instruction) -> Instruction | None:
