@@ -16,6 +16,12 @@ from typing import Any
 from .errors import TargetError
 
 _KIB, _MIB, _TERA = 1 << 10, 1 << 20, 1e12
+FEW_ROWS = 32
+"""Rows from which blocks of threads have whole rows each, whatever their length."""
+
+LONG_ROW = 1 << 14
+"""Elements of a row above which a few rows, each with a block of threads, do not fill a GPU."""
+
 _CUT = 14  # bits of sums of f8, as others measured them on H100 and GeForce 40 boards
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -190,8 +190,11 @@ def _terms(values: Sequence[Expr], left: Sequence[Var]) -> Iterator[tuple[Expr, 
     for v in values:
         _without(v, frozenset(left), found)
     atoms = [e for e in found if not _made_of(e, [x for x in found if x is not e])]
-    if len(atoms) == len(left):
-        for some in permutations(atoms):
+    if len(atoms) > len(left):
+        return
+    fixed = {x: None for v in values for x in walk_expr(v) if isinstance(x, Const)}
+    for others in combinations(fixed, len(left) - len(atoms)):  # as the 1 by which elements count
+        for some in permutations((*atoms, *others)):
             if all(e.dtype == v.dtype for e, v in zip(some, left, strict=True)):
                 yield some
 

@@ -80,6 +80,13 @@ def test_the_smallest_index_of_the_largest() -> None:
     assert shown(how)[0] == "select(left0 > right0 or left0 != left0, left0, right0)"
 
 
+def test_a_constant_term() -> None:
+    """The number of elements, beside their sum."""
+    how = combiner_of(pairs(lambda p, q: (p[0] + q[0], p[1] + 1), (0.0, 0)))
+    assert how is not None and how.commutes
+    assert shown(how) == ["left0 + right0", "left1 + right1", "A[vi, vk]", "s32(1)"]
+
+
 def test_two_sums() -> None:
     how = combiner_of(pairs(lambda p, q: (p[0] + q[0], p[1] + q[1]), (0.0, 0)))
     assert how is not None and how.commutes
@@ -91,7 +98,7 @@ def test_two_sums() -> None:
         (lambda p, q: (p[0] - q[0], p[1] + q[1]), (0.0, 0)),  # not associative
         (lambda p, q: (p[0] * 0.5 + q[0], p[1] + q[1]), (0.0, 0)),
         (lambda p, q: (p[0] + q[0], p[1] + q[1]), (1.0, 0)),  # not neutral
-        (lambda p, q: (p[0] + q[0], p[1] + 1), (0.0, 0)),  # the term does not show
+        (lambda p, q: (p[0] + q[0], p[1] * 2 + 1), (0.0, 0)),  # the term does not show
     ],
 )
 def test_what_is_no_combination(rule: Rule, start: tuple[float, int]) -> None:

@@ -52,6 +52,7 @@ from .simplify.fold_batch_norm import fold_batch_norm
 from .simplify.fold_constants import fold_constants
 from .simplify.hoist_products import hoist_products
 from .simplify.move_transposes import move_transposes
+from .simplify.online_softmax import online_softmax
 from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
 from .simplify.shapes import simplify_shapes
@@ -197,6 +198,8 @@ def optimize_narrow(
         steps.append(Pass("f8_products", f8, then, OPTIMIZED))
         then = "An argmax takes its terms in any order."
         steps.append(_pass(order_argmax, then, OPTIMIZED))
+        then = "A few long rows of exponentials are summed up with their maxima."
+        steps.append(_pass(online_softmax, then, OPTIMIZED))
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(optimized, checks if verifying() else ()), tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ....ir.gpus import FEW_ROWS, LONG_ROW
 from ....ir.loop.nodes import Buffer
 from ....ir.loop.notes import STAGE_OF
 from ...combiner import combiner_of
@@ -15,8 +16,6 @@ from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
 from ...space.registry import SketchTable
 
-WIDE = 1 << 14  # points of a row above which a few rows do not fill a GPU
-FEW = 32  # rows
 LITTLE = 1 << 10  # points that one block of threads computes as fast as many do
 
 
@@ -155,13 +154,13 @@ def worth_one_launch(part: tuple[BlockInfo, ...]) -> bool:
     """
     count = common_rows(part)
     rows = math.prod(a.extent for a in part[0].spatial[:count])
-    if rows >= FEW:
+    if rows >= FEW_ROWS:
         return True
     each = sorted(b.points // max(rows, 1) for b in part)
     if not count and not _worth_one_block(part):
         return False
     single = all(math.prod(a.extent for a in b.spatial[count:]) == 1 for b in part)
-    return each[-1] <= WIDE or (single and each[:-1][-1:] <= [1])
+    return each[-1] <= LONG_ROW or (single and each[:-1][-1:] <= [1])
 
 
 def writes_terms(part: tuple[BlockInfo, ...]) -> bool:
