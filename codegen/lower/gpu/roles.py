@@ -161,7 +161,9 @@ class _Roles:
         match s:
             case For() if is_split(s):
                 return self.loop(s, around)
-            case _ if not _splits(s):
+            case _ if _is_arrival(s):
+                return s
+            case _ if not _of_all(s):
                 return If(self.consumes, _among(s, self.consumers * self.each))
             case Seq(stmts=stmts):
                 return seq(*self.sequence(stmts, around))
@@ -188,7 +190,8 @@ class _Roles:
             before = n + 1 < len(stmts) and _splits(stmts[n + 1])
             carried = n + 1 == len(stmts) and bool(around)
             whole = x == BARRIER and (before or carried) and not self.apart
-            if not _splits(x) and not whole:
+            whole |= x == BARRIER and n + 1 < len(stmts) and _is_arrival(stmts[n + 1])
+            if not _of_all(x) and not whole:
                 mine.append(x)
                 continue
             if mine:
@@ -292,6 +295,16 @@ def _check(s: For, name: str, target: Target) -> None:
 
 def _splits(s: Stmt) -> bool:
     return any(map(is_split, walk(s)))
+
+
+def _of_all(s: Stmt) -> bool:
+    """True if warps that copy have a part in a statement: a loop of theirs, or a join of blocks."""
+    return _splits(s) or any(map(_is_arrival, walk(s)))
+
+
+def _is_arrival(s: Stmt) -> bool:
+    """True for the arrival of a whole block where others go on from what it made."""
+    return isinstance(s, Intrinsic) and s.name == "arrive"
 
 
 def _of_blocks(s: Stmt) -> frozenset[Var]:

@@ -236,6 +236,7 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, int]]] = {
     ),
     "boxes by one group's roles": ("NT", (72, 80, 520), "f16", {**ROLES, "stages": 5}),
     "boxes split": ("NT", (64, 72, 520), "bf16", {"bulk": 1, "split": 4}),
+    "boxes split by roles": ("NT", (64, 72, 392), "bf16", {**ROLES, "split": 2}),
 }
 
 
