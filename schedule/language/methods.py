@@ -70,11 +70,23 @@ class Methods:
         """Inline a block into its consumers, which recompute its values; the block is removed."""
         self.perform("compute_inline", block)
 
+    def cut(self, loop: LoopRef | str, at: int) -> tuple[LoopRef, LoopRef]:
+        """Run the first ``at`` iterations of a loop, and the others in a loop of their own
+        after it.
+        """
+        given: tuple[LoopRef, LoopRef] = self.perform("cut", loop, at)
+        return given
+
     def decompose_reduction(self, block: BlockRef | str, loop: LoopRef | str) -> BlockRef:
         """Move the init of a reduction into a block of its own before a loop; return that
         block.
         """
         given: BlockRef = self.perform("decompose_reduction", block, loop)
+        return given
+
+    def duplicate(self, block: BlockRef | str, reader: BlockRef | str) -> BlockRef:
+        """Compute a block a second time, for one of its readers, and return the new block."""
+        given: BlockRef = self.perform("duplicate", block, reader)
         return given
 
     def fuse(self, *refs: LoopRef | str) -> LoopRef:

@@ -33,7 +33,7 @@ def specialize(func: Func, loop: LoopRef, warps: int) -> Func:
 
     Refused:
         - a loop that is not pipelined, or has no asynchronous copies to shared memory in it
-        - a second such loop, and a loop inside one without a constant trip count
+        - a second such loop of a nest, and a loop inside one without a constant trip count
         - a loop that no threads are bound in or around
 
     Example:
@@ -52,7 +52,7 @@ def specialize(func: Func, loop: LoopRef, warps: int) -> Func:
     asked = f"specialize loop `{named(func, loop)}`"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
-    require(func, asked, _pipelined(node), _only_one(func, node), _warps(warps))
+    require(func, asked, _pipelined(node), _only_one(path), _warps(warps))
     require(func, asked, *(constant_extent(x) for x in loops_of(path)))
     require(func, asked, _copies(path), _threads(path))
 
@@ -70,14 +70,17 @@ def _pipelined(node: For) -> Reason | None:
     return Reason(f"loop `{called(node)}` is not pipelined", (node,), hint=hint)
 
 
-def _only_one(func: Func, node: For) -> Reason | None:
-    others = [x for x in walk(func.body) if isinstance(x, For) and PRODUCERS.of(x)]
+def _only_one(path: Path) -> Reason | None:
+    """Require that no other loop of the launch has warps of its own."""
+    node = loop_of(path)
+    inside = walk(loops_of(path)[0])
+    others = [x for x in inside if isinstance(x, For) and PRODUCERS.of(x)]
     if not others:
         return None
     return Reason(
         f"loop `{called(others[0])}` has such warps already",
         (others[0], node),
-        hint="specialize one loop of a function",
+        hint="specialize one loop of a nest",
     )
 
 
