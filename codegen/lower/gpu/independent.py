@@ -45,7 +45,15 @@ class Touched:
         return overlap and (self.write or other.write)
 
 
-Footprint = Mapping[Buffer, list[Touched]]
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The boxes of buffers that the blocks of a launch touch; what else it touches, in ``others``.
+
+    Only counters and what threads keep are touched outside of blocks.
+    """
+
+    boxes: Mapping[Buffer, list[Touched]]
+    others: frozenset[Buffer]
 
 
 def mark_independent(func: Func) -> Func:
@@ -72,20 +80,22 @@ def _launches(s: Stmt) -> Iterator[Stmt]:
 
 
 def _footprint(launch: Stmt) -> Footprint | None:
-    """Return what a launch touches; None if that is not all in blocks."""
+    """Return what a launch touches; None if threads exchange values, which asks for all of them."""
     found: dict[Buffer, list[Touched]] = defaultdict(list)
     seen: set[Buffer] = set()
     for x in walk(launch):
-        if isinstance(x, Intrinsic | AllReduce):
+        if isinstance(x, AllReduce):
             return None
         loads = (y for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
         seen |= {y.buffer for y in loads} | ({x.buffer} if isinstance(x, Store) else set())
+        if isinstance(x, Intrinsic):
+            seen |= {r.buffer for r in (*x.reads, *x.writes)}
         if isinstance(x, Block):
             inside: dict[Var, Interval] = {a.var: (0, max(a.extent - 1, 0)) for a in x.axes}
             for regions, write in ((x.reads, False), (x.writes, True)):
                 for r in regions:
                     found[r.buffer].append(Touched(_box(r, inside), write))
-    return found if seen <= found.keys() else None
+    return Footprint(found, frozenset(seen - found.keys()))
 
 
 def _box(r: Region, inside: Mapping[Var, Interval]) -> tuple[Interval, ...]:
@@ -95,7 +105,10 @@ def _box(r: Region, inside: Mapping[Var, Interval]) -> tuple[Interval, ...]:
 
 
 def _apart(a: Footprint | None, b: Footprint | None) -> bool:
-    if a is None or b is None:
+    if a is None or b is None or a.others & (b.others | b.boxes.keys()):
         return False
-    both = ((x, y) for buffer in a.keys() & b.keys() for x in a[buffer] for y in b[buffer])
+    if b.others & a.boxes.keys():
+        return False
+    common = a.boxes.keys() & b.boxes.keys()
+    both = ((x, y) for buffer in common for x in a.boxes[buffer] for y in b.boxes[buffer])
     return not any(x.meets(y) for x, y in both)

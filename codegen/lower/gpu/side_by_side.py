@@ -145,8 +145,18 @@ def join_launches(func: Func, target: Target) -> Func:
 
 
 def _if_they_fit(launches: Sequence[Stmt], gpu: Gpu) -> Sequence[Stmt]:
-    fit = 1 < len(launches) <= PARTS and _fits([_shape(s) for s in launches], gpu)
-    return [_joined(launches)] if fit else launches
+    if not 1 < len(launches) <= PARTS:
+        return launches
+    own = [_shape(s) for s in launches]
+    return [_joined(launches)] if _fits(own, gpu) or _follow(own) else launches
+
+
+def _follow(launches: Sequence[LaunchNeeds]) -> bool:
+    """True if no launch needs more than the first: its blocks are held as alone, others behind."""
+    first = launches[0]
+    alike = all((s.block, s.notes) == (first.block, first.notes) for s in launches)
+    known = not {key for key, _ in first.notes} - _KNOWN
+    return alike and known and all(s.shared <= first.shared for s in launches)
 
 
 def _apart(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:

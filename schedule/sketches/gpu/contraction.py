@@ -16,6 +16,7 @@ from ....ir.loop.intrinsics import WARP
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.space import Choice, Choices, Sketch, cheapest
+from .last_wave import LastWave, divide, find_last_wave, waves
 from .machine import (
     ARRIVAL,
     BARRIER,
@@ -44,8 +45,12 @@ FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per ac
 REACHABLE = 0.85  # share of the peak that the best kernels reach
 GROUPS = (1, 2, 4, 8, 16)
 OVERLAP = 3.0  # exponent of the norm that combines overlapping costs
+WORTH = 0.97  # share of the time without it that a tail may take
+TAILS = (1, 2, 3, 4, 6, 8)  # parts of the depth of the last tiles
 CONFLICTS = 4.0  # threads of a warp that access the same bank when a copy transposes
 KEPT = 0.6  # share of L2 that a product's operands can rely on
+
+FREE = ("stages", "split", "join", "tail")  # chosen for the tiles that are the default
 
 Decisions = Mapping[str, tuple[Choice, ...]]
 
@@ -92,7 +97,7 @@ class MatmulSpace:
     def default(self, decisions: Decisions) -> Choices:
         """Return the cheapest choice: tiles for the usual stages, then stages for those tiles.
 
-        Clusters are left to tuning.
+        Clusters are left to tuning; a tail has to pay for the code of a second product.
         """
         joins = tuple(j for j in decisions["join"] if j != CLUSTERED)
         decisions = {**decisions, "join": joins}
@@ -100,17 +105,37 @@ class MatmulSpace:
             "group": max(g for g in GROUPS[:4] if g in decisions["group"]),
             "stages": decisions["stages"][1],
             "join": decisions["join"][0],
+            "tail": 1,
         }
         first = cheapest(decisions, self.valid, self.cost, usual)
-        tiles = {n: v for n, v in first.items() if n not in ("stages", "split", "join")}
-        return cheapest(decisions, self.valid, self.cost, tiles)
+        tiles = {n: v for n, v in first.items() if n not in FREE}
+        alike = cheapest(decisions, self.valid, self.cost, {**tiles, "tail": 1})
+        found = cheapest(decisions, self.valid, self.cost, tiles)
+        return found if self.cost(found) < WORTH * self.cost(alike) else alike
 
     def apply(self, sch: Schedule, c: Choices) -> None:
-        """Schedule the product with the given choices."""
+        """Schedule the product with the given choices; with a ``tail``, its last tiles apart."""
+        wave = self.last_wave(c)
+        if wave is None:
+            self.schedule(self.k, sch, c)
+            return
+        whole, rest = divide(self.k, sch, wave)
+        self.schedule(whole, sch, {**c, "tail": 1})
+        self.schedule(rest, sch, _of_rest(c))
+
+    def schedule(self, k: Matmul, sch: Schedule, c: Choices) -> None:
+        """Schedule a product, all tiles alike."""
         if self.core is None:
-            apply_simt(self.k, sch, c, self.target)
+            apply_simt(k, sch, c, self.target)
         else:
-            apply_mma(self.k, self.core, sch, c, self.target)
+            apply_mma(k, self.core, sch, c, self.target)
+
+    def last_wave(self, c: Choices) -> LastWave | None:
+        """Return the tiles that do not fill all multiprocessors, where their depth is split."""
+        if parts_of_tail(c) == 1:
+            return None
+        tile = {r: int(c[f"tile_{r}"]) for r in "mn"}
+        return find_last_wave(self.k, tile, self.target.gpu.multiprocessors)
 
     def decisions(self) -> Decisions:
         """Return the domain of each decision."""
@@ -121,7 +146,9 @@ class MatmulSpace:
         joins = ways_to_join(self.target)
         group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
         stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
+        tail = tuple(t for t in TAILS if t == 1 or x["k"] >= 128 * t)
         common: Decisions = {"stages": stages, "split": split, "join": joins, "group": group}
+        common = {**common, "tail": tail}
         if self.core is None:
             small = {r: tuple(n for n in v if n <= 128) for r, v in tiles.items()}
             return {**small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8), **common}
@@ -162,11 +189,19 @@ class MatmulSpace:
         split = int(c["split"])
         if self.k.extents["k"] <= tile_k * (split - 1) or not self._may_join(c):
             return False
+        if parts_of_tail(c) > 1 and not self._tail_fits(c):
+            return False
         for x, tile, straight in self.operands(c):
             if int(c[tile]) * tile_k % (threads * copy_width(x, straight)):
                 return False
         registers = self.registers(c)
         return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
+
+    def _tail_fits(self, c: Choices) -> bool:
+        """True if some tiles do not fill all multiprocessors, and their parts can be joined."""
+        alone = int(c["split"]) == 1 and not c.get("pack") and self.last_wave(c) is not None
+        deep = self.k.extents["k"] > int(c["tile_k"]) * (parts_of_tail(c) - 1)
+        return alone and deep and self._may_join(_of_rest(c))
 
     def _may_join(self, c: Choices) -> bool:
         """True if whole warps sum the parts of a split depth; there is one way to join one part."""
@@ -237,13 +272,20 @@ class MatmulSpace:
         """Return the number of blocks of threads."""
         return self.k.extents["b"] * math.prod(self.grid(c)) * int(c["split"])
 
+    def waves(self, c: Choices) -> float:
+        """Return the tiles of the busiest multiprocessor, of which parts count as such."""
+        wave = self.last_wave(c)
+        slots = self.target.gpu.multiprocessors
+        if wave is None:
+            return waves(self.blocks(c), 0, 1, slots)
+        return waves(wave.whole, wave.rest, parts_of_tail(c), slots)
+
     def cost(self, c: Choices) -> float:
         """Estimate the seconds of all launches."""
         if not self.resident(c):
             return math.inf
-        gpu, blocks = self.target.gpu, self.blocks(c)
-        most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
-        at_once = min(most, self.resident(c))
+        gpu, most = self.target.gpu, self.waves(c)
+        at_once = min(math.ceil(most), self.resident(c))
         warps = at_once * self.threads(c).count / WARP
         busy = min(1.0, warps / BUSY[self.kind]) * self._multiply_share(c)
         work = most * self._work_seconds(c) / busy
@@ -339,11 +381,13 @@ class MatmulSpace:
 
     def _split_depth_seconds(self, c: Choices) -> float:
         """Return the seconds to write and sum the parts of a split depth."""
-        split = int(c["split"])
+        split, tiles = int(c["split"]), self.k.extents["b"] * math.prod(self.grid(c))
+        wave = self.last_wave(c)
+        if wave is not None:
+            split, tiles = parts_of_tail(c), wave.rest
         if split == 1:
             return 0.0
         gpu, tile = self.target.gpu, int(c["tile_m"]) * int(c["tile_n"]) * self.k.sums.bytes
-        tiles = self.k.extents["b"] * math.prod(self.grid(c))
         parts = 2.0 * split * tiles * tile
         kept = 0.5 if parts <= gpu.l2 else 1.0
         if c["join"] == APART:
@@ -352,6 +396,18 @@ class MatmulSpace:
         read = -(-tiles // gpu.multiprocessors) * split * tile / (L2_BYTES * gpu.clock)
         moved = memory_seconds(self.target, kept * parts / 2 + self.k.result.bytes)
         return ARRIVAL + LATENCY + max(read, moved)
+
+
+def parts_of_tail(c: Choices) -> int:
+    """Return the parts into which the depth of the last tiles is split; 1 in older choices."""
+    return int(c.get("tail", 1))
+
+
+def _of_rest(c: Choices) -> Choices:
+    """Return the choices for the tiles of the last wave, whose depth is split."""
+    plain: Choices = {"results": 0, "turns": 1}
+    kept = {n: v for n, v in plain.items() if n in c}
+    return {**c, **kept, "tail": 1, "split": parts_of_tail(c), "join": LAST}
 
 
 def copy_cycles(x: MatmulOperand, straight: bool) -> float:

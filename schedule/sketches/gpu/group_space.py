@@ -12,7 +12,14 @@ from ....ir.loop.warpgroups import WARPGROUP
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.space import Choices, Sketch
-from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
+from .contraction import (
+    SHARED_BYTES,
+    Decisions,
+    MatmulSpace,
+    copy_cycles,
+    matmul_sketches,
+    parts_of_tail,
+)
 from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
 from .results import COLUMNS, PATTERN, ROWS
@@ -47,10 +54,10 @@ class GroupSpace(MatmulSpace):
         """The kind of core."""
         return "wgmma"
 
-    def apply(self, sch: Schedule, c: Choices) -> None:
-        """Schedule the product with the given choices."""
+    def schedule(self, k: Matmul, sch: Schedule, c: Choices) -> None:
+        """Schedule a product, all tiles alike."""
         assert self.core is not None
-        apply_wgmma(self.k, self.core, sch, c, self.target)
+        apply_wgmma(k, self.core, sch, c, self.target)
 
     def decisions(self) -> Decisions:
         """Return the domain of each decision."""
@@ -65,7 +72,7 @@ class GroupSpace(MatmulSpace):
             "groups_m": (1, 2),
             "groups_n": (1, 2),
             "stages": (2, 3, 4, 5, 6),
-            **{name: common[name] for name in ("split", "group", "pack")},
+            **{name: common[name] for name in ("split", "group", "pack", "tail")},
             "join": tuple(j for j in common["join"] if j != CLUSTERED),
             "copiers": (0, GROUP_WARPS),
             "bulk": (0, 1) if self.k.left.matrix and self.k.right.matrix else (0,),
@@ -102,7 +109,9 @@ class GroupSpace(MatmulSpace):
             return False
         if c["results"] and (int(c["split"]) > 1 or not self._results_fit(c)):
             return False
-        if not self._turns_fit(c):
+        if not self._turns_fit(c) or (
+            parts_of_tail(c) > 1 and (c["results"] or int(c["turns"]) > 1)
+        ):
             return False
         if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
             return False

@@ -53,13 +53,14 @@ class MatmulResult:
     """The epilogue: the block that writes the result, and its axes by role, outermost first.
 
     ``consumer`` is None if it is a copy of the sums. Vectors of ``vector`` elements run along the
-    last axis of the role ``last``. ``spatial`` are all axes in order. ``bytes`` is the memory that
-    it accesses. Elements are of ``dtype``; a ``matrix`` is a parameter (or some of one), whose rows
-    begin at multiples of a chunk.
+    last axis of the role ``last``. ``spatial`` are all axes in order, of these ``extents``.
+    ``bytes`` is the memory that it accesses. Elements are of ``dtype``; a ``matrix`` is a parameter
+    (or some of one), whose rows begin at multiples of a chunk.
     """
 
     consumer: BlockInfo | None
     spatial: tuple[Var, ...]
+    extents: tuple[int, ...]
     axes: Mapping[str, tuple[Var, ...]]
     last: str
     vector: int
@@ -316,4 +317,5 @@ def _described(
     buffers = {x.buffer: None for x in accesses}
     moved = float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers))
     dtype = next(x.buffer.dtype for x in accesses if isinstance(x, Store))
-    return MatmulResult(consumer, tuple(by), axes, last, width, moved, dtype)
+    extents = tuple(a.extent for a in info.spatial)
+    return MatmulResult(consumer, tuple(by), extents, axes, last, width, moved, dtype)
