@@ -18,6 +18,20 @@ while xor xor_eq errno linux unix assert main std none
 _KEYWORDS = frozenset(_WORDS.split())
 LONGEST = 48
 
+_SYSTEM_WORDS = """
+aio alloca arpa assert atomic c complex cpio crypt ctype devctl dirent dl dlfcn endian errno fcntl
+features fenv float fmtmsg fnmatch ftw g gcc gcc_eh gcc_s getopt glob gomp grp iconv inttypes iso646
+langinfo libgen libintl limits link locale m malloc math memory monetary mqueue mvec ndbm net netdb
+nl_types poll pthread pwd regex resolv rt sched search semaphore setjmp signal spawn stdalign
+stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings
+stropts supc syscall syslog tar termios tgmath threads time trace uchar ucontext ulimit unistd util
+utime utmpx values wait wchar wctype wordexp cnd mtx posix_spawnattr pthread_attr pthread_barrier
+pthread_cond pthread_mutex pthread_rwlock pthread_spin sem thrd timer tss
+"""
+_SYSTEM = frozenset(_SYSTEM_WORDS.split())
+"""Libraries and headers of C and POSIX that programs get unasked (``-lm``, ``<math.h>``), and what
+its functions begin with that end as ours do (``sem_init``)."""
+
 
 def identifier(name: str, otherwise: str) -> str:
     """Return a name with all but letters and digits as single underscores.
@@ -31,6 +45,15 @@ def identifier(name: str, otherwise: str) -> str:
     if found[0].isdigit():
         found = f"{otherwise}_{found}"
     return f"{found}_" if found in _KEYWORDS else found
+
+
+def library_name(name: str) -> str:
+    """Return the identifier by which a model is a library, with a header of that name.
+
+    It is no name that the system's own libraries, headers or functions have.
+    """
+    found = identifier(name, "model")
+    return f"model_{found}" if found in _SYSTEM else found
 
 
 def identifiers(names: Iterable[str], otherwise: str) -> tuple[str, ...]:

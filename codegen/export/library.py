@@ -25,7 +25,7 @@ from .archive import archive
 from .checks import require_exportable, require_known, require_target
 from .elf import Data
 from .folder import MARK, write_folder
-from .identifiers import identifier, identifiers
+from .identifiers import identifier, identifiers, library_name
 from .link import Linked, data_object, link
 from .texts.render import Sizes, texts
 from .weights import head as weights_head
@@ -89,9 +89,11 @@ def _interface(bundle: Bundle, name: str, weights: str, threads: int | None) -> 
         raise ArgumentError(f"weights={weights!r}", f"one of {', '.join(FORMS)}", bundle.name)
     if threads is not None and not (type(threads) is int and 1 <= threads <= MOST_THREADS):
         raise ArgumentError(f"threads={threads!r}", f"from 1 to {MOST_THREADS}", bundle.name)
-    prefix = identifier(name or bundle.name, "model")
+    prefix = library_name(name or bundle.name)
     if name and prefix != name:
         why = "it is not an identifier of C that can begin a library's names"
+        if name == identifier(name, "model"):
+            why = "the system has a library, a header or functions of that name"
         raise ArgumentError(f"name {name!r}", why, hint=f"for example {prefix!r}")
     if weights == "object" and plan.constant_bytes > LARGEST_OBJECT:
         raise LimitError(

@@ -37,9 +37,9 @@ def test_a_model_as_a_program(name: str, weights: str, tools: Any, tmp_path: Pat
     frozen = {n: values[n] for n in numbers if n not in kept}
     exe = nw.build(path, constants=frozen or None)
     args = [values[n] for n in kept]
-    made = exe.export_c(tmp_path / "m", name="m", weights=weights)
+    made = exe.export_c(tmp_path / "m", name="model", weights=weights)
     assert (made.weights_bytes > 0) == bool(frozen)
-    one = Library(tmp_path / "m", "m", exe)
+    one = Library(tmp_path / "m", "model", exe)
     program = one.program(one.folder / "main.c")
     for n, x in enumerate(args):
         np.save(tmp_path / f"{n}.npy", x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.export.identifiers import identifier, identifiers
+from nestwright.codegen.export.identifiers import identifier, identifiers, library_name
 from nestwright.codegen.export.texts.render import c_type
 from nestwright.codegen.export.weights import sums
 from nestwright.ir.dtypes import ALL
@@ -156,3 +156,13 @@ def test_a_name_must_be_an_identifier(name: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="identifier of C"):
         nw.build(nw.parse(NAMED)).export_c(tmp_path / "m", name=name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m", "pthread", "stdio", "sem"])
+def test_a_name_of_the_system_is_left_to_it(name: str, tmp_path: Path) -> None:
+    """Not ``-lm``, ``<stdio.h>`` or ``sem_init`` of a model, by its own name or a given one."""
+    exe = nw.build(nw.parse(NAMED))
+    with pytest.raises(ArgumentError, match="the system has a library") as refused:
+        exe.export_c(tmp_path / "m", name=name)
+    assert f"model_{name}" in refused.value.hint and list(tmp_path.iterdir()) == []
+    assert library_name(name) == f"model_{name}"
