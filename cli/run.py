@@ -76,7 +76,7 @@ def run(
 
     A built model with frozen parameters does not contain its HLO and cannot be checked. A model for
     several devices runs under `mpiexec -n N`, each rank on its part; {rank} in a file's name is its
-    number. For a profile it runs again, for about two seconds.
+    number. For a profile it runs again, for some seconds.
     """
     given = {
         "--target": target,
@@ -91,6 +91,7 @@ def run(
         inputs, outputs = here.file(inputs), here.file(outputs, written=True)
         trace = here.file(trace, written=True)
         exe, module = _prepare(model, inputs, given, trusted)
+        here.require(exe)  # before arguments are cut by rank
         args = _arguments(model, exe, module, inputs, seed, here.rank)
     exe = here.bound(exe)
     start = time.perf_counter()

@@ -17,9 +17,11 @@ import numpy as np
 
 from ...plan.loaded import Event, ThunkTime, Times
 from ...plan.nodes import Plan, Thunk, children, walk
+from .figures import APART
 from .structs import EVENT, PROBE, TOTAL
 
 SECONDS = 1.0  # of rounds, if their number is not given
+PATIENCE = 8.0  # seconds after which they end even if both kinds of calls take different times
 LEAST, MOST = 5, 200  # rounds then
 KEPT = 1 << 14  # events of a call
 TIMED, TRIES = 1000, 5  # thunks in a try that tells what timing takes
@@ -91,7 +93,7 @@ def measure(
     plain()
     probe.clear()
     probed()
-    taken = list(_rounds(plain, probed, probe, rounds))
+    taken = _rounds(plain, probed, probe, rounds)
     calm = sorted(taken, key=lambda r: r.probed)[: -(-len(taken) // 2)]
     seconds = _mean([r.totals["seconds"] for r in calm])
     busy = _mean([r.totals["busy"] for r in calm])
@@ -131,12 +133,11 @@ def _rounds(
     probed: Callable[[], object],
     probe: Probe,
     rounds: int | None,
-) -> Iterator[_Round]:
+) -> list[_Round]:
     """Make calls of both kinds in turns, so many, or until time is up."""
-    began, done = perf_counter(), 0
-    while done < (rounds or LEAST) or (
-        rounds is None and done < MOST and perf_counter() - began < SECONDS
-    ):
+    began = perf_counter()
+    taken: list[_Round] = []
+    while len(taken) < rounds if rounds else not _enough(taken, perf_counter() - began):
         start = perf_counter()
         plain()
         whole = perf_counter() - start
@@ -144,8 +145,18 @@ def _rounds(
         start = perf_counter()
         probed()
         spent = perf_counter() - start
-        yield _Round(whole, spent, *probe.taken())
-        done += 1
+        taken.append(_Round(whole, spent, *probe.taken()))
+    return taken
+
+
+def _enough(taken: Sequence[_Round], seconds: float) -> bool:
+    """True if rounds may end: the time is up, and other programs did not disturb one kind more."""
+    if len(taken) < LEAST or (len(taken) < MOST and seconds < SECONDS):
+        return False
+    if len(taken) >= MOST or seconds > PATIENCE:
+        return True
+    whole = quicker([r.whole for r in taken])
+    return abs(quicker([r.probed for r in taken]) - whole) <= APART * whole
 
 
 def _own(thunks: Sequence[Thunk], seconds: Array) -> Array:

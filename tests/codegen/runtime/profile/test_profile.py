@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from nestwright.codegen.plan.facts import from_json as facts_from_json
 from nestwright.codegen.plan.facts import to_json as facts_to_json
 from nestwright.codegen.plan.notes import FACTS
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.runtime.profile import measure
 from nestwright.codegen.runtime.profile.data import Profile
 from nestwright.ir.errors import ArgumentError, ArtifactError
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.library.registry import register_custom_call
+from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 from nestwright.ir.target import Target
 from nestwright.schedule import Schedule, default_schedule
 from nestwright.schedule.language.trace import Trace
@@ -174,6 +176,28 @@ def test_the_whole_is_near_the_sum() -> None:
     args = exe.random_arguments()
     tries = (exe.profile(*args) for _ in range(8))
     assert any(p.agrees and not p.notes for p in tries)
+
+
+def test_rounds_go_on_while_other_programs_disturb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first probed calls take ten times as long: half of the rounds have to be others."""
+    monkeypatch.setattr(measure, "SECONDS", 0.0)
+    monkeypatch.setattr(measure, "LEAST", 2)
+    calls = 0
+
+    def slow(call: object, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.02 if calls in (4, 6, 8) else 0.002)
+        return x
+
+    register_custom_call("profile_waits", slow)
+    try:
+        text = "HloModule w\nENTRY main { x = f32[4] parameter(0)  ROOT y = f32[4] custom-call(x), "
+        exe = build(parse(f'{text}custom_call_target="profile_waits" }}'))
+        assert exe.profile(np.ones(4, np.float32)).rounds >= 5
+        assert exe.profile(np.ones(4, np.float32), rounds=2).rounds == 2
+    finally:
+        unregister_custom_call("profile_waits")
 
 
 def test_what_timing_takes_is_told() -> None:
