@@ -87,18 +87,21 @@ class Ranks:
     def _all(self) -> range:
         return range(self.size)
 
-    def bound(self, exe: Executable) -> Executable:
-        """Return the executable for these ranks; ``CommunicationError`` if it is not for them."""
-        if self.world is not None:
-            try:
-                return exe.on(self.world)
-            except NestwrightError as error:
-                raise self._named(error) from error
+    def require(self, exe: Executable) -> None:
+        """Raise ``CommunicationError`` unless the program is for so many ranks."""
         from ..codegen.runtime.collectives.join import exchanges, require_count
 
-        if exchanges(exe.plan):
-            require_count(exe.bundle, 1)
-        return exe
+        if self.world is not None or exchanges(exe.plan):
+            require_count(exe.bundle, self.size)
+
+    def bound(self, exe: Executable) -> Executable:
+        """Return the executable for these ranks; ``CommunicationError`` if they differ in it."""
+        if self.world is None:
+            return exe
+        try:
+            return exe.on(self.world)
+        except NestwrightError as error:
+            raise self._named(error) from error
 
     @contextmanager
     def under_way(self) -> Iterator[None]:

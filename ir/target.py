@@ -79,7 +79,9 @@ class Target:
         options = _options(spec, words[1:], found.options)
         if "," in options.get(found.lists, ""):
             raise TargetError(
-                f"target {spec!r} names several", "one is needed here", hint="build takes several"
+                f"target {spec!r} names several",
+                "one is needed here",
+                hint="a built model (.nw) may have several",
             )
         return found.parse(spec, options)
 

@@ -55,7 +55,7 @@ def require_count(bundle: Bundle, size: int) -> None:
         many = f"replica_count={replicas}, num_partitions={partitions}"
         raise CommunicationError(
             f"{bundle.name} is written for {count} device{'s' * (count > 1)} ({many})",
-            f"{size} process{'es' * (size > 1)} run it",
+            f"{size} processes run it" if size > 1 else "1 process runs it",
             hint=f"start it with `mpiexec -n {count}`"
             if count > 1
             else "start it without mpiexec, or give a program for several devices",

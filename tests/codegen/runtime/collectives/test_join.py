@@ -73,7 +73,7 @@ def test_a_saved_model_runs_on_several_ranks(tmp_path: Path) -> None:
 def test_ranks_that_do_not_fit_are_told_alike(count: int) -> None:
     errors = on_each([made()] * count, lambda exe, own: exe.on(own))
     assert len({str(e) for e in errors}) == 1
-    processes = f"{count} process{'es' * (count > 1)} run it"
+    processes = f"{count} processes run it" if count > 1 else "1 process runs it"
     assert isinstance(errors[0], CommunicationError) and errors[0].exit_status == 2
     assert f"m is written for 2 devices (replica_count=2, num_partitions=1): {processes}" in str(
         errors[0]

@@ -74,14 +74,17 @@ def test_a_training_step_is_that_of_one_process(count: int, inputs: Path, tmp_pa
 @pytest.mark.parametrize(
     ("count", "args", "why"),
     [
-        (3, ("--random", "1"), "is written for 2 devices"),
+        (3, ("--inputs", "WHOLE"), "is written for 2 devices"),
         (2, ("--random", "1", "--outputs", "y.npz"), "2 ranks have results of their own"),
         (2, ("--inputs", "nowhere.{rank}.npz"), "cannot read nowhere."),
     ],
     ids=["count", "outputs", "inputs"],
 )
-def test_each_rank_says_once_what_does_not_fit(count: int, args: tuple[str, ...], why: str) -> None:
-    done = nestwright(count, "run", str(DATA / "step_2.hlo"), *args)
+def test_each_rank_says_once_what_does_not_fit(
+    count: int, args: tuple[str, ...], why: str, inputs: Path
+) -> None:
+    given = (str(inputs) if a == "WHOLE" else a for a in args)  # a third rank has no part of it
+    done = nestwright(count, "run", str(DATA / "step_2.hlo"), *given)
     assert done.returncode == 2
     assert done.stderr.count(why) == count and "Traceback" not in done.stderr
     assert all(f"nestwright: rank {n}: " in done.stderr for n in range(count))
