@@ -109,7 +109,7 @@ def _shortened(s: Stmt, loop: Var, extent: int) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """What becomes of the axis that a loop drives: where its values begin, and how many it has."""
+    """A part of the axis that a loop drives: where its values begin, and how many it has."""
 
     loop: Var
     start: int
