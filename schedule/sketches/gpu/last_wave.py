@@ -61,13 +61,14 @@ def find_last_wave(k: Matmul, tile: Mapping[str, int], slots: int) -> LastWave |
 
 
 def _cut(k: Matmul, role: str, tile: int, filled: int, beside: int) -> LastWave | None:
-    """Cut a role's outermost axis; ``beside`` tiles have the same place along the role."""
+    """Cut a role's outermost axis between tiles, of which ``beside`` have the same place there."""
     sizes = dict(zip(k.result.spatial, k.result.extents, strict=True))
     axes = [v for v in k.result.axes[role] if sizes[v] > 1]
     if not axes:
         return None
     each = math.prod(sizes[v] for v in axes[1:])
-    at = filled // beside * tile // each
+    step = tile // math.gcd(tile, each)  # iterations from one end of a tile to the next
+    at = filled // beside * tile // each // step * step
     if not 0 < at < sizes[axes[0]]:
         return None
     first = at * each

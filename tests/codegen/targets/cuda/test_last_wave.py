@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,16 +17,22 @@ from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import BY_NAME, s32, to_numpy
 from nestwright.ir.errors import SimulationError
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Const, Func, Intrinsic, Stmt, Store
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import map_stmt
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
+from nestwright.schedule.sketches.gpu import contraction
 from nestwright.schedule.sketches.gpu.group_space import product_sketches
 from nestwright.schedule.sketches.gpu.last_wave import LastWave, find_last_wave, waves
 from nestwright.schedule.sketches.gpu.matmul import Matmul, find_matmul
 from nestwright.schedule.space.space import Choices, Sketch
+from nestwright.te.from_hlo import lower_group
 
 
 def product(shape: tuple[int, int, int], dtype: str, relu: bool = True) -> Func:
@@ -140,6 +147,41 @@ def test_one_launch_of_whole_tiles_and_parts(name: str, monkeypatch: pytest.Monk
     near = 2e-3 if BY_NAME[RUNS[name][3]].bytes == 2 else 1e-5
     np.testing.assert_allclose(found[0].astype(np.float64), wanted, near, 5 * near)
     np.testing.assert_array_equal(found[0], found[1])
+
+
+BATCH = """
+    x = f16[3,70,72] parameter(0)
+    w = f16[3,72,90] parameter(1)
+    ROOT r = f16[3,70,90] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={1}"""
+IMAGES = """
+    x = f16[1,12,12,16] parameter(0)
+    w = f16[3,3,16,40] parameter(1)
+    b = f16[40] parameter(2)
+    c = f16[1,12,12,40] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+    bb = f16[1,12,12,40] broadcast(b), dimensions={3}
+    ROOT r = f16[1,12,12,40] add(c, bb)"""
+
+
+@pytest.mark.parametrize(("text", "slots"), [(BATCH, 14), (IMAGES, 7)])
+def test_other_products(text: str, slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several matrices are cut alike; an image between rows that are whole tiles."""
+    module = optimize(parse(f"HloModule m\nENTRY main {{{text}}}"))
+    (found,) = fuse(module.entry, ("strided",)).groups
+    func, target = lower_group(found.computation, "main"), Target.parse("cuda-sim -arch=sm_80")
+    cut = partial(find_last_wave, slots=slots)
+    monkeypatch.setattr(contraction, "find_last_wave", lambda k, tile, _: cut(k, tile))
+    sketch, sch = sketch_of(func, target, "gpu_mma@1"), Schedule(func)
+    chosen: Choices = {**sketch.default, **MMA, "split": 1, "join": "last", "pack": 0, "tail": 2}
+    assert sketch.valid(chosen)
+    sketch.apply(sch, chosen)
+    flat = lower(sch.func, target)
+    assert len(launches(flat)) == 1
+    rng = np.random.default_rng(3)
+    args = [rng.integers(-3, 4, b.shape).astype(np.float16) for b in func.params[:-1]]
+    (wanted,) = run(func, args)
+    got = np.asarray(Kernel(compile_flat(flat, target))(*(x.ravel() for x in args)))
+    np.testing.assert_array_equal(got, wanted.ravel())
 
 
 def unordered(s: Stmt) -> Stmt:
