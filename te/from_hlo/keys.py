@@ -21,6 +21,16 @@ def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
     return key if largest else op("not", key)
 
 
+def value_key(x: Expr, dtype: DType, largest: bool) -> Expr:
+    """The key of a float where zeros are equal, and so is every NaN, which is the largest."""
+    key, sign = key_of(x, dtype, True), _sign(dtype)
+    below = const((1 << (dtype.bits - 1)) - 1, dtype)  # the key of -0, one less than that of 0
+    key = op("select", op("eq", key, below), sign, key)
+    last = const((1 << dtype.bits) - 1, dtype)
+    key = op("select", op("ne", x, x), last, key)
+    return key if largest else op("not", key)
+
+
 def element_of(key: Expr, dtype: DType, largest: bool) -> Expr:
     """The element of a type that has this key."""
     key = key if largest else op("not", key)

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from ...ir.dtypes import DType, pred, s32
 from ...ir.dtypes import index as index_type
 from ...ir.hlo.meaning.sort import sort_key
-from ...ir.hlo.nodes import Instruction, Shape, TupleShape
+from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
+from ...ir.hlo.rewrite import post_order
 from ...ir.loop.build import add, cast, compare, const, floormod, minimum, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
-from .keys import element_of, key_of, key_type
+from .keys import element_of, key_of, key_type, value_key
 from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort
 from .scalars import apply
@@ -61,14 +62,22 @@ def sort(d: Draft, x: Instruction) -> None:
 
     (dim,) = x.attrs["dimensions"]
     extents = x.operands[0].array.dims
-    if not _sorted_by_key(d, x, name, columns):
+    if _sorted_by_key(d, x, name, columns):
+        pass
+    elif d.vectors or 0 in extents:
         merge_sort(d, name, extents, dim, extents[dim], columns, before)
+    else:
+        records = _compared(x.attrs["to_apply"], columns, dim, extents[dim])
+        sort_tiles(d, name, extents, dim, records, extents[dim])
     for n, column in enumerate(columns):
         d.done((x, n), column.out)
 
 
 def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column]) -> bool:
-    """Sort rows whose comparator compares an integer, or a float in total order, of each."""
+    """Sort rows whose comparator compares an integer, or a float in total order, of each.
+
+    On a GPU also a float in another order, which says nothing of NaN: it is taken for the largest.
+    """
     (dim,) = x.attrs["dimensions"]
     extents, comparator = x.operands[0].array.dims, x.attrs["to_apply"]
     found = sort_key(comparator)
@@ -77,14 +86,15 @@ def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column
     number, of, descending = found
     dtype, total = of.root.array.dtype, comparator.root.attrs.get("type") == "TOTALORDER"
     unsigned = key_type(dtype)
-    if unsigned is None or not (dtype.is_int or (dtype.is_float and total)):
+    partial = dtype.is_float and not total
+    if unsigned is None or not (dtype.is_int or dtype.is_float) or (partial and d.vectors):
         return False
-    alone = len(columns) == 1 and of.root.opcode == "parameter"
+    alone = len(columns) == 1 and of.root.opcode == "parameter" and not partial
 
     def key(at: tuple[Expr, ...]) -> Expr:
         element = columns[number].read(at)
         (value,) = apply(of, [element] * len(of.parameters))
-        return key_of(value, unsigned, not descending)
+        return (value_key if partial else key_of)(value, unsigned, not descending)
 
     def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:
         if alone:
@@ -129,7 +139,7 @@ def _records(
     n: int,
 ) -> Records:
     """Keys, with their places if more than the keys has to move."""
-    places = (s32 if n < 1 << 31 else index_type,) if moved else ()
+    places = (_place_type(n),) if moved else ()
 
     def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
         return [key(at), *(cast(at[dim], t) for t in places)]
@@ -141,7 +151,38 @@ def _records(
     def before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
         return compare("lt", a[0], b[0])
 
-    return Records((dtype, *places), 1, fetch, before, put_all)
+    return Records((dtype, *places), 1, True, fetch, before, put_all)
+
+
+def _place_type(n: int) -> DType:
+    return s32 if n < 1 << 31 else index_type
+
+
+def _compared(comparator: Computation, columns: Sequence[Column], dim: int, n: int) -> Records:
+    """The values that a comparator compares, with the place if more than that has to move."""
+    numbers = {
+        i.attrs["number"] // 2 for i in post_order([comparator.root]) if i.opcode == "parameter"
+    }
+    own = sorted(numbers or {0})
+    places = (_place_type(n),) if len(own) < len(columns) else ()
+
+    def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
+        return [*(columns[i].read(at) for i in own), *(cast(at[dim], t) for t in places)]
+
+    def put(to: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
+        was = (*to[:dim], cast(values[-1], index_type), *to[dim + 1 :]) if places else to
+        found = dict(zip(own, values, strict=False))
+        pairs = ((c, found.get(i)) for i, c in enumerate(columns))
+        return seq(*(blocks.store(c.out, to, c.read(was) if v is None else v) for c, v in pairs))
+
+    def before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+        every: list[tuple[Expr, Expr]] = [(const(0, c.dtype),) * 2 for c in columns]
+        for i, left, right in zip(own, a, b, strict=True):
+            every[i] = left, right
+        return apply(comparator, [x for pair in every for x in pair])[0]
+
+    dtypes = (*(columns[i].dtype for i in own), *places)
+    return Records(dtypes, len(own), False, fetch, before, put)
 
 
 def reader(d: Draft, operand: Instruction) -> Callable[[tuple[Expr, ...]], Expr]:

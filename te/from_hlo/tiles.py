@@ -16,15 +16,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ...ir.dtypes import DType, s32
+from ...ir.dtypes import DType
 from ...ir.dtypes import index as index_type
-from ...ir.loop.build import add, cast, compare, const, minimum, mul, op, select, sub
+from ...ir.loop.build import add, cast, compare, const, floormod, minimum, mul, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE, STAGE_OF
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
-from .merge_path import Before, RunPair, Values, bisected, exchanged, merged
+from .merge_path import (
+    Before,
+    RunPair,
+    Steps,
+    Values,
+    exchanged,
+    merged,
+    place_type,
+    split,
+    split_in_turn,
+)
 from .stages import Draft
 
 ITEMS = 7  # neighbours of a thread; odd, so that threads of a warp access different banks
@@ -45,11 +55,13 @@ class Records:
     """Elements to sort: values that move together, of which the first ``compared`` are compared.
 
     ``fetch`` gives the values of the element at an index of the operand; ``put`` keeps them at an
-    index of the result. ``before`` takes compared values, and is a strict weak order.
+    index of the result. ``before`` takes compared values; it is ``sure`` to be a strict weak order,
+    or else may be anything: the result is a permutation all the same.
     """
 
     dtypes: tuple[DType, ...]
     compared: int
+    sure: bool
     fetch: Callable[[Index], Values]
     before: Before
     put: Callable[[Index, Values], Stmt]
@@ -256,25 +268,43 @@ class _Launch:
         """Merge the runs of ``width`` threads in pairs."""
         items = self.g.items
 
-        def pair(row: Index, tile: Expr, t: Expr) -> tuple[Expr, Expr, Expr]:
+        def runs(row: Index, tile: Expr, t: Expr) -> list[Expr]:
             count = self.count(tile)
-            base = mul(op("and", t, const(-2 * width)), items)
-            ends = [minimum(add(base, n * width * items), count) for n in range(3)]
-            return ends[0], ends[1], ends[2]
+            base = mul(sub(t, floormod(t, 2 * width)), items)
+            return [minimum(add(base, n * width * items), count) for n in range(3)]
 
-        return self.steps(held, pair, width * items)
+        return self.steps(held, runs, width * items, 2 * width)
+
+    def pair(self, name: str, limit: int, longest: int, at: Callable[[Expr], Values]) -> RunPair:
+        """Two runs under names of their own, with registers of a thread."""
+        dtype = place_type(limit)
+        heads, ends = (
+            self.d.register(self.d.fresh(f"{self.name}_{name}_{x}"), (2,), dtype)
+            for x in ("heads", "ends")
+        )
+        base, middle, end = (Var(v, dtype) for v in ("base", "middle", "end"))
+        r = self.r
+        return RunPair(base, middle, end, at, r.before, r.compared, limit, longest, heads, ends)
 
     def steps(
         self,
         held: list[Buffer],
-        pair: Callable[[Index, Expr, Expr], tuple[Expr, Expr, Expr]],
+        runs: Callable[[Index, Expr, Expr], list[Expr]],
         longest: int,
+        units: int,
     ) -> list[Buffer]:
-        """Append a stage in which each thread writes its elements of a pair of runs, merged."""
-        out, items, size = self.other(held), self.g.items, self.g.size
-        heads = self.d.register(self.d.fresh(f"{self.name}_heads"), (2,), index_type)
-        search, step = self.loop(longest.bit_length()), self.loop(items)
-        base, middle, end, first = (Var(v) for v in ("base", "middle", "end", "first"))
+        """Append a stage in which each thread writes its elements of a pair of runs, merged.
+
+        The pair is shared by ``units`` threads, a power of two.
+        """
+        out, items, r = self.other(held), self.g.items, self.r
+        front = [
+            self.d.register(self.d.fresh(f"{self.name}_front"), (2,), t)
+            for t in r.dtypes[: r.compared]
+        ]
+        level, search, step = (
+            self.loop(n) for n in ((units - 1).bit_length(), longest.bit_length(), items)
+        )
 
         def merge(row: Index, tile: Expr, t: Expr) -> Stmt:
             def at(p: Expr) -> Values:
@@ -284,66 +314,74 @@ class _Launch:
                 to = self.at(row, tile, add(mul(t, items), j))
                 return seq(*(Store(o, to, x) for o, x in zip(out, values, strict=True)))
 
-            ends = zip((base, middle, end), pair(row, tile, t), strict=True)
-            begin = sub(minimum(mul(t, items), end), base)
-            p = RunPair(base, middle, end, at, self.r.before, self.r.compared, size, longest)
-            found = bisected(p, first, heads, search)
-            moved = merged(p, first, heads, step, items, write)
-            return lets([*ends, (first, begin)], seq(found, moved))
+            p = self.pair("merge", self.g.size, longest, at)
+            unit, taken, first = (Var(v, p.heads.dtype) for v in ("unit", "taken", "merged"))
+            names = [*_named((p.base, p.middle, p.end), runs(row, tile, t))]
+            names += _named((unit,), (floormod(t, units),))
+            if r.sure:
+                found, of, ends = split(p, unit, items, search), p.heads, (p.middle, p.end)
+            else:
+                found, of = split_in_turn(p, unit, items, units, level, search), p.ends
+                last = p.merged_before(op("add", unit, p.number(1)), items)
+                till = Load(p.ends, (const(1),))
+                ends = op("add", p.base, till), op("add", p.middle, op("subtract", last, till))
+            s = Steps(front, *ends, step, items, write)
+            known = [(taken, Load(of, (const(0),))), (first, p.merged_before(unit, items))]
+            return lets(names, seq(found, lets(known, merged(p, first, taken, s))))
 
         self.stage(f"{self.name}_merge", self.g.threads, merge)
         return out
 
     def merge(self, source: Source, width: int, sink: Sink) -> None:
         """Merge runs of ``width`` tiles in pairs."""
-        g, dtype = self.g, s32 if self.g.n < 1 << 31 else index_type
-        split = self.d.alloc(self.d.fresh(f"{self.name}_split"), (*self.outer, 2), dtype)
-        heads = self.d.register(f"{split.name}_ends", (2,), index_type)
-        search = self.loop((width * g.size).bit_length())
+        g, dtype = self.g, place_type(self.g.n)
+        parts = self.d.alloc(self.d.fresh(f"{self.name}_parts"), (*self.outer, 2), dtype)
+        level, search = self.loop(width.bit_length()), self.loop((width * g.size).bit_length())
 
-        def pair(tile: Expr) -> list[Expr]:
-            base = mul(op("and", tile, const(-2 * width)), g.size)
+        def runs(tile: Expr) -> list[Expr]:
+            base = mul(sub(tile, floormod(tile, 2 * width)), g.size)
             return [minimum(add(base, n * width * g.size), g.n) for n in range(3)]
 
         def find(row: Index, tile: Expr, which: Expr) -> Stmt:
-            base, middle, end, first = (Var(v) for v in ("base", "middle", "end", "first"))
-            begin = sub(minimum(mul(add(tile, which), g.size), end), base)
-            p = RunPair(
-                base,
-                middle,
-                end,
-                lambda at: source(row, at),
-                self.r.before,
-                self.r.compared,
-                g.n,
-                width * g.size,
-            )
-            keep = Store(split, self.at(row, tile, which), cast(Load(heads, (const(0),)), dtype))
-            names = [*zip((base, middle, end), pair(tile), strict=True), (first, begin)]
-            return lets(names, seq(bisected(p, first, heads, search), keep))
+            p = self.pair("split", g.n, width * g.size, lambda at: source(row, at))
+            names = _named((p.base, p.middle, p.end), runs(tile))
+            own, keep = floormod(tile, 2 * width), self.at(row, tile, which)
+            if self.r.sure:
+                unit = cast(add(own, which), dtype)
+                kept = Store(parts, keep, Load(p.heads, (const(0),)))
+                return lets(names, seq(split(p, unit, g.size, search), kept))
+            found = split_in_turn(p, cast(own, dtype), g.size, 2 * width, level, search)
+            both = [Load(p.ends, (const(n),)) for n in range(2)]
+            last = compare("eq", which, const(1))
+            return lets(names, seq(found, Store(parts, keep, select(last, both[1], both[0]))))
 
-        def parts(row: Index, tile: Expr) -> tuple[Expr, Expr]:
-            ends = [Load(split, self.at(row, tile, const(n))) for n in range(2)]
-            return cast(ends[0], index_type), cast(ends[1], index_type)
+        def taken(row: Index, tile: Expr) -> list[Expr]:
+            ends = (Load(parts, self.at(row, tile, const(n))) for n in range(2))
+            return [cast(x, index_type) for x in ends]
 
         held = self.halves[0]
 
         def fetch(row: Index, tile: Expr, i: Expr) -> Stmt:
             left, till, base, middle = (Var(v) for v in ("left", "till", "base", "middle"))
-            start, half, _ = pair(tile)
             behind = sub(add(middle, mul(tile, g.size)), add(base, till))
             p = select(compare("lt", add(left, i), till), add(add(base, left), i), add(behind, i))
             values = source(row, minimum(p, g.n - 1))
-            names = [
-                *zip((left, till, base, middle), (*parts(row, tile), start, half), strict=True)
-            ]
+            known = [*taken(row, tile), *runs(tile)[:2]]
+            names = [*zip((left, till, base, middle), known, strict=True)]
             return lets(names, blocks.stores(held, self.at(row, tile, i), values))
 
-        def runs(row: Index, tile: Expr, t: Expr) -> tuple[Expr, Expr, Expr]:
-            first, last = parts(row, tile)
-            here = sub(pair(tile)[2], mul(tile, g.size))
-            return const(0), sub(last, first), minimum(here, g.size)
+        def within(row: Index, tile: Expr, t: Expr) -> list[Expr]:
+            first, last = taken(row, tile)
+            here = sub(runs(tile)[2], mul(tile, g.size))
+            return [const(0), sub(last, first), minimum(here, g.size)]
 
         self.stage(f"{self.name}_split", 2, find)
         self.stage(f"{self.name}_fetch", g.size, fetch)
-        self.write(self.steps(held, runs, g.size), g.size, sink)
+        units = 1 << (g.threads - 1).bit_length()
+        self.write(self.steps(held, within, g.size, units), g.size, sink)
+
+
+def _named(names: Sequence[Expr], values: Sequence[Expr]) -> list[tuple[Var, Expr]]:
+    """Names of places for indices."""
+    pairs = zip(names, values, strict=True)
+    return [(v, cast(x, v.dtype)) for v, x in pairs if isinstance(v, Var)]

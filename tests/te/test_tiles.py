@@ -109,3 +109,57 @@ def test_the_first_few_of_each_tile_are_enough(dims: tuple[int, ...], k: int) ->
     for largest in ("true", "false"):
         text = TOP.format(t="f32", dims=",".join(map(str, dims)), kept=kept, k=k, largest=largest)
         same(text, few_values("f32", dims))
+
+
+LEXICAL = """HloModule m
+before {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  p = s16[] parameter(2)
+  q = s16[] parameter(3)
+  u = f32[] parameter(4)
+  v = f32[] parameter(5)
+  first = pred[] compare(a, b), direction={direction}
+  same = pred[] compare(a, b), direction=EQ
+  then = pred[] compare(p, q), direction=GT
+  tie = pred[] and(same, then)
+  ROOT c = pred[] or(first, tie)
+}}
+ENTRY e {{
+  x = f32[{dims}] parameter(0)
+  y = s16[{dims}] parameter(1)
+  i = f32[{dims}] iota(), iota_dimension=1
+  ROOT s = (f32[{dims}], s16[{dims}], f32[{dims}]) sort(x, y, i), dimensions={{1}}, to_apply=before
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [1, 6, 29, 75])
+def test_any_comparator(n: int) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(-2, 2, (2, n)), rng.integers(-3, 3, (2, n))
+    same(LEXICAL.format(dims=f"2,{n}", direction="LT"), x.astype(np.float32), y.astype(np.int16))
+
+
+@pytest.mark.parametrize("direction", ["LT", "NE", "GE"])
+@pytest.mark.parametrize("n", [5, 28, 97])
+def test_an_inconsistent_comparator_makes_a_permutation(direction: str, n: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.choice(np.float32([np.nan, 1, 2, 3]), (2, n))
+    module = optimize(parse(LEXICAL.format(dims=f"2,{n}", direction=direction)))
+    func = lower_group(module.entry, "main", vectors=False)
+    found, _, places = run(func, [x, np.zeros((2, n), np.int16)])
+    np.testing.assert_array_equal(np.sort(places, 1), np.arange(n)[None].repeat(2, 0))
+    np.testing.assert_array_equal(found, np.take_along_axis(x, places.astype(int), 1))
+
+
+@pytest.mark.parametrize(("t", "direction"), [("f32", "LT"), ("bf16", "GT")])
+def test_without_total_order_zeros_are_equal_and_nan_is_the_largest(t: str, direction: str) -> None:
+    text = sort_text(t, (2, 40), 1, direction).replace(", type=TOTALORDER", "")
+    x = few_values(t, (2, 40))
+    same(text, np.where(np.isnan(x), x.dtype.type(1), x))
+    func = lower_group(optimize(parse(text)).entry, "main", vectors=False)
+    (found,) = run(func, [x])
+    count = np.isnan(x).sum(1)
+    for row, n in zip(found, count, strict=True):
+        assert np.isnan(row[len(row) - n :] if direction == "LT" else row[:n]).all()

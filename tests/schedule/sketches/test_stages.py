@@ -11,6 +11,7 @@ from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
+from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
@@ -36,9 +37,32 @@ ENTRY e {{
 """
 
 
+LEXICAL = """HloModule m
+before {{
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  p = bf16[] parameter(2)
+  q = bf16[] parameter(3)
+  first = pred[] compare(a, b), direction=LT
+  same = pred[] compare(a, b), direction=EQ
+  then = pred[] compare(p, q), direction=GT
+  tie = pred[] and(same, then)
+  ROOT c = pred[] or(first, tie)
+}}
+ENTRY e {{
+  x = bf16[{dims}] parameter(0)
+  zero = bf16[] constant(0)
+  zeros = bf16[{dims}] broadcast(zero), dimensions={{}}
+  low = pred[{dims}] compare(x, zeros), direction=LT
+  s = (pred[{dims}], bf16[{dims}]) sort(low, x), dimensions={{1}}, to_apply=before
+  ROOT p = bf16[{dims}] get-tuple-element(s), index=1
+}}
+"""
+
+
 @cache
-def group(rows: int, n: int) -> Func:
-    module = optimize(parse(ARGSORT.format(dims=f"{rows},{n}")))
+def group(text: str, rows: int, n: int) -> Func:
+    module = optimize(parse(text.format(dims=f"{rows},{n}")))
     return lower_group(module.entry, "main", vectors=False)
 
 
@@ -52,15 +76,26 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_pass_is_one_launch_without_a_race(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    func = group(2, 71)
+    func = group(ARGSORT, 2, 50)
     scheduled = default_schedule(func, SIM).func
-    assert len(launches(lower(scheduled, SIM))) == 3  # tiles of 28, then of 56, then rows
-    x = np.random.default_rng(0).integers(-9, 9, (2, 71)).astype(np.float32)
+    assert len(launches(lower(scheduled, SIM))) == 2  # tiles of 28, then rows
+    x = np.random.default_rng(0).integers(-9, 9, (2, 50)).astype(np.float32)
     kernel = compile_func(scheduled, SIM)
     for seed in ("0", "3", "8"):
         monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
         np.testing.assert_array_equal(kernel(x), np.argsort(x, 1, kind="stable"))
-    group.cache_clear()
+
+
+def test_any_comparator_makes_no_race(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sign, then descending: 3, 2, .., then -1, -2, .."""
+    x = np.random.default_rng(0).integers(-9, 9, (2, 40)).astype(to_numpy(bf16))
+    x[0, 3] = np.nan  # which is neither before nor behind anything
+    kernel = compile_func(default_schedule(group(LEXICAL, 2, 40), SIM).func, SIM)
+    for seed in ("0", "5"):
+        monkeypatch.setenv("NESTWRIGHT_SIM_SEED", seed)
+        found = kernel(x).astype(np.float32)
+        np.testing.assert_array_equal(np.sort(found, 1), np.sort(x.astype(np.float32), 1))
+        np.testing.assert_array_equal(found[1], sorted(found[1], key=lambda v: (v < 0, -v)))
 
 
 def test_a_long_row_is_sorted_by_all_multiprocessors() -> None:
@@ -73,7 +108,7 @@ def test_a_long_row_is_sorted_by_all_multiprocessors() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_nothing_is_spilled(small: None, arch: str) -> None:
     target = Target.parse(f"cuda -arch={arch}")
-    flat = lower(default_schedule(group(2, 40), target).func, target)
+    flat = lower(default_schedule(group(ARGSORT, 2, 40), target).func, target)
     found = ptxas.assemble(nvptx.compile(emit(flat, target), target), arch).kernels.values()
     assert len(found) == 2
     assert all(x.stack == x.spill_stores == x.spill_loads == 0 for x in found)
