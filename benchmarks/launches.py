@@ -5,11 +5,12 @@
     python benchmarks/launches.py --json counts.json          # then, in another checkout or later:
     python benchmarks/launches.py --against counts.json
 
-Models are those of the corpus beside this checkout and, if jax is here, GPT-2 as jax traces it, all
-with default schedules and weights as arguments. Columns: launches of one run; those of fewer than
-32 blocks; copies, and how many are left where a caller passes caches as argument and result; values
-that the host waits for; bytes of spills; instructions of the code of all launches; kernels. With
-``--json`` rows are added to a file, in place of older ones of the same model and architecture.
+Models are those of the corpus beside this checkout, forms of attention and, if jax is here, GPT-2
+as jax traces it, all with default schedules and weights as arguments. Columns: launches of one run;
+those of fewer than 32 blocks; copies, and how many are left where a caller passes caches as
+argument and result; values that the host waits for; bytes of spills; instructions of the code of
+all launches; kernels. With ``--json`` rows are added to a file, in place of older ones of the same
+model and architecture.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from checkout import ROOT, importable
 
 CORPUS = ROOT.parent / "shared" / "corpus" / "models"
+ATTENTION = ROOT / "tests" / "codegen" / "native" / "attention"
 _COLUMNS = ("launches", "small", "copies", "left", "reads", "spills", "instructions")
 _HEAD = ("model", "arch", "before", *_COLUMNS, "kernels", "seconds")
 
@@ -46,6 +48,8 @@ def _models() -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield names, and functions that return a model's HLO text."""
     for path in sorted(CORPUS.glob("*.hlo")):
         yield path.stem, path.read_text
+    for path in sorted(ATTENTION.glob("*.hlo")):
+        yield f"attention/{path.stem}", path.read_text
     if importlib.util.find_spec("jax") is None:
         print("launches.py: without jax, GPT-2 is left out", file=sys.stderr)
         return

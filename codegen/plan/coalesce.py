@@ -18,6 +18,7 @@ from .nodes import (
     Thunk,
     WhileThunk,
     accesses,
+    children,
 )
 
 
@@ -44,6 +45,16 @@ def coalesce(
                 for i in thunk.in_place
             )
     return _rename(thunks, steps, merger.renamed, dropped)
+
+
+def copies_left(loop: WhileThunk, state: Sequence[BufferSlice], sizes: Mapping[int, int]) -> int:
+    """Return how many copies are left in the body of a loop where its thunks are coalesced.
+
+    Its ``state`` has values before the loop, and keeps its places.
+    """
+    fixed = frozenset(s.index for s in state if s.memory == "value")
+    *_, kept = coalesce([*(CopyThunk(s, s) for s in state), loop], sizes, fixed)
+    return sum(isinstance(t, CopyThunk) for part in children(kept) for t in part)
 
 
 @dataclass

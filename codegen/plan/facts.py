@@ -14,7 +14,16 @@ from typing import Any
 from ...ir.errors import ArtifactError
 from ...ir.hlo.nodes import Instruction
 from ...ir.hlo.ops.definition import Work
-from .nodes import ConditionalThunk, KernelThunk, LibraryThunk, Plan, Thunk, accesses, children
+from .nodes import (
+    ConditionalThunk,
+    KernelThunk,
+    LibraryThunk,
+    Plan,
+    Thunk,
+    WhileThunk,
+    accesses,
+    children,
+)
 
 DEFAULT, LOG, TRACE = "default", "log", "trace"
 """Schedules in force: the default one, a record's of a log, a trace that the caller gave."""
@@ -138,6 +147,10 @@ class Cost:
         exotic = self.transcendentals + other.transcendentals
         return Cost(flops + other_flops, exotic, self.bytes + other.bytes)
 
+    def share(self, parts: int) -> Cost:
+        """Return one of so many equal parts."""
+        return Cost(self.flops / parts, self.transcendentals / parts, self.bytes / parts)
+
     def most(self, other: Cost) -> Cost:
         """Return the larger of each count."""
         return Cost(
@@ -173,6 +186,8 @@ def _cost(thunks: Sequence[Thunk], facts: Sequence[Facts]) -> Cost:
                 chosen = chosen.most(branch)
             total += chosen
         else:
+            if isinstance(thunk, WhileThunk):
+                inner[-1:] = [body.share(thunk.turns) for body in inner[-1:]]
             total = sum(inner, total)
     return total
 

@@ -89,7 +89,8 @@ class LibraryThunk(NamedTuple):
 class WhileThunk(NamedTuple):
     """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again.
 
-    ``trips`` is the trip count where it is known: the condition need not be run then.
+    ``trips`` says how often the body runs, where it is known: the condition need not be run then.
+    The body is that many ``turns`` of the model's loop.
     """
 
     condition: tuple[Thunk, ...]
@@ -97,6 +98,7 @@ class WhileThunk(NamedTuple):
     body: tuple[Thunk, ...]
     name: str = ""
     trips: int | None = None
+    turns: int = 1
 
 
 class ConditionalThunk(NamedTuple):
@@ -199,6 +201,7 @@ def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
                 yield f"{indent}library {call.target} {arrow}  # {name}"
             case WhileThunk(condition=condition, predicate=predicate, body=body, name=name):
                 often = f", {thunk.trips} times" if thunk.trips is not None else ""
+                often += f" {thunk.turns} turns" if thunk.turns > 1 else ""
                 yield f"{indent}while  # {name}{often}"
                 yield from _show_all(condition, indent + "    ")
                 yield f"{indent}  test {predicate}"
@@ -269,6 +272,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
                 "body": [_thunk_to_json(t) for t in thunk.body],
                 "name": thunk.name,
                 "trips": thunk.trips,
+                "turns": thunk.turns,
             }
         case ConditionalThunk():
             branches = [[_thunk_to_json(t) for t in b] for b in thunk.branches]
@@ -454,6 +458,7 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
                 body,
                 _name(data["name"]),
                 None if trips is None else _size(trips),
+                max(1, _size(data.get("turns", 1))),
             )
         case "branch":
             branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])

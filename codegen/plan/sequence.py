@@ -35,7 +35,7 @@ from ...ir.hlo.patterns.loops import hands_on, trip_count
 from ...ir.hlo.shape_text import show_shape
 from ...ir.hlo.sources import Sources
 from ...ir.hlo.text.canonical import key
-from .coalesce import coalesce
+from .coalesce import coalesce, copies_left
 from .collective_calls import collective_call
 from .compiled import Compiled, kernels
 from .constants import Constants
@@ -53,6 +53,7 @@ from .nodes import (
     Plan,
     Thunk,
     WhileThunk,
+    children,
 )
 from .side_by_side import Joints, side_by_side
 from .signature import ArraySpec, Tree, slots
@@ -61,6 +62,10 @@ from .slices import Slices, bounded, leaves, part_of, resized, sizes_of, spread
 STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
 Control flow that calls one computation twice has it twice in its plan."""
+
+TURNS = (2, 3, 5, 7)
+LONGEST = 64
+"""Calls in a loop's body that has several turns, at most."""
 
 SIZE_BYTES = 4  # live sizes of bounded dimensions are s32
 
@@ -80,7 +85,8 @@ def make_plan(
     ``joints`` are the kernels that may run side by side.
     """
     find, facts = compiled(groups, made), FactList(Sources(module).of)
-    maker, entry = _Sequence(groups.fusions, find, alignment, facts), module.entry
+    longer = joints is not None  # copies cost as much as launches
+    maker, entry = _Sequence(groups.fusions, find, alignment, facts, longer), module.entry
     params, bindings, param_tree = _parameters(entry, orders.params)
     results, result_tree = _results(entry.root.shape, orders.results)
     thunks, root = maker.run(entry, bindings)
@@ -175,8 +181,10 @@ class _Sequence:
         kernel: Callable[[Group], Compiled],
         alignment: int,
         facts: FactList,
+        longer_loops: bool,
     ) -> None:
         self.fusions = fusions
+        self.longer_loops = longer_loops
         self.units = 0
         self.limit = STEPS + STEPS_EACH * sum(len(c.instructions) for c in fusions)
         self.kernel = kernel
@@ -408,17 +416,46 @@ class _Sequence:
         return self.constants.add(np.asarray(literal, to_numpy(shape.dtype)))
 
     def loop(self, i: Instruction, start: Slices, thunks: list[Thunk]) -> Slices:
-        state = self.state(i, start)
+        state, trips = self.state(i, start), trip_count(i)
         for source, home in zip(leaves(start), leaves(state), strict=True):
             if source != home:
                 thunks.append(CopyThunk(source, home, f"{i.name} start"))
         condition, predicate = self.run(i.attrs["condition"], [state])
-        body, after = self.run(i.attrs["body"], [state])
         assert isinstance(predicate, BufferSlice)
-        body += self.parallel_copy(list(leaves(after)), list(leaves(state)), f"{i.name} next")
-        parts = tuple(condition), predicate, tuple(body)
-        thunks.append(WhileThunk(*parts, i.name, trip_count(i)))
+        body = self.turns(i, state, 1)
+        loop = WhileThunk(tuple(condition), predicate, body, i.name, trips)
+        thunks.append(self.longer(i, state, loop) if self.longer_loops else loop)
         return state
+
+    def turns(self, i: Instruction, state: Slices, count: int) -> tuple[Thunk, ...]:
+        """Return some turns of a loop, each of which reads what the one before has made."""
+        thunks: list[Thunk] = []
+        after = state
+        for _ in range(count):
+            body, after = self.run(i.attrs["body"], [after])
+            thunks += body
+        both = list(leaves(after)), list(leaves(state))
+        return (*thunks, *self.parallel_copy(*both, f"{i.name} next"))
+
+    def longer(self, i: Instruction, state: Slices, loop: WhileThunk) -> WhileThunk:
+        """Return a loop with several turns in its body, if that leaves less to copy.
+
+        What a turn makes is then where only the next one reads it, and the last one writes over the
+        state.
+        """
+        homes, units = tuple(leaves(state)), self.units
+        if not loop.trips or any(map(children, loop.body)):
+            return loop
+        alone = copies_left(loop, homes, self.sizes)
+        each = sum(not isinstance(t, CopyThunk) for t in loop.body)
+        for n in TURNS if alone else ():
+            if loop.trips % n == 0 and each * n <= LONGEST:
+                body = self.turns(i, state, n)
+                self.units = units
+                made = loop._replace(body=body, trips=loop.trips // n, turns=n)
+                if copies_left(made, homes, self.sizes) < n * alone:
+                    return made
+        return loop
 
     def state(self, i: Instruction, start: Slices) -> Slices:
         """Return where a loop's state is: what the body hands on as it is stays where it starts."""
