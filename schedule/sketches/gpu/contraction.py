@@ -119,7 +119,7 @@ class MatmulSpace:
         if wave is None:
             self.schedule(self.k, sch, c)
             return
-        whole, rest = divide(self.k, sch, wave)
+        whole, rest = divide(self.k, sch, wave, bool(c.get("results")))
         self.schedule(whole, sch, {**c, "tail": 1})
         self.schedule(rest, sch, _of_rest(c))
 

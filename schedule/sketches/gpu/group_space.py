@@ -18,7 +18,6 @@ from .contraction import (
     MatmulSpace,
     copy_cycles,
     matmul_sketches,
-    parts_of_tail,
 )
 from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
@@ -109,9 +108,7 @@ class GroupSpace(MatmulSpace):
             return False
         if c["results"] and (int(c["split"]) > 1 or not self._results_fit(c)):
             return False
-        if not self._turns_fit(c) or (
-            parts_of_tail(c) > 1 and (c["results"] or int(c["turns"]) > 1)
-        ):
+        if not self._turns_fit(c):
             return False
         if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
             return False
@@ -120,10 +117,11 @@ class GroupSpace(MatmulSpace):
     def _turns_fit(self, c: Choices) -> bool:
         """True if each block has one tile, or up to ``turns`` where there are too many blocks for
         all to run at once; warps that only copy then run ahead over the ends of tiles."""
-        turns, tiles = int(c["turns"]), math.prod(self.grid(c))
+        turns, batch, wave = int(c["turns"]), self.k.extents["b"], self.last_wave(c)
         if turns == 1:
             return True
-        many = tiles * self.k.extents["b"] > self.target.gpu.multiprocessors
+        tiles = math.prod(self.grid(c)) if wave is None else wave.whole // batch
+        many = tiles * batch > self.target.gpu.multiprocessors
         fewer = -(-tiles // -(-tiles // turns)) == turns  # or else another number says the same
         return bool(many and c["results"] and c["copiers"] and fewer)
 

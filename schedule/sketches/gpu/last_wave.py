@@ -77,23 +77,29 @@ def _cut(k: Matmul, role: str, tile: int, filled: int, beside: int) -> LastWave 
     return LastWave(role, axis, at, first, before, after)
 
 
-def divide(k: Matmul, sch: Schedule, wave: LastWave) -> tuple[Matmul, Matmul]:
-    """Cut the result, and compute the product for each of the two parts; return these."""
+def divide(k: Matmul, sch: Schedule, wave: LastWave, held: bool = False) -> tuple[Matmul, Matmul]:
+    """Cut the result, and compute the product for each of the two parts; return these.
+
+    Results that threads of the first part are to have ``held`` are copied from shared memory there.
+    """
     for name in k.feeders:
         sch.compute_inline(name)
     consumer = k.result.consumer
     last = sch.cache_write(k.anchor, 0).name if consumer is None else consumer.name
-    loop = own_loops(sch, last)[sch.block(last).axes[wave.axis].var]
-    sch.reorder(loop, *(x for x in sch.get_loops(last) if x != loop))
+    copy = sch.cache_write(last, 0, "shared").name if held else None
+    ends = copy or last
+    loop = own_loops(sch, ends)[sch.block(ends).axes[wave.axis].var]
+    sch.reorder(loop, *(x for x in sch.get_loops(ends) if x != loop))
     known = sch.blocks()
     sch.cut(loop, wave.at)
     (rest,) = (b for b in sch.blocks() if b not in known)
-    again = sch.duplicate(k.anchor, rest)
-    size = k.extents[wave.role]
-    return (
-        _part(k, sch, k.anchor, last, wave, wave.first),
-        _part(k, sch, again.name, rest.name, wave, size - wave.first),
-    )
+    reader = sch.duplicate(last, rest) if held else rest
+    again = sch.duplicate(k.anchor, reader)
+    if held:
+        sch.compute_inline(reader)
+    first = _part(k, sch, k.anchor, last, wave, wave.first)
+    first = replace(first, result=replace(first.result, copy=copy))
+    return first, _part(k, sch, again.name, rest.name, wave, k.extents[wave.role] - wave.first)
 
 
 def _part(k: Matmul, sch: Schedule, anchor: str, last: str, wave: LastWave, size: int) -> Matmul:

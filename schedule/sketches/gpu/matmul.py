@@ -55,7 +55,8 @@ class MatmulResult:
     ``consumer`` is None if it is a copy of the sums. Vectors of ``vector`` elements run along the
     last axis of the role ``last``. ``spatial`` are all axes in order, of these ``extents``.
     ``bytes`` is the memory that it accesses. Elements are of ``dtype``; a ``matrix`` is a parameter
-    (or some of one), whose rows begin at multiples of a chunk.
+    (or some of one), whose rows begin at multiples of a chunk. ``copy`` is the block that brings
+    results there from shared memory, where it was made before the product is scheduled.
     """
 
     consumer: BlockInfo | None
@@ -67,6 +68,7 @@ class MatmulResult:
     bytes: float
     dtype: DType
     matrix: bool = False
+    copy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

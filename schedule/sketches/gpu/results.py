@@ -55,7 +55,7 @@ def place_results(
     loop in which a block of threads does this.
     """
     tile = {"m": int(c["tile_m"]), "n": int(c["tile_n"])}
-    copy = sch.cache_write(parts.last, 0, "shared").name
+    copy = k.result.copy or sch.cache_write(parts.last, 0, "shared").name
     axes = [a.var for a in sch.block(parts.last).axes]
     multiples = [tile.get(_role(k, n), 1) for n in range(len(axes))]
     sch.pad(parts.last, multiples)
