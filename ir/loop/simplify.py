@@ -230,7 +230,7 @@ class Simplifier:
                         rest = form.plus(Linear({atom: 1}), -k).plus(whole, -k * c)
                         return self.recombined(rest.plus(inner, k))
                     for other, y in _quotients(terms, c, k * c):
-                        if _divides(c, y - inner):  # the remainder's multiples of c are gone
+                        if self.remainder(y - inner, c) == Linear({}):  # multiples of c are gone
                             rest = form.plus(Linear({atom: 1}), -k).plus(Linear({other: 1}), -k * c)
                             return self.recombined(rest.plus(y, k))
                 case Op(name="floordiv", args=(x, Const(value=int(c)))) if k % c == 0:
@@ -362,10 +362,6 @@ def _quotients(terms: Mapping[Expr, int], c: int, k: int) -> Iterator[tuple[Expr
         match atom:
             case Op(name="floordiv", args=(x, Const(value=int(d)))) if (n, d) == (k, c):
                 yield atom, linear(x)
-
-
-def _divides(c: int, form: Linear) -> bool:
-    return form.constant % c == 0 and all(k % c == 0 for k in form.terms.values())
 
 
 def _contains(terms: Mapping[Expr, int], part: Linear) -> bool:
