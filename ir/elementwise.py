@@ -323,6 +323,7 @@ TABLE: dict[str, ElementwiseOp] = {
         _op("rsqrt", 1, "fc", _rsqrt, flops=8, keeps_nan=True, needs_positive=True),
         _op("cbrt", 1, "fc", np.cbrt, flops=20, transcendental=True, needs_positive=True),
         _slow("exponential", "fc", np.exp, 12, keeps_nan=True),
+        _slow("exp2", "f", np.exp2, 4, keeps_nan=True, index_only=True),
         _slow("exponential-minus-one", "fc", np.expm1, 16, keeps_nan=True),
         _slow("log", "fc", np.log, 14, keeps_nan=True, needs_positive=True),
         _slow("log-plus-one", "fc", np.log1p, 18, keeps_nan=True, needs_positive=True),

@@ -34,6 +34,14 @@ def exp(x: ArithValue) -> ArithValue:
     return _scale(DOUBLE.minus_one(r) + 1.0, n)
 
 
+def exp2(x: ArithValue) -> ArithValue:
+    """Return 2**x."""
+    x = clamp(x, DOUBLE.least / _LN2, DOUBLE.most / _LN2)
+    shifted = x + DOUBLE.magic
+    r = (x - (shifted - DOUBLE.magic)) * _LN2
+    return _scale(DOUBLE.minus_one(r) + 1.0, shifted.bits() - DOUBLE.magic_bits)
+
+
 def times_exp(
     factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
 ) -> ArithValue:

@@ -45,6 +45,11 @@ def exp(x: ArithValue) -> ArithValue:
     return r.estimate("exp2") * (shifted.bits() << 23).floats()
 
 
+def exp2(x: ArithValue) -> ArithValue:
+    """Return 2**x; 0 where that is subnormal."""
+    return x.estimate("exp2")
+
+
 def tanh(x: ArithValue) -> ArithValue:
     """Return the hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial below 1."""
     a, z = x.abs(), x * x

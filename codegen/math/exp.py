@@ -199,6 +199,15 @@ def exp(x: ArithValue) -> ArithValue:
     return _scale(horner(r, 1.0, 1.0, *SINGLE.series), n, number, kept)
 
 
+def exp2(x: ArithValue) -> ArithValue:
+    """Return 2**x, f32."""
+    least, most = SINGLE.least / _LN2, SINGLE.most / _LN2
+    shifted = clamp(x, least, most) + SINGLE.magic
+    n = shifted - SINGLE.magic
+    r = (clamp(x, least, most) - n) * _LN2
+    return _scale(horner(r, 1.0, 1.0, *SINGLE.series), n, shifted.bits() - SINGLE.magic_bits)
+
+
 def scaled_exp(
     factor: ArithValue, rest: ArithValue, x: ArithValue, low: ArithValue, kept: ArithValue
 ) -> ArithValue:

@@ -31,6 +31,7 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., Arit
         {
             "exponential": ("exp", exp.exp, double.exp),
             "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
+            "exp2": ("exp2", exp.exp2, double.exp2),
             "logistic": ("", exp.logistic, double.logistic),
             "log": ("log", log.log, double.log),
             "log-plus-one": ("log1p", single.log1p, double.log1p),
@@ -59,6 +60,7 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., Arit
 SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
         "exponential": estimated.exp,
+        "exp2": estimated.exp2,
         "tanh": estimated.tanh,
         "erf": estimated.erf,
         "sine": single.sin,

@@ -120,6 +120,10 @@ class Methods:
         """Run the iterations of a loop on several threads of a CPU."""
         self.perform("parallel", loop)
 
+    def powers_of_two(self, block: BlockRef | str) -> None:
+        """Compute exponentials, which are rounded to 16 bits afterwards, as powers of two."""
+        self.perform("powers_of_two", block)
+
     def reorder(self, *refs: LoopRef | str) -> None:
         """Reorder loops of one perfect nest; the other loops of the nest keep their places."""
         self.perform("reorder", *refs)

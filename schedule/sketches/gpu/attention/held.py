@@ -112,6 +112,7 @@ class HeldAttention(ABC):
         if k.shown is not None and k.skips and k.length > self.keys:
             skip_hidden(sch, inside)
         sch.online(inside)
+        sch.powers_of_two(k.exponential)
         if self.stages > 1:
             sch.annotate(inside, PIPELINE.key, self.stages)
 

@@ -27,6 +27,7 @@ from .split import apply_split, is_splittable
 from .wgmma import apply_wgmma, columns_of, group_cores
 
 SOFTMAX = 20.0  # instructions of a score between the products
+ROUNDED = 12.0  # as many where exponentials are rounded to 16 bits
 PRODUCT = 3.0  # issue slots of a matrix instruction, with its share of the loads
 GROUP_PRODUCT = 1.0  # as many for a warp's part of a warp group's, which loads nothing
 COPY = 0.75  # instructions of an element that a thread copies to shared memory
@@ -222,7 +223,7 @@ class MmaSpace:
         k, keys = self.k, int(c["keys"])
         boxes = keys * (-(-k.depth // ROWS) + -(-k.width // ROWS)) / COLUMNS
         copies = COPY / 2 * keys * (k.depth + k.width) / (LANES * int(c["warps"]))
-        work = boxes * PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
+        work = boxes * PRODUCT + keys / 2 * ROUNDED + k.width / 2 + 80.0 + copies
         return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
 
 
@@ -275,7 +276,7 @@ class WarpgroupSpace:
         k, keys = self.k, int(c["keys"])
         boxes = keys * sum(self.columns) / (ROWS * COLUMNS)
         copies = COPY / 2 * keys * (k.depth + k.width) / (WARPGROUP * int(c["groups"]))
-        work = boxes * GROUP_PRODUCT + keys / 2 * SOFTMAX + k.width / 2 + 80.0 + copies
+        work = boxes * GROUP_PRODUCT + keys / 2 * ROUNDED + k.width / 2 + 80.0 + copies
         return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
 
 
