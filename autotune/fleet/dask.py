@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -45,6 +46,21 @@ def resource_of(target: Target) -> str:
 def starting(address: str, resource: str) -> str:
     """Return how to start a worker."""
     return f"dask worker {address} --nthreads 1 --resources {resource}=1"
+
+
+@dataclass(eq=False)
+class _Out:
+    """An order that is out: Dask's future, once it has one."""
+
+    future: Any = None
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Cancel it, also if it has no future yet."""
+        self.cancelled = True
+        if self.future is not None:
+            with suppress(Exception):  # there may be nobody to tell
+                self.future.cancel()
 
 
 class DaskCrew:
@@ -86,23 +102,42 @@ class DaskCrew:
         return f"worker {self._titles.get(worker, worker)}"
 
     def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
-        """Submit an order to one worker; if that dies, Dask gives it to nobody else."""
-        try:
-            sent = []
-            if models:
+        """Submit an order to one worker; if that dies, Dask gives it to nobody else.
+
+        Models are sent in a thread: a worker that hangs takes none, and others must not wait.
+        """
+        out = _Out()
+
+        def send() -> None:
+            try:
                 sent = self._client.scatter(list(models), workers=[worker], hash=False)
-            future = self._client.submit(
-                self._perform,
-                packet,
-                *sent,
-                key=f"nestwright-{uuid4().hex}",
-                workers=[worker],
-                allow_other_workers=False,
-                resources={self._resource: 1},
-                pure=False,
-            )
+                self._start(worker, packet, sent, done, out)
+            except Exception as e:
+                done(CancelledError(in_words(e)))
+
+        if models:
+            Thread(target=send, daemon=True).start()
+            return out.cancel
+        try:
+            self._start(worker, packet, [], done, out)
         except Exception as e:  # as in ``workers``
             raise self._lost(in_words(e)) from None
+        return out.cancel
+
+    def _start(self, worker: str, packet: bytes, sent: list[Any], done: Done, out: _Out) -> None:
+        if out.cancelled:
+            done(CancelledError("the job was cancelled"))
+            return
+        future = out.future = self._client.submit(
+            self._perform,
+            packet,
+            *sent,
+            key=f"nestwright-{uuid4().hex}",
+            workers=[worker],
+            allow_other_workers=False,
+            resources={self._resource: 1},
+            pure=False,
+        )
         self._futures.add(future)
 
         def told(finished: Any) -> None:
@@ -110,21 +145,25 @@ class DaskCrew:
             done(_answer(finished))
 
         future.add_done_callback(told)
-
-        def cancel() -> None:
-            with suppress(Exception):  # there may be nobody to tell
-                future.cancel()
-
-        return cancel
+        if out.cancelled:  # in between
+            out.cancel()
 
     def close(self) -> None:
-        """Let idle children on the workers end, and disconnect."""
+        """Let idle children on the workers end, and disconnect; wait little for one that hangs.
+
+        Dask itself would wait until it takes that worker for dead, five minutes.
+        """
+        telling = Thread(target=self._release, daemon=True)
+        telling.start()
+        telling.join(TELL)
         with suppress(Exception):
+            self._client.close(timeout=TELL)
+
+    def _release(self) -> None:
+        with suppress(Exception):  # of the network, or since the client was closed meanwhile
             if self._connected():
                 there = list(self.workers())
                 self._client.run(work.release, workers=there, on_error="ignore", nanny=False)
-        with suppress(Exception):
-            self._client.close(timeout=TELL)
 
 
 def _answer(future: Any) -> Answer:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.fleet import work
+from nestwright.autotune.fleet import dask, work
 from nestwright.autotune.fleet.dask import Certificates, DaskCrew, checked, connect
 from nestwright.autotune.fleet.fleet import Fleet
 from nestwright.autotune.fleet.identity import question
@@ -122,6 +124,40 @@ def test_workers_that_are_killed_lose_nothing(cluster: Cluster, tmp_path: Path) 
         assert tuned(far, fleet).stopped == "exhausted"
     assert not deaths
     assert found(far) == found(local)
+
+
+def test_a_worker_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its models are never taken, and it is never released: who waits goes on, and may cancel."""
+    monkeypatch.setattr(dask, "TELL", 0.1)
+    taken, answers = threading.Event(), queue.SimpleQueue[object]()
+
+    class Hanging:
+        status = "running"
+
+        def scheduler_info(self) -> dict[str, object]:
+            return {"workers": {"w": {"resources": {RESOURCE: 1}}}}
+
+        def run(self, *_: object, **__: object) -> None:
+            assert taken.wait(PATIENCE)
+
+        def close(self, **_: object) -> None:
+            pass
+
+        def scatter(self, models: list[bytes], **_: object) -> list[bytes]:
+            assert taken.wait(PATIENCE)
+            return models
+
+        def submit(self, *_: object, **__: object) -> None:
+            raise AssertionError("it was cancelled")
+
+    crew = DaskCrew(Hanging(), RESOURCE)
+    cancel = crew.submit("w", b"order", (b"model",), answers.put)
+    cancel()
+    began = time.monotonic()
+    crew.close()
+    assert time.monotonic() - began < PATIENCE / 2
+    taken.set()
+    assert "cancelled" in str(answers.get(timeout=PATIENCE))
 
 
 def test_the_command_tunes_there(
