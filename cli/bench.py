@@ -116,12 +116,16 @@ def bench(
     from ..autotune.bench.data import read_report
     from ..autotune.bench.peers.table import PEERS
     from ..codegen.runtime.profile.data import Profile
+    from ..ir.files import require_place
     from ..ir.target import with_accuracy
     from .sweep import print_report
 
     if fail_on_regression and against is None:
         raise ArgumentError("--fail-on-regression", "there is no --against to compare with")
-    old = None if against is None else read_report(against)  # before minutes of timing
+    for place, folders in ((json_path, True), (html_path, True), (trace, False)):
+        if place is not None:
+            require_place(place, folders)  # before minutes of timing
+    old = None if against is None else read_report(against)
     wanted = tuple(PEERS) if peers == "all" else tuple(peers.split(",")) if peers else ()
     with _Underway(json_path, html_path) as under_way:
         report = bench_models(

@@ -54,7 +54,11 @@ def build(
     With --format c the output is a folder with a static library, which C programs link, headers,
     an example program, and files for CMake and pkg-config.
     """
+    from ..ir.files import require_place
+
     library = read_library(form, weights_as, name, output, target)
+    if output is not None and library is None:
+        require_place(output)  # before a large model is compiled
     if sign is not None and (output is None or library is not None):
         raise ArgumentError(
             "--sign needs -o OUT.nw", "only a built model that is written is signed"

@@ -85,11 +85,14 @@ def run(
         **recipe.given,
     }
     from ..ir.comparison import leaves
+    from ..ir.files import require_place
 
     here = ranks()
     with here.together():
         inputs, outputs = here.file(inputs), here.file(outputs, written=True)
         trace = here.file(trace, written=True)
+        for place in filter(None, (outputs, trace)):
+            require_place(place)
         exe, module = _prepare(model, inputs, given, trusted)
         here.require(exe)  # before arguments are cut by rank
         args = _arguments(model, exe, module, inputs, seed, here.rank)

@@ -64,6 +64,28 @@ def whole_file(
         raise OSError(e.errno or errno.EIO, e.strerror or str(e), str(path)) from e
 
 
+def require_place(path: str | os.PathLike[str], folders: bool = False) -> None:
+    """Raise the ``OSError`` that ``whole_file`` would, before what is to be written is computed.
+
+    With ``folders`` those that are missing will be made.
+    """
+    place = Path(os.path.realpath(path))
+    folder = place.parent
+    while folders and not folder.exists():
+        folder = folder.parent
+    number = 0
+    if place.is_dir():
+        number = errno.EISDIR
+    elif place.exists() and not place.is_file():
+        return  # a device or a pipe
+    elif not folder.is_dir():
+        number = errno.ENOTDIR if folder.exists() else errno.ENOENT
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        number = errno.EACCES
+    if number:
+        raise OSError(number, os.strerror(number), str(path))
+
+
 @contextmanager
 def _renamed(place: Path, durable: bool, mode: int) -> Iterator[BinaryIO]:
     import tempfile  # reading needs none

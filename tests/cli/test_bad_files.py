@@ -70,6 +70,9 @@ def test_folders_and_files_without_permission(nestwright, softmax: Path) -> None
         ("run", "softmax.hlo", "--random", "0", "--outputs", "PLACE"),
         ("tune", "softmax.hlo", "--trials", "1", "--log", "PLACE"),
         ("log", "merge", "l.jsonl", "-o", "PLACE"),
+        ("bench", "softmax.hlo", "--json", "PLACE"),
+        ("bench", "softmax.hlo", "--html", "PLACE"),
+        ("bench", "softmax.hlo", "--trace", "PLACE"),
     ],
 )
 @pytest.mark.parametrize("place", ["file/out", "folder"])
@@ -80,6 +83,7 @@ def test_places_that_cannot_be_written(nestwright, softmax: Path, args, place: s
     said = nestwright(*(place if a == "PLACE" else a for a in args))
     assert said.status == 2 and place in said.err
     assert said.err.count("nestwright: ") == 1 and "Traceback" not in said.err
+    assert not said.out and "bench: " not in said.err, "told before anything is measured"
 
 
 @contextmanager
