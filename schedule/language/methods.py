@@ -70,6 +70,10 @@ class Methods:
         """Inline a block into its consumers, which recompute its values; the block is removed."""
         self.perform("compute_inline", block)
 
+    def copy_shown(self, block: BlockRef | str) -> None:
+        """Copy only those keys of an attention that a mask may show, and zeros for the others."""
+        self.perform("copy_shown", block)
+
     def cut(self, loop: LoopRef | str, at: int) -> tuple[LoopRef, LoopRef]:
         """Run the first ``at`` iterations of a loop, and the others in a loop of their own
         after it.

@@ -44,6 +44,7 @@ from ..cursor import (
 from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import not_opaque, self_contained, single_store, sole_writer, update_of
+from ..softmax_parts import factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,24 +307,6 @@ def _rows(k: _Softmax, block: Block, load: Load) -> list[Expr] | None:
     assert isinstance(part, Var)
     wanted.insert(k.part, part)
     return wanted
-
-
-def factor(e: Expr, buffer: Buffer) -> Load | None:
-    """Return the load of ``buffer`` that ``e`` is proportional to; None for any other ``e``."""
-    match e:
-        case Load() if e.buffer is buffer:
-            return e
-        case Cast(value=value, dtype=dtype, bits=False) if dtype.is_float:
-            return factor(value, buffer)
-        case Op(name="multiply", args=(a, b)):
-            sides = [x for x in (a, b) if not _mentions(x, buffer)]
-            return factor(b if sides[0] is a else a, buffer) if len(sides) == 1 else None
-        case _:
-            return None
-
-
-def _mentions(e: Expr, buffer: Buffer) -> bool:
-    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
 
 
 def _relative(k: _Softmax) -> Block:

@@ -46,6 +46,7 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
+from ..hidden import MaskedParts, shares
 from ..legality import (
     constant_extent,
     not_opaque,
@@ -56,7 +57,6 @@ from ..legality import (
 )
 from ..masks import extreme, masked, shown_keys
 from ..threads import is_grid
-from .hidden import MaskedParts, shares
 
 IN_BLOCK = tuple(t for t in THREADS if not is_grid(t))
 

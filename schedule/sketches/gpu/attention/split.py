@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .....ir.loop.nodes import Scope
 from .....ir.target import Target
 from ....cursor import LoopRef
+from ....errors import ScheduleError
 from ....language.schedule import Schedule
 from ....space.attention import Attention, SoftmaxParts, in_order, is_full, pieces, take_parts
 from ....space.lookup import below
@@ -65,11 +67,27 @@ class _Split:
         sch.bind(at, BLOCKS)
         sch.bind(inside, PART)
         copy_operands(k, sch, product, (inside, inside), self.warps, made, whole=True)
+        if k.shown is not None:
+            self.copy_shown()
         self.spread(parts, product, inside)
         self.spread_rest(parts, at, host)
         self.place(parts, product)
         self.score(inside)
         self.multiply(product, inside)
+
+    def copy_shown(self) -> None:
+        """Read no keys and values that a mask hides from all queries of a head."""
+        for info in self.sch.blocks():
+            copies = self.sch.block(info.name).writes[0].buffer.scope is Scope.SHARED
+            if copies and all(
+                r.buffer in self.sch.func.params for r in self.sch.block(info.name).reads
+            ):
+                trial = self.sch.copy()
+                try:
+                    trial.copy_shown(info.name)
+                except ScheduleError:
+                    continue
+                self.sch.become(trial)
 
     def by_warp(self, name: str) -> str:
         """Give each warp the sums of every n-th key of a part; return the block of those."""

@@ -1,16 +1,16 @@
-"""The nests that put the parts of a softmax together, recognized."""
+"""The nests that put the parts of a softmax together, and what a sum of them is proportional to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.loop.names import called
-from ...ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
-from ...ir.loop.visit import walk
-from ..cursor import Path, blocks_under, loop_of
-from ..errors import Reason
-from ..legality import update_of
+from ..ir.loop.names import called
+from ..ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
+from ..ir.loop.visit import walk, walk_expr
+from .cursor import Path, blocks_under, loop_of
+from .errors import Reason
+from .legality import update_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +120,21 @@ def _no_parts(loop: For) -> Reason:
         (loop,),
         hint="rescale, merge the loops over parts, and decompose the reductions over the parts",
     )
+
+
+def factor(e: Expr, buffer: Buffer) -> Load | None:
+    """Return the load of ``buffer`` that ``e`` is proportional to; None for any other ``e``."""
+    match e:
+        case Load() if e.buffer is buffer:
+            return e
+        case Cast(value=value, dtype=dtype, bits=False) if dtype.is_float:
+            return factor(value, buffer)
+        case Op(name="multiply", args=(a, b)):
+            sides = [x for x in (a, b) if not _mentions(x, buffer)]
+            return factor(b if sides[0] is a else a, buffer) if len(sides) == 1 else None
+        case _:
+            return None
+
+
+def _mentions(e: Expr, buffer: Buffer) -> bool:
+    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
