@@ -49,7 +49,7 @@ def starting(address: str, resource: str) -> str:
 
 
 @dataclass(eq=False)
-class _Out:
+class _Sent:
     """An order that is out: Dask's future, once it has one."""
 
     future: Any = None
@@ -106,7 +106,7 @@ class DaskCrew:
 
         Models are sent in a thread: a worker that hangs takes none, and others must not wait.
         """
-        out = _Out()
+        out = _Sent()
 
         def send() -> None:
             try:
@@ -124,7 +124,7 @@ class DaskCrew:
             raise self._lost(in_words(e)) from None
         return out.cancel
 
-    def _start(self, worker: str, packet: bytes, sent: list[Any], done: Done, out: _Out) -> None:
+    def _start(self, worker: str, packet: bytes, sent: list[Any], done: Done, out: _Sent) -> None:
         if out.cancelled:
             done(CancelledError("the job was cancelled"))
             return
