@@ -15,7 +15,7 @@ from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ..compiler import Backend, CompiledPlan, Stage, Start
 from ..timings import timed
-from . import nvptx, ptxas
+from . import nvptx, ptxas, spills
 from .emit import PARAM_ALIGN, Nvptx
 from .sass import disassemble
 
@@ -34,15 +34,16 @@ def _compile(flat: Func, target: Target, timings: dict[str, float]) -> Code:
     if ptxas.find() is None:
         return DeviceCode(ptx, found)
     with timed(timings, "ptxas"):
-        made = ptxas.assemble(ptx, target.cpu)
+        ptx, made = spills.assemble(ptx, target.cpu, target.registers)
     usage = [made.kernels[launch.symbol] for launch in found]
     registers = tuple(u.registers for u in usage)
-    spills = tuple(u.spill_stores + u.spill_loads for u in usage)
-    return DeviceCode(ptx, found, made.code, registers, spills)
+    return DeviceCode(ptx, found, made.code, registers, tuple(map(spills.spilled, usage)))
 
 
 def _stages(text: str, target: Target) -> Iterator[Stage]:
     ptx = nvptx.compile(text, target)
+    if ptxas.find() is not None:
+        ptx, _ = spills.assemble(ptx, target.cpu, target.registers)
     yield "ptx", lambda: ptx
     yield "asm", lambda: disassemble(ptx, target.cpu)
 
