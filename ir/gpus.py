@@ -59,6 +59,8 @@ class Gpu:
     f8_sums: int = 24  # bits of the significands of sums of products of f8
     clusters: int = 0  # most blocks of a cluster, which reach each other's shared memory
     packed_f32: bool = False  # there are sums and products of pairs of f32 (FFMA2)
+    tensor_columns: int = 0  # of 128 words of tensor memory, on a multiprocessor (tcgen05)
+    tensor_operands: frozenset[str] = frozenset()  # types of products whose sums are there
 
     @property
     def overlaps(self) -> bool:
@@ -206,11 +208,22 @@ _RTX_5090 = Gpu(
     f8_sums=_CUT,
 )
 
+_FLOATS = frozenset({"f16", "bf16", "f32", "f8e4m3fn", "f8e5m2"})  # f32 as tf32
+_B300 = replace(
+    _B200,
+    arch="sm_103a",
+    board="B300",
+    sm=103,
+    exact=True,
+    tensor_columns=512,
+    tensor_operands=_FLOATS,
+)
+_B200A = replace(_B300, arch="sm_100a", board="B200", sm=100, tensor_operands=_FLOATS | {"s8"})
+
 GPUS: Mapping[str, Gpu] = MappingProxyType(
     {gpu.arch: gpu for gpu in (_T4, _A100, _A10, _L40, _H100, _B200, _RTX_5090)}
-    | {f"{gpu.arch}a": replace(gpu, arch=f"{gpu.arch}a", exact=True) for gpu in (_H100, _B200)}
-    | {"sm_103a": replace(_B200, arch="sm_103a", board="B300", sm=103, exact=True)}
-    | {"sm_120a": replace(_RTX_5090, arch="sm_120a", exact=True)}
+    | {f"{gpu.arch}a": replace(gpu, arch=f"{gpu.arch}a", exact=True) for gpu in (_H100, _RTX_5090)}
+    | {gpu.arch: gpu for gpu in (_B200A, _B300)}
 )
 """Every architecture that a target may name."""
 

@@ -9,25 +9,20 @@ a thread's hands. What rows of ``_ASYNCHRONOUS`` order and delay is written at e
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..dtypes import BY_NAME, DType, bf16, f16, f32, s8, s32, u32, u64
-from ..gpus import Gpu
 from .build import as_int
+from .forms import Array, Form, IntrinsicDef, Operand, Signature
 from .fragments import Matrix
-from .nodes import Intrinsic, Region, Scope
+from .nodes import Intrinsic, Scope
+from .tensor_rows import tensor_rows
 from .warpgroups import WARPGROUP, GroupMatrix
-
-Array: TypeAlias = np.ndarray[Any, Any]
-Meaning: TypeAlias = Callable[..., Array]
-"""From the matrices read, then ``args``, to the matrix written, if of a wider type."""
 
 WARP = 32
 SPREAD: Mapping[Scope, int] = MappingProxyType({Scope.WARP: WARP, Scope.WARPGROUP: WARPGROUP})
@@ -36,100 +31,6 @@ HELD_ROWS, HELD_COLUMNS = 8, 4  # of a warp's threads: rows, and pairs of column
 BLOCK = 0  # threads of a form: all of the block
 NAMED = -1  # threads of a form: as many as its last argument says
 CLUSTERED = -2  # threads of a form: all of the cluster
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A box: the extents of its last dimensions, those before being 1, and the scopes it may be in.
-
-    ``dtypes`` of None are any; ``bytes`` is the size of a box of any shape, 0 being any size.
-    """
-
-    scopes: tuple[Scope, ...]
-    shape: tuple[int, ...] | None = None
-    dtypes: tuple[DType, ...] | None = None
-    bytes: int = 0
-
-    def __str__(self) -> str:
-        what = "|".join(map(str, self.dtypes)) if self.dtypes else "any"
-        any_shape = f"{self.bytes} bytes" if self.bytes else f"{what} of any size"
-        size = any_shape if self.shape is None else f"{what}{list(self.shape)}"
-        return f"{size} in {' or '.join(s.value for s in self.scopes)}"
-
-    def takes(self, r: Region) -> bool:
-        """True if a region of constant extents fits."""
-        extents = [as_int(x.extent) or 0 for x in r.ranges]
-        b = r.buffer
-        if b.scope not in self.scopes or (self.dtypes and b.dtype not in self.dtypes):
-            return False
-        if self.shape is None:
-            return self.bytes in (0, math.prod(extents) * b.dtype.bytes)
-        lead = len(extents) - len(self.shape)
-        return lead >= 0 and extents == [1] * lead + list(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """One way to call a form. Regions of the same type where ``alike``; ``args`` of these values,
-    then ``free`` ones of any value."""
-
-    args: tuple[int, ...] = ()
-    writes: tuple[Operand, ...] = ()
-    reads: tuple[Operand, ...] = ()
-    alike: bool = False
-    free: int = 0
-
-    def takes(self, s: Intrinsic) -> bool:
-        """True if a call fits."""
-        pairs = ((self.writes, s.writes), (self.reads, s.reads))
-        fixed = len(self.args)
-        if s.args[:fixed] != self.args or len(s.args) != fixed + self.free:
-            return False
-        if any(len(a) != len(b) for a, b in pairs):
-            return False
-        both = [(o, r) for a, b in pairs for o, r in zip(a, b, strict=True)]
-        same = {r.buffer.dtype for o, r in both if not o.dtypes or len(o.dtypes) > 1}
-        return all(o.takes(r) for o, r in both) and not (self.alike and len(same) > 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The operands and the meaning of an intrinsic at one level.
-
-    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, ``BLOCK``,
-    ``NAMED`` or ``CLUSTERED``.
-    """
-
-    signatures: tuple[Signature, ...]
-    threads: int
-    meaning: Meaning | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IntrinsicDef:
-    """An intrinsic. ``sm`` is the least architecture; ``exact`` ones exist on that number alone.
-
-    Boxes of one that ``clips`` may lie outside of global memory: nothing is there.
-    """
-
-    name: str
-    sm: int
-    tile: Form | None = None
-    lane: Form | None = None
-    exact: bool = False
-    matrix: Matrix | None = None
-    group: GroupMatrix | None = None
-    clips: bool = False
-
-    def on(self, gpu: Gpu) -> bool:
-        """True if an architecture has it."""
-        return gpu.exact and gpu.sm == self.sm if self.exact else gpu.sm >= self.sm
-
-    def form(self, s: Intrinsic) -> Form | None:
-        """The form that a call is of: a tile form where an operand is spread over threads."""
-        tile = any(r.buffer.scope in SPREAD for r in (*s.writes, *s.reads))
-        return self.tile if tile else self.lane
-
 
 TF32_SCALE = float(np.float32(1 + 2.0**-10 / 3))
 """A factor that makes cutting to ten bits of mantissa (``tf32``) rounding, about.
@@ -442,6 +343,7 @@ _ROWS = (
     IntrinsicDef("store_results", 90, tile=_STORED_RESULTS, exact=True),
     *_group_products(),
     *_ASYNCHRONOUS,
+    *tensor_rows(_K, _MIXED, multiply),
 )
 
 TABLE: Mapping[str, IntrinsicDef] = MappingProxyType({row.name: row for row in _ROWS})

@@ -29,6 +29,7 @@ Semantics, once and for all:
 * A buffer in ``Scope.WARP`` is touched by intrinsics only, outside of loops over ``threadIdx.x``:
   the 32 threads of that index do one intrinsic together; of ``Scope.WARPGROUP`` its 128 threads.
   Until one takes its place, a block that is yet to be tensorized may touch it element by element.
+* A buffer in ``Scope.TENSOR`` is a block's, and touched by intrinsics only, too.
 * Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
@@ -157,7 +158,11 @@ class Scope(Enum):
     SHARED = "shared"  # a GPU block's shared memory
     WARP = "warp"  # matrix tiles, spread over the registers of the 32 threads of a GPU's warp
     WARPGROUP = "warpgroup"  # the same of the 128 threads of four warps
+    TENSOR = "tensor"  # a block's tensor memory: sums of products, 128 rows side by side
     COUNTER = "counter"  # of blocks that arrived: 0 before and after each launch, for `arrive` only
+
+
+OF_BLOCK = (Scope.SHARED, Scope.TENSOR)  # what all threads of a block have in common
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -183,8 +183,9 @@ class _Checker:
         why = misfit(s)
         if why:
             self.fail(f"intrinsic {s.name} is called incorrectly", why)
-        tile = INTRINSICS[s.name].form(s) is INTRINSICS[s.name].tile
-        if tile and not self.on_threads and "threadIdx.x" in self.threads:
+        form = INTRINSICS[s.name].form(s)
+        together = form is INTRINSICS[s.name].tile and form is not None and form.threads > 1
+        if together and not self.on_threads and "threadIdx.x" in self.threads:
             self.fail("it is in a loop over threadIdx.x", "a whole warp does it together")
         self.path.pop()
 

@@ -17,7 +17,8 @@ import numpy as np
 from ...dtypes import index, to_numpy
 from ..affine import Interval, Linear, bounds, linear
 from ..build import add, as_int
-from ..intrinsics import TABLE, Meaning
+from ..forms import Meaning
+from ..intrinsics import TABLE
 from ..nodes import (
     Alloc,
     AllReduce,
@@ -192,7 +193,9 @@ class Compiler:
 
         def run(env: Env) -> None:
             result = meaning(*(read(env) for read in reads), *args).astype(dtype)
-            for i, value in zip(box(env), result.reshape(-1), strict=True):
+            places = box(env)
+            values = result.reshape(-1) if result.size > 1 else result.repeat(len(places))
+            for i, value in zip(places, values, strict=True):
                 if watch is not None:
                     watch.write(r.buffer, i, where, sums)
                 data[i] = value

@@ -25,6 +25,7 @@ from .phases import Pause, Phases, Products, deadlock
 from .races import UndefinedError
 from .scalar import Env
 from .shadow import Shadow
+from .tensors import TensorMemory
 from .threads import Meeting, Run, Thread, ThreadCompiler
 
 
@@ -127,7 +128,8 @@ class _Program:
         """The threads of a block, about to begin."""
         x, y, z = self.launch.extents("threadIdx")
         shared: dict[Buffer, list[object]] = {}
-        phases = Phases(self.compiler.shadow)
+        shadow = self.compiler.shadow
+        phases = Phases(shadow, TensorMemory(shadow))
         products: dict[int, Products] = {}
         made = []
         for n in range(math.prod((x, y, z))):
@@ -194,6 +196,9 @@ def _run_blocks(
     if phases.flights or any(t.products.boxes or t.stores.boxes for t in threads):
         what = "a block ends while a copy or a product is under way"
         raise UndefinedError(what, "nothing waits for it")
+    for what in (part[0].phases.tensor.busy for part in parts):
+        if what:
+            raise UndefinedError(what, "tensor_free by one warp is missing, or a wait")
     if shadow is not None and len(parts) > 1:
         check_ends(shadow, len(parts))
 

@@ -14,13 +14,14 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ...dtypes import DType, f32, s8, to_numpy
+from ...dtypes import DType, to_numpy
 from ..intrinsics import TABLE
 from ..nodes import Buffer, Expr, Intrinsic, Region, Scope
 from ..warpgroups import WARPGROUP, Descriptor, GroupMatrix, descriptors_of
 from .races import UndefinedError
 from .scalar import Closure, Env
 from .shadow import Clock, Shadow
+from .tensors import TensorMemory, operand_places, own_tensor_action, widened
 
 Action: TypeAlias = Callable[[Env], None]
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -66,6 +67,7 @@ class Phases:
     """The barriers of a block, and what is to land."""
 
     shadow: Shadow | None
+    tensor: TensorMemory
     bars: dict[Key, PhaseBarrier] = field(default_factory=dict)
     flights: list[Callable[[], None]] = field(default_factory=list)
 
@@ -131,6 +133,7 @@ class Phases:
 
     def told(self, thread: int, bar: PhaseBarrier) -> None:
         """A thread has waited: what was known as the phase ended, it knows."""
+        self.tensor.stale.add(thread)
         if self.shadow is not None:
             self.shadow.acquire(thread, bar.then)
 
@@ -210,6 +213,9 @@ class LaneCompiler(Protocol):
     def reader(self, r: Region, where: str) -> Closure:
         """Return the closure of a box's elements."""
 
+    def as_thread(self, thread: Any, read: Closure, env: Env) -> Any:
+        """Return what ``read`` gives, the access being that thread's."""
+
 
 def pause_of(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]:
     """Return what makes a thread's wait at a barrier with phases."""
@@ -238,6 +244,8 @@ def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
     me, shadow = c.me, c.shadow
     if s.name in _SILENT:
         return lambda env: None
+    if TABLE[s.name].tensor:
+        return own_tensor_action(c, s, text)
     if s.name in ("tma_commit", "tma_wait", "tma_wait_read"):
         return _end_stores(c, s)
     if s.name == "fence_proxy_async":
@@ -399,7 +407,7 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
             c.shadow.thread = first.number
         parts = [] if left is None else [_held_operand(threads, *left, x, text)]
         for operand, (rows, dtype) in zip(found, sides, strict=True):
-            parts.append(_wide(operand(threads, rows, dtype), x))
+            parts.append(widened(operand(threads, rows, dtype), x))
         change = parts[0] @ parts[1].T
         for n, t in enumerate(threads):
             sums, begin = held(t.env), at(t.env)[1]
@@ -421,7 +429,7 @@ def _shared_operand(
         buffer, begin = start(first.env)
         if any(start(t.env) != (buffer, begin) for t in threads):
             raise UndefinedError("threads disagree about the operands of a product", text)
-        places = _operand(c, buffer, begin, rows, x, layout)
+        places = operand_places(c.shadow, buffer, begin, rows, x, layout)
         box = buffer, places.ravel().tolist()
         for i in box[1] if c.shadow is not None else ():
             c.shadow.read_async(buffer, i, text)  # type: ignore[union-attr]
@@ -445,18 +453,3 @@ def _held_operand(
         threads[0].products.keep(registers, begin, own)
         whole[x.c(n, np.arange(x.held))] = own
     return whole
-
-
-def _operand(
-    c: LaneCompiler, buffer: Buffer, begin: int, rows: int, x: GroupMatrix, layout: Any
-) -> Array:
-    size = buffer.dtype.bytes
-    base = 0 if c.shadow is None else c.shadow.offsets.get(buffer, 0)
-    row, k = np.arange(rows)[:, None], np.arange(x.k)[None]
-    return np.asarray((layout.address(base + begin * size, row, k, size) - base) // size)
-
-
-def _wide(values: Array, x: GroupMatrix) -> Array:
-    if x.operands == f32:
-        return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return values.astype(np.int32 if x.operands == s8 else np.float32)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from ...errors import NestwrightError
 from ..nodes import (
+    OF_BLOCK,
     AllReduce,
     Block,
     Buffer,
@@ -17,7 +18,6 @@ from ..nodes import (
     Intrinsic,
     Let,
     Load,
-    Scope,
     Stmt,
     Store,
     Var,
@@ -105,7 +105,7 @@ class Watch:
         """An action that runs ``s`` and watches its iterations."""
         own = self.own.get(id(s), frozenset())
         if s.thread.startswith("threadIdx"):
-            own = frozenset(b for b in own if b.scope is not Scope.SHARED)
+            own = frozenset(b for b in own if b.scope not in OF_BLOCK)
         if s.thread:
             _check_sharing(s)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ..nodes import Alloc, Buffer, Scope, Stmt
+from ..nodes import OF_BLOCK, Alloc, Buffer, Scope, Stmt
 from ..visit import children, walk
 from .races import UndefinedError
 
@@ -83,7 +83,7 @@ class Shadow:
         self.extents = extents  # of threadIdx.x, .y, .z
         self.offsets = shared_offsets(body)
         made = [x.buffer for x in walk(body) if isinstance(x, Alloc)]
-        self.own = frozenset(b for b in made if b.scope is not Scope.SHARED)
+        self.own = frozenset(b for b in made if b.scope not in OF_BLOCK)
         self.granule = min((b.dtype.bytes for b in self.offsets), default=1)
         self.cells: dict[Place, _Seen] = {}
         self.block: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ class Shadow:
         self.warp_barriers.clear()
         self.known.clear()
         self.seen.clear()
-        gone = [p for p in self.cells if p[0] is None or p[0].scope is Scope.SHARED]
+        gone = [p for p in self.cells if p[0] is None or p[0].scope in OF_BLOCK]
         for p in gone:
             del self.cells[p]
 
@@ -269,7 +269,7 @@ class Shadow:
 
     def places(self, buffer: Buffer, position: int) -> list[Place]:
         """Return the places that keep an element; none for a thread's own memory."""
-        if buffer in self.own or buffer.scope not in (Scope.SHARED, Scope.GLOBAL):
+        if buffer in self.own or buffer.scope not in (*OF_BLOCK, Scope.GLOBAL):
             return []
         if buffer not in self.offsets:
             return [(buffer, position)]

@@ -15,8 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...dtypes import to_numpy
-from ..intrinsics import BLOCK, NAMED, TABLE, Form
+from ..forms import Form
+from ..intrinsics import BLOCK, NAMED, TABLE
 from ..nodes import (
+    OF_BLOCK,
     Alloc,
     AllReduce,
     Buffer,
@@ -33,6 +35,7 @@ from ..nodes import (
     Var,
 )
 from ..printer import show
+from ..tensor_memory import LANES
 from ..visit import walk
 from .actions import Action, Compiler, unwritten
 from .clusters import load_remote
@@ -41,6 +44,7 @@ from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, p
 from .races import UndefinedError
 from .scalar import Closure, Env, boxed
 from .shadow import Shadow
+from .tensors import warp_tensor_action
 from .warps import warp_action
 
 Steps: TypeAlias = Iterator["Meeting | Pause"]
@@ -119,7 +123,8 @@ class ThreadCompiler(Compiler):
         """The slot of an allocated buffer, and what gives its elements."""
         slot = self.made[buffer] = self.bind(Var(buffer.name))
         size, me = math.prod(buffer.shape), self.me
-        if buffer.scope is Scope.SHARED:
+        size *= LANES if buffer.scope is Scope.TENSOR else 1
+        if buffer.scope in OF_BLOCK:
             return slot, lambda env: env[me].shared.setdefault(buffer, [None] * size)
         return slot, lambda env: [None] * size
 
@@ -292,8 +297,9 @@ class ThreadCompiler(Compiler):
     def together(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
         """Return the action of an intrinsic on the threads that do it together."""
         shadow = self.shadow
-        if (action := warp_action(self, s, _text(s))) is not None:
-            return action
+        for known in (warp_action, warp_tensor_action):
+            if (action := known(self, s, _text(s))) is not None:
+                return action
         if s.name == "arrive":
             return self.arrive(s)
         if s.name.startswith("wgmma"):
@@ -308,6 +314,8 @@ class ThreadCompiler(Compiler):
                 shadow.warp_barrier(threads[0].number)
             if shadow is not None:
                 shadow.met([t.number for t in threads])
+            if s.name != "warp_barrier":
+                threads[0].phases.tensor.stale.update(t.number for t in threads)
 
         return meet
 

@@ -61,7 +61,9 @@ def test_ldmatrix_brings_what_mma_takes(x: Matrix) -> None:
 def test_what_needs_which_architecture() -> None:
     names = {name for name, row in TABLE.items() if not row.on(GPUS["sm_75"])}
     assert "copy_async" in names and "barrier" not in names and "ldmatrix.x4" not in names
-    assert all(row.on(GPUS["sm_90a"]) for row in TABLE.values())
+    assert all(row.on(GPUS["sm_90a"]) != row.tensor for row in TABLE.values())
+    assert all(row.on(GPUS["sm_100a"]) for row in TABLE.values() if not row.exact)
+    assert not TABLE["tcgen05.m128n64k32.s8.s32"].on(GPUS["sm_103a"])
     assert all(row.tile is not None or row.lane is not None for row in TABLE.values())
 
 

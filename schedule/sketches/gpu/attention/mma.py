@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .....ir.dtypes import DType, f32
-from .....ir.loop.intrinsics import TABLE, IntrinsicDef
+from .....ir.loop.forms import IntrinsicDef
+from .....ir.loop.intrinsics import TABLE
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule

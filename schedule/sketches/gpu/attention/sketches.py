@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from .....ir.loop.intrinsics import IntrinsicDef
+from .....ir.loop.forms import IntrinsicDef
 from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import MIN_BLOCKS
 from .....ir.loop.warpgroups import WARPGROUP
