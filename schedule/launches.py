@@ -210,7 +210,7 @@ def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
             return _private(t, tuple(x for x in THREADS if x not in within))
         case Scope.REGISTER | Scope.WARP | Scope.WARPGROUP:
             return _private(t, THREADS)
-        case Scope.SHARED:
+        case Scope.SHARED | Scope.TENSOR:
             return _private(t, GRID) or _exchanged(t, BLOCK)
         case Scope.GLOBAL:
             if is_scratch(launch, buffer) and _private(t, THREADS) is None:

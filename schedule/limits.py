@@ -15,6 +15,7 @@ from ..ir.loop.intrinsics import SPREAD
 from ..ir.loop.names import called
 from ..ir.loop.nodes import (
     CHUNK,
+    OF_BLOCK,
     SHARED_ALIGN,
     Block,
     Buffer,
@@ -58,7 +59,7 @@ from .legality import writes
 from .owners import thread_loops, writing_loops
 from .threads import is_grid, is_shared
 
-OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, *SPREAD)
+OF_A_LAUNCH = (*OF_BLOCK, Scope.REGISTER, *SPREAD)
 
 
 def check_limits(func: Func, gpu: Gpu) -> list[Reason]:

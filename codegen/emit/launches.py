@@ -114,6 +114,10 @@ class DeviceEmitter(ABC):
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
 
     @abstractmethod
+    def tensor(self, buffer: Buffer) -> IRValue:
+        """Return the address of a block's tensor memory, if the device gives it one."""
+
+    @abstractmethod
     def counters(self, buffer: Buffer) -> IRValue:
         """Return the address of a launch's counters of arrivals."""
 

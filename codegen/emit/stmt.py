@@ -199,6 +199,8 @@ def _alloc_on_device(em: Emitter, s: Alloc, device: DeviceEmitter) -> None:
     if buffer.scope is Scope.SHARED:
         em.buffers[buffer] = device.shared(buffer, before)
         em.shared += -(-buffer.shape[0] * buffer.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
+    elif buffer.scope is Scope.TENSOR:
+        em.buffers[buffer] = device.tensor(buffer)
     else:
         type_ = f"[{buffer.shape[0]} x {memory_type(buffer.dtype)}]"
         em.buffers[buffer] = em.function.alloca(type_, OWN_ALIGN)

@@ -28,13 +28,14 @@ from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
 from .gpu.overlap import overlap_launches
+from .gpu.products.tensor_memory import lower_tensor_memory
+from .gpu.products.warpgroups import lower_warpgroups
 from .gpu.remote import reach_remote
 from .gpu.roles import split_roles
 from .gpu.side_by_side import join_launches
 from .gpu.software_pipeline import pipeline_loops
 from .gpu.strides import stride_blocks
 from .gpu.turns import deal_turns
-from .gpu.warpgroups import lower_warpgroups
 from .invariants import (
     ASSIGNED_IR,
     BOUND_IR,
@@ -263,6 +264,11 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "lower_warpgroups",
         _whatever(lower_warpgroups),
         "Products of warp groups have sums in registers and operands by descriptors.",
+    ),
+    LoweringPass(
+        "lower_tensor_memory",
+        _whatever(lower_tensor_memory),
+        "Sums in tensor memory are columns that the block allocates; one thread multiplies.",
     ),
     _UNROLL,
     replace(_FLATTEN, reaches=GPU_FLAT_IR),

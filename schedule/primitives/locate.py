@@ -10,6 +10,7 @@ from ...ir.loop.build import add, as_int, both, var
 from ...ir.loop.intrinsics import SPREAD
 from ...ir.loop.names import called, part_of
 from ...ir.loop.nodes import (
+    OF_BLOCK,
     AxisKind,
     Block,
     BlockAxis,
@@ -248,10 +249,11 @@ def _needed_domain(block: Block, users: Sequence[Path], target: Path) -> Domain:
 def shared_loop_vars(scope: Scope, path: Path) -> frozenset[Var]:
     """Return the loops on a path whose threads share memory of a scope.
 
-    All threads of a block share shared memory, those of ``threadIdx.x`` a warp's tiles; other
-    scopes are private to each thread.
+    All threads of a block share shared and tensor memory, those of ``threadIdx.x`` a warp's tiles;
+    other scopes are private to each thread.
     """
-    indices = {Scope.SHARED: "threadIdx", **dict.fromkeys(SPREAD, "threadIdx.x")}.get(scope)
+    of_block = dict.fromkeys(OF_BLOCK, "threadIdx")
+    indices = {**of_block, **dict.fromkeys(SPREAD, "threadIdx.x")}.get(scope)
     if indices is None:
         return frozenset()
     return frozenset(x.var for x in loops_of(path) if x.thread.startswith(indices))

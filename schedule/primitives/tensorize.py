@@ -83,7 +83,7 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
         plain_loops(inner),
         *(constant_extent(x) for x in inner),
         not_opaque(below),
-        _outside_of_lanes(path),
+        _outside_of_lanes(path, intrinsic),
     )
     block = block_of(below[0])
     require(func, asked, _unguarded(block))
@@ -115,7 +115,9 @@ def _known(name: str) -> Reason | None:
     if row is not None and row.tile is not None:
         return None
     rows = (n for n, r in TABLE.items() if r.tile is not None)
-    have = ", ".join(dict.fromkeys(re.sub(r"(?<=^wgmma\.m64)n\d+", "n64..256", n) for n in rows))
+    widths = (re.sub(r"(?<=^wgmma\.m64)n\d+", "n64..256", n) for n in rows)
+    widths = (re.sub(r"(?<=^tcgen05\.m128)n\d+", "n16..256", n) for n in widths)
+    have = ", ".join(dict.fromkeys(widths))
     return Reason(f"unknown intrinsic {name!r} for tiles", (), hint=f"known: {have}")
 
 
@@ -130,7 +132,10 @@ def _one_block(path: Path, below: Sequence[Path]) -> Reason | None:
     )
 
 
-def _outside_of_lanes(path: Path) -> Reason | None:
+def _outside_of_lanes(path: Path, intrinsic: str) -> Reason | None:
+    row = TABLE.get(intrinsic)
+    if row is not None and row.tile is not None and row.tile.threads == 1:
+        return None
     for x in loops_of(path):
         if x.thread == "threadIdx.x":
             return Reason(
@@ -250,7 +255,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
             (block,),
             hint="index them by the axes themselves, each at most once",
         )
-    if row.matrix is not None or row.group is not None:
+    if row.matrix or row.group or row.product:
         return _product(block, boxes, store, name)
     assert row.tile is not None
     if not row.tile.signatures[0].reads:

@@ -17,6 +17,7 @@ from ....ir.loop.build import as_int, both, op
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
+    OF_BLOCK,
     SHARED_ALIGN,
     Alloc,
     AllReduce,
@@ -38,15 +39,14 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, free_vars, seq, substitute_expr, walk, walk_expr
-from ..passes.launches import closed, each_launch, opened
+from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
 from ..passes.layout import elements
-from .accumulators import stored_by
 from .bind import thread_loops, written
 from .footprints import BlockThreads, Conflict, ElementAccess
+from .products.accumulators import stored_by
 from .splits import copies_of, is_split
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
-BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
 _SYNC = ("barrier", "arrive", "cluster_barrier", "warp_barrier", "commit_async", "wait_async")
 
 
@@ -87,7 +87,7 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
         return s
     loops, body = opened(s)
     allocs = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
-    own = frozenset(b for b in allocs if b.scope is not Scope.SHARED)
+    own = frozenset(b for b in allocs if b.scope not in OF_BLOCK)
     ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in loops}
     parts = [written(copies_of(x)) for x in walk(body) if is_split(x)]
     staged = frozenset[Buffer]().union(*parts)
@@ -177,7 +177,8 @@ class _Placer:
             case Intrinsic(name=name, writes=writes, reads=reads):
                 if name.startswith(("mbarrier_", "tma_")):  # the pipeline has put them in order
                     return SyncSpan(s)
-                for regions, write in ((reads, False), (writes, True)):
+                kept = tuple(r for r in reads if r not in writes or not _of_one_thread(r.buffer))
+                for regions, write in ((kept, False), (writes, True)):
                     for r in regions:
                         found += self.touch(r.buffer, r.ranges, write, c)
             case AllReduce():
@@ -332,6 +333,8 @@ class _Placer:
         a, b = x.access, y.access
         if not (a.write or b.write) or (a.buffer is b.buffer and a.buffer in self.staged):
             return Conflict.NONE
+        if a.buffer is b.buffer and a.write and b.write and _of_one_thread(a.buffer):
+            return Conflict.NONE
         if a.buffer is not b.buffer:
             if x.place is None or y.place is None:
                 return Conflict.NONE
@@ -356,6 +359,11 @@ class _Placer:
 
 def _in_iteration(touches: tuple[Touch, ...], var: Var, n: int) -> tuple[Touch, ...]:
     return tuple(replace(t, access=t.access.at(var, n)) for t in touches)
+
+
+def _of_one_thread(b: Buffer) -> bool:
+    """True for sums that one thread's products alone update."""
+    return b.scope is Scope.TENSOR
 
 
 def _parted(touches: tuple[Touch, ...]) -> tuple[Touch, ...]:

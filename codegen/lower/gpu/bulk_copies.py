@@ -43,7 +43,7 @@ from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, walk
 from ....ir.target import Target
 from ..passes.rebuild import with_body
-from .warpgroups import has_group_products
+from .products.groups import has_group_products
 
 LEAST_STAGES = 3  # one that is used, one behind, and one on its way
 MOST_ROWS = 256  # of one copy

@@ -10,8 +10,8 @@ from __future__ import annotations
 from ....ir.loop.build import both, compare
 from ....ir.loop.nodes import Expr, For, Func, If, Intrinsic, Kind, Scope, Seq, Stmt
 from ....ir.loop.visit import map_stmt, seq
+from ..passes.launches import BARRIER
 from ..passes.rebuild import with_body
-from .barriers import BARRIER
 from .bulk_copies import is_box, panels_of
 
 _SEEN = Intrinsic("fence_proxy_async")

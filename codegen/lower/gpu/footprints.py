@@ -166,6 +166,7 @@ class BlockThreads:
         if any(n > MOST for v, n in a.loops[depth:] if v in used):
             return None
         axes = self.axes(a.loops[depth:], None if every else used, used)
+        axes = {v: _allowed(v, values, guards) for v, values in axes.items()}
         boxes = [np.arange(n) for _, n in dims]
         if np.prod([len(x) for x in (*axes.values(), *boxes)], dtype=float) > MOST:
             return None
@@ -194,6 +195,14 @@ class BlockThreads:
                 every = threads is None or v in threads or n == 1
                 found[v] = np.arange(n) if every else np.array([0, n - 1])
         return found | {v: np.arange(n) for v, n in loops if v in used}
+
+
+def _allowed(v: Var, values: Array, guards: Sequence[Expr]) -> Array:
+    """The values of a variable that conditions on it alone allow."""
+    for g in guards:
+        if free_vars(g) == {v}:
+            values = values[np.broadcast_to(_value(g, {v: values}), values.shape)]
+    return values
 
 
 def _reached(a: ElementAccess, b: ElementAccess) -> tuple[Interval, ...]:

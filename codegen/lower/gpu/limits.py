@@ -21,7 +21,7 @@ from ....ir.loop.notes import CLUSTER
 from ....ir.loop.visit import children, walk
 from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
-from .warpgroups import is_group_product, shared_operands
+from .products.groups import is_group_product, shared_operands
 
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 

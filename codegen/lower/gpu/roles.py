@@ -45,12 +45,11 @@ from ....ir.loop.printer import show
 from ....ir.loop.visit import children, free_vars, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
 from ..passes.copies import renamed
-from ..passes.launches import closed, each_launch, opened
-from .barriers import BARRIER, WARP_BARRIER
+from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
 from .bind import loaded, written
 from .bulk_copies import Arrivals, boxes_of
+from .products.groups import WAITS, grouping_of, has_group_products
 from .splits import copies_of, is_split
-from .warpgroups import has_group_products, wait
 
 _INIT, _SEEN = Intrinsic("fence_mbarrier_init"), Intrinsic("fence_proxy_async")
 _CONSUMERS = 1  # the number of their barrier
@@ -219,7 +218,9 @@ class _Roles:
         if turn.behind:
             after = replace(turn, number=add(number, turn.behind), step=add(s.var, turn.behind))
             last = {s.var: Const((as_int(s.extent) or 1) - 1)}
-            first = seq(first, wait(0), substitute(after.emptied(), last))
+            how = grouping_of(s)
+            landed = () if how is None else (how.wait(0),)
+            first = seq(first, *landed, substitute(after.emptied(), last))
         return If(self.consumes, first, second)
 
     def filled(self, copies: Stmt, turn: _Turn) -> list[Stmt]:
@@ -347,7 +348,7 @@ def _shares_nothing(s: Stmt) -> bool:
 def _behind(s: For) -> int:
     """Groups of products that may be under way when an iteration ends."""
     calls = (x for x in walk(s) if isinstance(x, Intrinsic))
-    return next((x.args[0] for x in calls if x.name == "wgmma_wait"), 0)
+    return next((x.args[0] for x in calls if x.name in WAITS), 0)
 
 
 def _has_plain_copies(s: Stmt) -> bool:

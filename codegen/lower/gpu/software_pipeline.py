@@ -43,16 +43,13 @@ from ....ir.loop.printer import show
 from ....ir.loop.visit import map_stmt, seq, substitute
 from ....ir.target import Target
 from ..passes.copies import renamed
+from ..passes.launches import BARRIER
 from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
-from .barriers import BARRIER
 from .bind import loaded, written
 from .bulk_copies import Arrivals, is_box
 from .places import at_place
-from .warpgroups import COMMIT as GROUP_COMMIT
-from .warpgroups import FENCE as GROUP_FENCE
-from .warpgroups import only_products
-from .warpgroups import wait as products_landed
+from .products.groups import OF_GROUPS, Grouping, grouping_of, only_products
 
 LONGEST = 2**40  # iterations; more of them means that nothing is known
 STAGED_BYTES = 128  # of a thread's registers that the next copies may take on their way
@@ -95,8 +92,13 @@ class _Pipeline:
 
     @property
     def grouped(self) -> bool:
-        """True if the work is products of warp groups alone, which are waited for later."""
+        """True if the work is asynchronous products alone, which are waited for later."""
         return all(map(only_products, self.rest))
+
+    @property
+    def groups(self) -> Grouping:
+        """How these products are grouped."""
+        return grouping_of(seq(*self.rest)) or OF_GROUPS
 
     @property
     def behind(self) -> int:
@@ -165,7 +167,7 @@ class _Pipeline:
             return seq(begin, body)
         work = self.products(*early, COMMIT)
         body = self.main(wait, BARRIER, *work, *late, held=held)
-        return seq(begin, body, products_landed(0))
+        return seq(begin, body, self.groups.wait(0))
 
     def by_bulk(self, arrivals: Arrivals) -> Stmt:
         """As by asynchronous copies, started by one thread and counted by barriers."""
@@ -183,13 +185,14 @@ class _Pipeline:
         there = If(lt(later, self.count), start(later, floormod(later, n)))
         work = self.products(there) if self.grouped else (there, self.use())
         body = self.main(arrivals.wait(var, n), BARRIER, *work)
-        end = [products_landed(0)] if self.grouped else []
+        end = [self.groups.wait(0)] if self.grouped else []
         made = seq(arrivals.init(n), BARRIER, begin, body, *end)
         return Alloc(arrivals.bars, made)
 
     def products(self, *meanwhile: Stmt) -> tuple[Stmt, ...]:
         """The work as a group of products, with what is done while they run."""
-        return (GROUP_FENCE, self.use(), GROUP_COMMIT, *meanwhile, products_landed(self.behind))
+        how = self.groups
+        return (*how.fence, self.use(), how.commit, *meanwhile, how.wait(self.behind))
 
     def by_registers(self) -> Stmt:
         held, early, late = self.later(1)

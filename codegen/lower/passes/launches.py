@@ -1,13 +1,18 @@
-"""The launches of a function: its outermost loops over indices of blocks and threads."""
+"""The launches of a function: its outermost loops over indices of blocks and threads.
+
+And where all threads of a block, or of a warp, meet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ....ir.loop.nodes import For, Func, Kind, Stmt
+from ....ir.loop.nodes import For, Func, Intrinsic, Kind, Stmt
 from ....ir.loop.visit import map_stmt
 from .rebuild import with_body
+
+BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
 
 
 def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:

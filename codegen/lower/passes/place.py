@@ -14,6 +14,7 @@ from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import as_int, sub
 from ....ir.loop.nodes import (
+    OF_BLOCK,
     Alloc,
     AxisKind,
     Block,
@@ -184,7 +185,7 @@ def _compacted(s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...]) -
         case Let(var=var, value=value) if var.dtype == index:
             ranges[var] = bounds(value, ranges)
         case Alloc(buffer=buffer, body=body):
-            s = _shrunk(buffer, body, ranges, threads if buffer.scope is Scope.SHARED else ())
+            s = _shrunk(buffer, body, ranges, threads if buffer.scope in OF_BLOCK else ())
     return map_stmt(s, lambda c: _compacted(c, ranges, threads), lambda e: e)
 
 

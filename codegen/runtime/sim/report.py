@@ -138,7 +138,7 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             what = f"registers that a product with {name} reads are written early"
             return what, f"by {who}", "wgmma_wait before the write"
         case FaultKind.SUMS:
-            hint = "wgmma_wait before the access"
+            hint = "wgmma_wait, or tensor_wait, before the access"
             return f"sums of a product with {name} are accessed early", f"by {who}", hint
         case FaultKind.NO_BLOCK:
             why = f"{who} reads {place} of rank {r['phase']}, of {r['expected']} blocks"
@@ -147,6 +147,24 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             why = f"{who} reads it, and no barrier of the cluster is between that and the end"
             what = f"block {r.block_of_other} may end while its {name} is read"
             return what, why, "cluster_barrier after the last read"
+        case FaultKind.NO_COLUMNS:
+            hint = "tensor_alloc by one warp, then a barrier of the block"
+            return f"{name} has no columns of tensor memory", f"{who} uses it", hint
+        case FaultKind.COLUMNS:
+            why = f"{who} asks; a block has a power of two from 32 to 512, which it asks for once"
+            return f"the columns of tensor memory at {place} are not to be had", why, ""
+        case FaultKind.KEPT:
+            why = f"{place} tells where they are"
+            return "a block ends with columns of tensor memory", why, "tensor_free by one warp"
+        case FaultKind.STALE:
+            why = f"{who} uses it after it waited for others"
+            return f"{name} may not be seen as others left it", why, "tensor_fence_after"
+        case FaultKind.UNSENT:
+            why = f"{who} used or allocated it, and another thread goes on"
+            return f"an access of {name} may not be done", why, "tensor_fence_before"
+        case FaultKind.SUMS_EARLY:
+            hint = "tensor_commit, and mbarrier_wait for the phase"
+            return f"{name} has sums of products that are under way", f"{who} loads them", hint
         case FaultKind.BARE:
             hint = "mbarrier_init by one thread, then a barrier of the block"
             return f"{place} is used before it is initialized", f"by {who}", hint

@@ -12,6 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from ....ir.loop.nodes import THREADS
+from ....ir.loop.tensor_memory import LANES, MOST_COLUMNS
 from ...plan.struct_table import Struct
 
 SIM = Struct(
@@ -171,9 +172,11 @@ ASYNC_READ = Struct(
     "async_read",
     {"thread": "i64", "kind": "i64", "group": "i64", "record": "ptr", "at": "ptr", "size": "i64"},
 )
-"""Shared memory that is read asynchronously (or sums, or a left operand, in registers), by a
-thread's group of bulk stores or of products; of products by the first of 128 threads."""
-READ_BOX, READ_OPERAND, READ_SUMS, READ_HELD = 0, 1, 2, 3
+"""Shared memory that is read asynchronously (or sums, in registers or tensor memory, a left operand
+in registers, registers that are loaded), by a thread's group of bulk stores or of products; of
+products by the first of 128 threads."""
+READ_BOX, READ_OPERAND, READ_SUMS, READ_HELD, READ_LOADED, READ_TENSOR = 0, 1, 2, 3, 4, 5
+USED, ALLOCATED = 1, 2  # what a thread did in tensor memory since its fence
 FUTURE = -16  # the time at which what is read asynchronously is read
 
 LAYOUT = Struct("layout", dict.fromkeys(("turned", "swizzle", "leading", "stride", "table"), "i64"))
@@ -259,6 +262,12 @@ class FaultKind(IntEnum):
     NO_BLOCK = 22
     ENDED = 23
     HELD = 24
+    NO_COLUMNS = 25
+    COLUMNS = 26
+    KEPT = 27
+    STALE = 28
+    UNSENT = 29
+    SUMS_EARLY = 30
 
 
 _CODES = {
@@ -282,6 +291,13 @@ _CODES = {
     "read.OPERAND": READ_OPERAND,
     "read.SUMS": READ_SUMS,
     "read.HELD": READ_HELD,
+    "read.LOADED": READ_LOADED,
+    "read.TENSOR": READ_TENSOR,
+    "open.USED": USED,
+    "open.ALLOCATED": ALLOCATED,
+    "LANES": LANES,
+    "LAST_LANE": LANES - 1,
+    "COLUMNS": MOST_COLUMNS,
     "FUTURE": FUTURE,
     **{f"element.{name.upper()}": n for n, name in enumerate(ELEMENTS)},
     "state.BLOCKED": BLOCKED,

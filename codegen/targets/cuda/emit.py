@@ -40,6 +40,7 @@ from .reduce import Reducer
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
 _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align {}"
 REGISTERS = ("give_registers", "take_registers")
+_DESCRIBED = ("wgmma.", "tcgen05.", "tma_")
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
 
@@ -140,6 +141,10 @@ class Nvptx(DeviceEmitter):
         place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
         return IRValue(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
+    def tensor(self, buffer: Buffer) -> IRValue:
+        """Return none: columns count from what the allocation said."""
+        return IRValue("null", index)
+
     def counters(self, buffer: Buffer) -> IRValue:
         """Return the address of a launch's counters, in memory of the module."""
         assert self.nest is not None
@@ -183,7 +188,11 @@ class Nvptx(DeviceEmitter):
 def _pattern(s: Stmt) -> int:
     """Return the alignment of shared memory that a launch needs: descriptors count from 1024."""
     described = (x for x in walk(s) if isinstance(x, Intrinsic))
-    return 1024 if any(x.name.startswith(("wgmma.", "tma_")) for x in described) else SHARED_ALIGN
+    return (
+        1024
+        if any(x.name.startswith(("wgmma.", "tcgen05.", "tma_")) for x in described)
+        else SHARED_ALIGN
+    )
 
 
 def _annotation(nest: LaunchNest, blocks: int) -> str:

@@ -11,6 +11,7 @@ from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
 from .bulk import emit_bulk
+from .tcgen05 import emit_tensor
 from .warpgroup import emit_group_product, emit_group_wait
 
 
@@ -46,6 +47,8 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
             emit_group_wait(em, s)
         case ["wgmma", *_]:
             emit_group_product(em, s)
+        case _ if row.tensor:
+            emit_tensor(em, s)
         case _:
             emit_bulk(em, s)
 

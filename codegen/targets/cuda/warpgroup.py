@@ -6,7 +6,7 @@ Sums are tied operands, so that each product's follow the one before in the same
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ....ir.dtypes import index, s32, s64
@@ -18,8 +18,19 @@ from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
 
 _KINDS: Mapping[str, str] = MappingProxyType({"f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "f32": "tf32"})
-_MODES: Mapping[int, int] = MappingProxyType({128: 1, 64: 2, 32: 3})
-"""What a descriptor calls its swizzle."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFields:
+    """How a generation writes descriptors of shared memory: what it calls a swizzle (of so many
+    bytes), at which bit that stands, and bits that are always set."""
+
+    modes: Mapping[int, int]
+    at: int
+    fixed: int = 0
+
+
+_FIELDS = SharedFields(MappingProxyType({128: 1, 64: 2, 32: 3}), 62)
 _UNIT = 16  # bytes that a descriptor counts in
 
 
@@ -29,9 +40,9 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     assert x is not None
     turned, shared = s.args[:2], [r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED]
     found = zip(shared, descriptors_of(s.args), strict=True)
-    right = [_descriptor(em, r, d) for r, d in found]
+    right = [describe_shared(em, r, d, _FIELDS) for r, d in found]
     left = [] if shared[1:] else _held_words(em, s.reads[1])
-    places, sums = _sums(em, s.writes[0])
+    places, sums = held_words(em, s.writes[0])
     kinds = ".".join(_KINDS.get(t.name, t.name) for t in x.types)
     name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kinds}"
     at = 2 * x.words
@@ -40,7 +51,7 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     more = "".join(f", {n}" for n in _more(x, turned[2 - len(right) :]))
     code = f"{name} {', '.join(operands)}, p{more};"
     text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {code} }}"
-    _tied(em, text, places, sums, (*left, *right))
+    emit_tied(em, text, places, sums, (*left, *right))
     em.function.forget(s.writes[0].buffer)
 
 
@@ -75,13 +86,13 @@ def emit_group_wait(em: Emitter, s: Intrinsic) -> None:
     if not s.writes:
         em.function.write(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
         return
-    places, sums = _sums(em, s.writes[0])
-    _tied(em, text, places, sums, ())
+    places, sums = held_words(em, s.writes[0])
+    emit_tied(em, text, places, sums, ())
     em.function.forget(s.writes[0].buffer)
 
 
-def _sums(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
-    """Return the addresses of a thread's sums, and what is there."""
+def held_words(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
+    """Return the addresses of a box of a thread's registers, and what is there."""
     (only,) = r.ranges
     form, count = em.form(only.start), as_int(only.extent)
     assert form is not None and count is not None
@@ -95,7 +106,7 @@ def _sums(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
     ]
 
 
-def _tied(
+def emit_tied(
     em: Emitter,
     code: str,
     places: Sequence[IRValue],
@@ -116,7 +127,7 @@ def _tied(
         em.function.write(f"store {kind} {word.text}, ptr {at.text}, align 4")
 
 
-def _descriptor(em: Emitter, r: Region, d: Descriptor) -> IRValue:
+def describe_shared(em: Emitter, r: Region, d: Descriptor, how: SharedFields) -> IRValue:
     """Return the descriptor of an operand that begins at a region.
 
     The constant part of its place is added last, so that descriptors of a tile share the rest.
@@ -130,7 +141,8 @@ def _descriptor(em: Emitter, r: Region, d: Descriptor) -> IRValue:
     )
     place = em.pure(f"ptrtoint ptr addrspace(3) {shared.text} to i64", s64, 0, shared.depth)
     unit = em.pure(f"lshr i64 {place.text}, 4", s64, 0, place.depth)
-    fields = d.leading // _UNIT << 16 | d.stride // _UNIT << 32 | _MODES[d.swizzle] << 62
+    fields = d.leading // _UNIT << 16 | d.stride // _UNIT << 32 | how.fixed
+    fields |= how.modes[d.swizzle] << how.at
     signed = fields - (1 << 64) if fields >> 63 else fields
     base = em.pure(f"or disjoint i64 {unit.text}, {signed}", s64, 0, unit.depth)
     return em.pure(f"add i64 {base.text}, {units}", s64, 0, base.depth)

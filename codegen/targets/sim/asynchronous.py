@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ....ir.dtypes import f32, index, s32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import Buffer, Intrinsic, Region, Scope, Stmt
+from ....ir.loop.tensor_memory import TensorMatrix
 from ....ir.loop.visit import walk
 from ....ir.loop.warpgroups import GroupMatrix
 from ...emit.expr import Emitter
@@ -52,15 +54,15 @@ def emit_asynchronous(sim: CoroutineDevice, s: Intrinsic) -> bool:
     """Emit an intrinsic; False if it is none of these."""
     match s.name:
         case "mbarrier_init":
-            sim.end_if(f"call i1 @nw_phase_init({_bar(sim, s.writes[0])}, i64 {s.args[0]})")
+            sim.end_if(f"call i1 @nw_phase_init({place_of(sim, s.writes[0])}, i64 {s.args[0]})")
         case "mbarrier_arrive":
-            sim.end_if(f"call i1 @nw_phase_arrive({_bar(sim, s.writes[0])}, i64 0)")
+            sim.end_if(f"call i1 @nw_phase_arrive({place_of(sim, s.writes[0])}, i64 0)")
         case "mbarrier_expect":
-            sim.end_if(f"call i1 @nw_phase_arrive({_bar(sim, s.writes[0])}, i64 {s.args[0]})")
+            sim.end_if(f"call i1 @nw_phase_arrive({place_of(sim, s.writes[0])}, i64 {s.args[0]})")
         case "mbarrier_arrive_copies":
-            sim.end_if(f"call i1 @nw_phase_arrive_copies({_bar(sim, s.writes[0])})")
+            sim.end_if(f"call i1 @nw_phase_arrive_copies({place_of(sim, s.writes[0])})")
         case "mbarrier_wait":
-            bar, parity = _bar(sim, s.reads[0]), sim.number(s.reads[1])
+            bar, parity = place_of(sim, s.reads[0]), sim.number(s.reads[1])
             sim.end_if(f"call i1 @nw_phase_wait({bar}, i64 {parity})")
             sim.suspend_here()
         case "named_barrier" | "named_barrier_arrive":
@@ -89,8 +91,8 @@ def emit_asynchronous(sim: CoroutineDevice, s: Intrinsic) -> bool:
     return True
 
 
-def _bar(sim: CoroutineDevice, region: Region) -> str:
-    """Return the operands for an mbarrier: its buffer's record, its address."""
+def place_of(sim: CoroutineDevice, region: Region) -> str:
+    """Return the operands for a place in memory: its buffer's record, its address."""
     record, at = sim.record(region.buffer), sim.address(region)
     return f"ptr {record}, ptr {at.text}"
 
@@ -100,9 +102,9 @@ def _box(sim: CoroutineDevice, s: Intrinsic) -> None:
     tile, matrix = (s.writes[0], s.reads[0]) if s.name == "tma_load" else (s.reads[0], s.writes[0])
     values = dict(zip(structs.BOX.fields, (*s.args, tile.buffer.dtype.bytes), strict=True))
     box = _constant(sim, "box", structs.BOX.constant(values))
-    operands = [f"ptr {box}", _bar(sim, tile), _bar(sim, matrix)]
+    operands = [f"ptr {box}", place_of(sim, tile), place_of(sim, matrix)]
     if s.name == "tma_load":
-        operands.append(_bar(sim, s.reads[2]))
+        operands.append(place_of(sim, s.reads[2]))
     operands += [f"i64 {sim.number(s.reads[1], n)}" for n in (0, 1)]
     sim.end_if(f"call i1 @nw_{s.name.replace('tma', 'box')}({', '.join(operands)})")
 
@@ -121,6 +123,18 @@ def _together(
 def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
     c, a, b = s.writes[0], s.reads[1], s.reads[2]
     held = a.buffer.scope is Scope.REGISTER
+    product = product_constant(sim, s, x, (a, b))
+    records = [IRValue(sim.record((b if held else r).buffer), index) for r in (a, b)]
+    operands = (*map(sim.address, (c, a, b)), *records)
+    call = f"void @nw_group_multiply(ptr $, i64 %stride, ptr {product})"
+    _together(sim, s.name, call, operands)
+
+
+def product_constant(
+    sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix | TensorMatrix, sides: Sequence[Region]
+) -> str:
+    """Return the name of a constant that describes a product (``structs.PRODUCT``) of operands."""
+    held = sides[0].buffer.scope is Scope.REGISTER
     kind = "tf32" if x.operands == f32 else str(x.operands)
     known = kind if kind in structs.ELEMENTS else "byte"
     values: dict[str, object] = {
@@ -138,11 +152,7 @@ def _multiply(sim: CoroutineDevice, s: Intrinsic, x: GroupMatrix) -> None:
             table = _constant(sim, "values", values_of_bytes(x.types[n]))
         layout = (turned[n], *sizes[3 * n : 3 * n + 3], f"ptrtoint (ptr {table} to i64)")
         values[side] = f"[{', '.join(f'i64 {v}' for v in layout)}]"
-    product = _constant(sim, "product", structs.PRODUCT.constant(values))
-    records = [IRValue(sim.record((b if held else r).buffer), index) for r in (a, b)]
-    operands = (*map(sim.address, (c, a, b)), *records)
-    call = f"void @nw_group_multiply(ptr $, i64 %stride, ptr {product})"
-    _together(sim, s.name, call, operands)
+    return _constant(sim, "product", structs.PRODUCT.constant(values))
 
 
 def _constant(sim: CoroutineDevice, stem: str, text: str) -> str:
@@ -157,9 +167,10 @@ def _constant(sim: CoroutineDevice, stem: str, text: str) -> str:
 
 
 def sums_of(s: Stmt) -> frozenset[Buffer]:
-    """Return the registers that products of 128 threads update or read under ``s``."""
-    calls = (x for x in walk(s) if isinstance(x, Intrinsic) and x.name in TABLE)
-    used = (r for x in calls if TABLE[x.name].group is not None for r in x.reads)
+    """Return the registers that products of 128 threads update or read, and asynchronous loads."""
+    calls = [x for x in walk(s) if isinstance(x, Intrinsic) and x.name in TABLE]
+    used = [r for x in calls if TABLE[x.name].group is not None for r in x.reads]
+    used += [r for x in calls if x.name.startswith("tensor_load") for r in x.writes]
     return frozenset(r.buffer for r in used if r.buffer.scope is Scope.REGISTER)
 
 

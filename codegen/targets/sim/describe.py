@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ....ir.loop.nodes import Buffer, Scope
+from ....ir.loop.tensor_memory import LANES
 from ....ir.target import Target
 from ...emit.launches import LaunchNest
 from ...runtime.sim import structs
@@ -65,6 +66,10 @@ class Described:
         """Logarithm of the bytes of a cell of shared memory; -1 where there are no cells."""
         shared = [b.dtype.bytes for b in self.buffers if b.scope is Scope.SHARED]
         return min(map(_log2, shared)) if shared and self.check else -1
+
+
+def _bytes(b: Buffer) -> int:
+    return prod(b.shape) * b.dtype.bytes * (LANES if b.scope is Scope.TENSOR else 1)
 
 
 def _log2(n: int) -> int:
@@ -145,7 +150,7 @@ class SimulatedModule:
                 "name": self.string(buffer.name),
                 "arg": arg,
                 "offset": offset,
-                "bytes": prod(buffer.shape) * buffer.dtype.bytes,
+                "bytes": _bytes(buffer),
                 "shift": _log2(buffer.dtype.bytes),
                 "shadowed": int(written and x.check),
             }

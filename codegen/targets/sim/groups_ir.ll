@@ -135,7 +135,7 @@ out:
 }
 
 ; c += a b, row by row, in order of k; products are rounded, then sums.
-define internal void @multiply(i64 %columns, i64 %depth, i1 %whole) {
+define internal void @multiply(i64 %rows, i64 %columns, i64 %depth, i1 %whole) {
 entry:
   %a = load ptr, ptr @part_a
   %b = load ptr, ptr @part_b
@@ -199,7 +199,7 @@ stripe_done:
   br i1 %more_j, label %stripe, label %row_done
 row_done:
   %i1 = add i64 %i, 1
-  %more_i = icmp ult i64 %i1, 64
+  %more_i = icmp ult i64 %i1, %rows
   br i1 %more_i, label %row, label %out
 out:
   ret void
@@ -345,7 +345,7 @@ make:
   %whole_n = call i64 @get(ptr %product, i64 ${product.whole})
   %whole = icmp ne i64 %whole_n, 0
   call void @sums(ptr %slots, i64 %stride, i64 %columns, i1 true)
-  call void @multiply(i64 %columns, i64 %depth, i1 %whole)
+  call void @multiply(i64 64, i64 %columns, i64 %depth, i1 %whole)
   call void @sums(ptr %slots, i64 %stride, i64 %columns, i1 false)
   br label %out
 out:
@@ -427,8 +427,10 @@ look:
   %to = add i64 %from, %bytes
   %is_sums = icmp eq i64 %kind, ${read.SUMS}
   %is_held = icmp eq i64 %kind, ${read.HELD}
+  %is_loaded = icmp eq i64 %kind, ${read.LOADED}
   %changed = and i1 %is_held, %writes
-  %watched = or i1 %is_sums, %changed
+  %whole = or i1 %is_sums, %is_loaded
+  %watched = or i1 %whole, %changed
   %before = icmp ult i64 %at_n, %to
   %behind = icmp ult i64 %from, %end
   %meets = and i1 %before, %behind
@@ -440,7 +442,7 @@ next:
 tell:
   %a_record = call ptr @get_ptr(ptr %read, i64 ${async_read.record})
   %a_base = call ptr @get_ptr(ptr %a_record, i64 ${sim_record.base})
-  %what = select i1 %is_sums, i64 ${kind.SUMS}, i64 ${kind.HELD}
+  %what = select i1 %is_held, i64 ${kind.HELD}, i64 ${kind.SUMS}
   call void @nw_sim_tell(i64 %what, ptr %a_record, ptr %a_base)
   ret i1 true
 fine:
@@ -450,7 +452,7 @@ fine:
 define internal void @open_products() {
   %a = call ptr @nw_scratch(i64 16384)
   %b = call ptr @nw_scratch(i64 65536)
-  %c = call ptr @nw_scratch(i64 65536)
+  %c = call ptr @nw_scratch(i64 131072)
   store ptr %a, ptr @part_a
   store ptr %b, ptr @part_b
   store ptr %c, ptr @part_c

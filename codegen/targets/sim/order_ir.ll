@@ -218,6 +218,7 @@ tell:
   call void @tell_bar(i64 ${kind.LEFT}, i64 %index, i64 %thread)
   br label %out
 out:
+  ${end}
   call void @end_reads()
   %all = load ptr, ptr @flights
   call void @free(ptr %all)
@@ -292,6 +293,7 @@ define internal void @meet(i64 %first, i64 %last) {
   %seen = load ptr, ptr @seen
   call void @meet_rows(ptr %known, i64 %first, i64 %last, i1 true)
   call void @meet_rows(ptr %seen, i64 %first, i64 %last, i1 false)
+  ${met}
   ret void
 }
 
@@ -354,6 +356,7 @@ define internal void @acquire(i64 %t, ptr %bar) {
   %seen = call ptr @seen_row(i64 %t)
   %there2 = call ptr @bar_row(ptr %bar, i64 3)
   call void @join(ptr %seen, ptr %there2)
+  ${synced}
   ret void
 }
 

@@ -17,8 +17,9 @@ _SEEN = re.compile(r"^define (?!internal)", re.MULTILINE)  # by other kernels of
 _OURS = re.compile(r"@(?!nw_|llvm\.|realloc\b|free\b)(\w+)")
 
 
-def phases_text(em: Emitter, checked: bool, products: bool) -> str:
-    """Return the functions ``nw_phase_...`` and ``nw_box_...``, and ``nw_group_...`` for products.
+def phases_text(em: Emitter, checked: bool, products: bool, tensors: bool = False) -> str:
+    """Return the functions ``nw_phase_...`` and ``nw_box_...``, ``nw_group_...`` for products, and
+    ``nw_tensor_...`` for those with sums in tensor memory.
 
     What they call is declared in the module.
     """
@@ -26,18 +27,27 @@ def phases_text(em: Emitter, checked: bool, products: bool) -> str:
         em.declare(name, result, kinds)
     names = {
         "checked": str(checked).lower(),
-        "open": "call void @open_products()" if products else "",
-        "begin": "call void @begin_products()" if products else "",
+        "open": _calls("open_products()" * products, "open_tensor()" * tensors),
+        "begin": _calls("begin_products()" * products, "begin_tensor()" * tensors),
+        "end": _calls("end_tensor()" * tensors),
+        "synced": _calls("tensor_synced(i64 %t)" * tensors),
+        "met": _calls("tensor_met(i64 %first, i64 %last)" * tensors),
     }
     order = render(__package__, "order_ir.ll", [NAMES], names)
-    files = (*_PARTS, *_PRODUCTS) if products else _PARTS
+    files = (*_PARTS, *_PRODUCTS * products, *_TENSORS * tensors)
     parts = [order, *(render(__package__, file, [NAMES]) for file in files)]
     text = _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
     return _SEEN.sub("define internal ", text)
 
 
+def _calls(*names: str) -> str:
+    """Return calls of those functions that are there."""
+    return "\n  ".join(f"call void @{name}" for name in names if name)
+
+
 _PARTS = ("phases_ir.ll", "flights_ir.ll", "boxes_ir.ll")
 _PRODUCTS = ("groups_ir.ll", "operands_ir.ll")
+_TENSORS = ("tensor_ir.ll",)
 
 
 _CALLED = {

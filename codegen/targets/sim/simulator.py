@@ -30,20 +30,21 @@ from ....ir.loop.nodes import (
     Stmt,
 )
 from ....ir.loop.notes import IN_PLACE
+from ....ir.loop.tensor_memory import LANES
 from ....ir.loop.visit import children, walk
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest, launched, shared_bytes
 from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
-from ..cpu.toolchain import coroutine_end
 from .asynchronous import emit_asynchronous, sums_of, touch_sums
 from .clusters import load_remote
 from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
 from .phases_ir import HOOKS, phases_text
-from .thread import ThreadFunction
+from .tensor import emit_tensor
+from .thread import COROUTINE, RETURN, ThreadFunction, end_of_coroutine
 
 MOST = 64  # warp operations of one meeting
 ROWS = ("ldmatrix.", "stmatrix.")  # lanes point to rows of 16 bytes
@@ -119,7 +120,7 @@ class Simulator(DeviceEmitter):
     def _prologue(self, args: list[str]) -> None:
         lines = self.thread.prologue
         if self.here.suspends:
-            lines += _COROUTINE
+            lines += COROUTINE
         for name in THREADS:
             lines += _field(f"%at.{name}", structs.SIM.offsets[name])
             lines.append(f"  %{name} = load i32, ptr %at.{name}")
@@ -129,7 +130,7 @@ class Simulator(DeviceEmitter):
         for n, name in enumerate(args):
             lines.append(f"  %arg.{n} = getelementptr ptr, ptr %args, i64 {n}")
             lines.append(f"  {name} = load ptr, ptr %arg.{n}")
-        self.thread.epilogue = _end() if self.here.suspends else _RETURN
+        self.thread.epilogue = end_of_coroutine() if self.here.suspends else RETURN
 
     def close_launch(self, nest: LaunchNest) -> None:
         """End the function of a thread and describe its launch."""
@@ -156,6 +157,12 @@ class Simulator(DeviceEmitter):
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         self.arg_of[buffer] = -1, offset
         return self.em.offset(IRValue("%shared", index), self.em.const(offset, index), "i8")
+
+    def tensor(self, buffer: Buffer) -> IRValue:
+        """Return the address of a block's tensor memory, which stands behind the shared memory."""
+        offset = self.here.shared_bytes
+        self.here.shared_bytes += LANES * _size(buffer)
+        return self.shared(buffer, offset)
 
     def counters(self, buffer: Buffer) -> IRValue:
         """Return how many counters of the launch are before the buffer's."""
@@ -338,7 +345,9 @@ class Simulator(DeviceEmitter):
                 self.suspend(structs.READY)
             case _:
                 self._phases()
-                if not emit_asynchronous(self, s):
+                if row.tensor:
+                    emit_tensor(self, s)
+                elif not emit_asynchronous(self, s):
                     raise UnsupportedError(f"intrinsic {name}", "the simulator does not know it")
 
     def _phases(self) -> None:
@@ -347,9 +356,11 @@ class Simulator(DeviceEmitter):
             what = f"barriers with phases in the clusters of {self.nest.symbol}"
             raise UnsupportedError(what, "the simulator has them in single blocks only")
         if HOOKS not in self.out.products:
-            called = (s.name for s in walk(self.func.body) if isinstance(s, Intrinsic))
-            products = any(name.startswith("wgmma") for name in called)
-            self.out.products[HOOKS] = phases_text(self.em, self.em.target.check, products)
+            called = {s.name for s in walk(self.func.body) if isinstance(s, Intrinsic)}
+            tensors = any(TABLE[name].tensor for name in called)
+            products = tensors or any(name.startswith("wgmma") for name in called)
+            checked = self.em.target.check
+            self.out.products[HOOKS] = phases_text(self.em, checked, products, tensors)
         self.here.hooks = HOOKS
 
     def _barrier(self, name: str, scope: int) -> None:
@@ -466,31 +477,3 @@ def _meets(s: Stmt) -> bool:
 
 def _field(name: str, offset: int) -> Iterator[str]:
     yield f"  {name} = getelementptr i8, ptr %sim, i64 {offset}"
-
-
-_COROUTINE = [
-    "  %id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)",
-    "  %size = call i64 @llvm.coro.size.i64()",
-    "  %memory = call ptr @nw_sim_frame(i64 %size)",
-    "  %handle = call ptr @llvm.coro.begin(token %id, ptr %memory)",
-]
-_RETURN = ["  br label %quit", "quit:", "  ret ptr null"]
-
-
-def _end() -> list[str]:
-    kind = coroutine_end()
-    result = "" if kind == "void" else "%ended = "
-    return [
-        "  br label %quit",
-        "quit:",
-        "  call void @nw_sim_wait(i32 0)",
-        "  %final = call i8 @llvm.coro.suspend(token none, i1 true)",
-        "  switch i8 %final, label %suspended [i8 0, label %never i8 1, label %gone]",
-        "never:",
-        "  unreachable",
-        "gone:",
-        "  br label %suspended",
-        "suspended:",
-        f"  {result}call {kind} @llvm.coro.end(ptr %handle, i1 false, token none)",
-        "  ret ptr %handle",
-    ]

@@ -14,6 +14,7 @@ from ....ir.loop.nodes import Buffer
 from ....ir.target import Target
 from ...emit.llvm.core import CodeRegion, Function, IRValue
 from ...runtime.sim.structs import STOPPED
+from ..cpu.toolchain import coroutine_end
 
 LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
 _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
@@ -139,3 +140,32 @@ def _bytes(type_: str) -> int:
         return 0
     count, _, element = type_[1:-1].partition(" x ")
     return int(count) * _BYTES[element]
+
+
+COROUTINE = [
+    "  %id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)",
+    "  %size = call i64 @llvm.coro.size.i64()",
+    "  %memory = call ptr @nw_sim_frame(i64 %size)",
+    "  %handle = call ptr @llvm.coro.begin(token %id, ptr %memory)",
+]
+RETURN = ["  br label %quit", "quit:", "  ret ptr null"]
+
+
+def end_of_coroutine() -> list[str]:
+    """Return the lines that end a thread that suspends."""
+    kind = coroutine_end()
+    result = "" if kind == "void" else "%ended = "
+    return [
+        "  br label %quit",
+        "quit:",
+        "  call void @nw_sim_wait(i32 0)",
+        "  %final = call i8 @llvm.coro.suspend(token none, i1 true)",
+        "  switch i8 %final, label %suspended [i8 0, label %never i8 1, label %gone]",
+        "never:",
+        "  unreachable",
+        "gone:",
+        "  br label %suspended",
+        "suspended:",
+        f"  {result}call {kind} @llvm.coro.end(ptr %handle, i1 false, token none)",
+        "  ret ptr %handle",
+    ]

@@ -51,8 +51,8 @@ def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
     for module in (pool, probe, entry_ir, interrupts_ir, runtime_ir, peak, stain, stir):
         yield module.module_text(target)
-    for checked, products in ((True, True), (True, False), (False, True)):
-        yield phases(target, checked, products)
+    for checked, products, tensors in ((1, 1, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1)):
+        yield phases(target, bool(checked), bool(products), bool(tensors))
     for threads, weights in ((1, "none"), (2, "object"), (2, "file")):
         yield instance.module_text(library(threads, weights), target)
     for name, row in TABLE.items():
@@ -71,10 +71,11 @@ def modules(target: Target) -> Iterator[str]:
     yield render("nestwright.codegen.driver", "llvm_faults.ll")
 
 
-def phases(target: Target, checked: bool, products: bool) -> str:
+def phases(target: Target, checked: bool, products: bool, tensors: bool) -> str:
     """The part of a kernel's module for barriers with phases, seen from outside."""
     em = Emitter(target)
-    text = phases_ir.phases_text(em, checked, products).replace("define internal", "define")
+    text = phases_ir.phases_text(em, checked, products, tensors)
+    text = text.replace("define internal", "define")
     return "\n".join([f'target triple = "{target.triple}"', text, *em.declarations.values()])
 
 

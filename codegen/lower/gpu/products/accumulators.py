@@ -5,9 +5,9 @@ By ``stmatrix`` a thread stores a row of eight of a box of 64 x 16, which others
 
 from __future__ import annotations
 
-from ....ir.loop.build import add, floordiv, floormod, mul
-from ....ir.loop.intrinsics import WARP
-from ....ir.loop.nodes import Const, Expr, Intrinsic, Range, Region
+from .....ir.loop.build import add, floordiv, floormod, mul
+from .....ir.loop.intrinsics import WARP
+from .....ir.loop.nodes import Const, Expr, Intrinsic, Range, Region
 
 
 def stored_by(s: Intrinsic, thread: Expr) -> tuple[Region, ...]:

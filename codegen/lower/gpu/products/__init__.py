@@ -1,0 +1,1 @@
+"""Asynchronous matrix products of GPUs: operands, groups, where their sums are."""
