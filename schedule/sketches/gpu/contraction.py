@@ -40,6 +40,7 @@ BUSY = {
     "mma": 8.0,
     "simt": 16.0,
     "wgmma": 8.0,
+    "tcgen05": 4.0,
 }  # warps of a multiprocessor that hide each other's latency
 FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per accumulator
 REACHABLE = 0.85  # share of the peak that the best kernels reach

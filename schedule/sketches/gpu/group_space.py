@@ -9,22 +9,15 @@ from ....ir.dtypes import bf16, f16
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import CHUNK
 from ....ir.loop.warpgroups import WARPGROUP
-from ....ir.target import Target
 from ...language.schedule import Schedule
-from ...space.space import Choices, Sketch
-from .contraction import (
-    SHARED_BYTES,
-    Decisions,
-    MatmulSpace,
-    copy_cycles,
-    matmul_sketches,
-)
+from ...space.space import Choices
+from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles
 from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
 from .results import COLUMNS, PATTERN, ROWS
 from .threads import CLUSTERED, power_up
 from .tiles import ASYNC_BYTES, BlockDim, copy_width
-from .wgmma import PANEL, apply_wgmma, find_group_core, product_name, swizzle_of
+from .wgmma import PANEL, apply_wgmma, product_name, swizzle_of
 
 HALVES = (f16, bf16)
 TURNS = (1, 2, 3, 4, 6, 8)  # tiles of a block, one after the other
@@ -33,15 +26,6 @@ BARRIERS = 1024  # bytes of shared memory for the barriers of bulk copies
 GROUP_WARPS = WARPGROUP // WARP  # that copy: a group of their own
 PHASES = 10e-9  # seconds of a step in which groups wait for places, but not for each other
 WIDTHS = (64, 128, 192, 256)
-
-
-def product_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
-    """Return the sketches of a matrix product, the one with the least estimated cost first."""
-    found = [*matmul_sketches(k, target)]
-    core = find_group_core(k, target)
-    if core is not None and (sketch := GroupSpace(k, target, core).sketch()) is not None:
-        found.append(sketch)
-    return tuple(sorted(found, key=lambda s: s.cost(s.default)))
 
 
 @dataclass(frozen=True, slots=True)

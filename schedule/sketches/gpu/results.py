@@ -54,26 +54,55 @@ def place_results(
     Returns the store to shared memory, in whose groups the product is yet to be computed, and the
     loop in which a block of threads does this.
     """
-    tile = {"m": int(c["tile_m"]), "n": int(c["tile_n"])}
-    copy = k.result.copy or sch.cache_write(parts.last, 0, "shared").name
-    axes = [a.var for a in sch.block(parts.last).axes]
-    multiples = [tile.get(_role(k, n), 1) for n in range(len(axes))]
-    sch.pad(parts.last, multiples)
+    copy, multiples = _stage_results(k, sch, parts, c)
     store = sch.cache_write(parts.last, 0, "warpgroup").name
-    b, m, n = result_loops(k, sch, copy)
-    at = spread_tiles(sch, b, m, n, c, int(c["turns"]))
-    sch.annotate(at, BULK_COPIES.key, 1)
-    run_epilogue(k, sch, copy, at, threads)
+    at = _copy_results(k, sch, copy, c, threads)
     sch.set_scope(parts.product, 0, "warpgroup")
     sch.compute_at(store, at, False, multiples)
-    size = k.result.dtype.bytes
     sch.swizzle(store, 0, PATTERN // CHUNK)
-    narrow = size == 2
+    narrow = k.result.dtype.bytes == 2
     group = divide_store(sch, store, at, c, 2 * COLUMNS if narrow else COLUMNS)
     sch.tensorize(group.box, "store_results" if narrow else "store_accumulators")
     sch.compute_at(parts.last, group.each)
     _hold(sch, below(sch, parts.last, group.each))
     return group, at
+
+
+def place_rows(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices, threads: BlockDim
+) -> LoopRef:
+    """Keep the sums in tensor memory; the block that computes results stores them in shared memory.
+
+    Returns the loop in which a block of threads does this.
+    """
+    copy, multiples = _stage_results(k, sch, parts, c)
+    at = _copy_results(k, sch, copy, c, threads)
+    sch.set_scope(parts.product, 0, "tensor")
+    sch.compute_at(parts.last, at, False, multiples)
+    sch.swizzle(parts.last, 0, PATTERN // CHUNK)
+    return at
+
+
+def _stage_results(
+    k: Matmul, sch: Schedule, parts: MatmulBlocks, c: Choices
+) -> tuple[str, list[int]]:
+    """Let results go through shared memory, in whole tiles; return the block that copies them on,
+    and what the extents of a tile are multiples of."""
+    tile = {"m": int(c["tile_m"]), "n": int(c["tile_n"])}
+    copy = k.result.copy or sch.cache_write(parts.last, 0, "shared").name
+    axes = [a.var for a in sch.block(parts.last).axes]
+    multiples = [tile.get(_role(k, n), 1) for n in range(len(axes))]
+    sch.pad(parts.last, multiples)
+    return copy, multiples
+
+
+def _copy_results(k: Matmul, sch: Schedule, copy: str, c: Choices, threads: BlockDim) -> LoopRef:
+    """Copy tiles of results to the matrix, by bulk where possible; return the loop over tiles."""
+    b, m, n = result_loops(k, sch, copy)
+    at = spread_tiles(sch, b, m, n, c, int(c["turns"]))
+    sch.annotate(at, BULK_COPIES.key, 1)
+    run_epilogue(k, sch, copy, at, threads)
+    return at
 
 
 def _role(k: Matmul, axis: int) -> str:

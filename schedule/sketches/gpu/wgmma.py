@@ -20,10 +20,11 @@ from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
 from .matmul import Matmul
-from .mma import Core, layout_of, place_sums, sides_of
+from .mma import Core, Side, layout_of, place_sums, sides_of
 from .results import COLUMNS, ROWS, divide_store, place_results
 from .tiles import (
     BlockDim,
+    MatmulBlocks,
     copy_tile,
     make_product,
     pack,
@@ -59,6 +60,25 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
         group = divide_store(sch, store, at, c, COLUMNS)
         sch.tensorize(group.box, "store_accumulators")
     step = _group_tiles(core, sch, parts.product, group.at, c)
+    copy_operands(k, sides, sch, parts, step, c, threads, target)
+    sch.tensorize(below(sch, parts.product, step)[2], product_name(core, c))
+    if c["copiers"]:
+        sch.specialize(step, int(c["copiers"]))
+    if parts.total is None and not c["results"]:
+        run_epilogue(k, sch, parts.last, at, threads)
+
+
+def copy_operands(
+    k: Matmul,
+    sides: tuple[Side, Side],
+    sch: Schedule,
+    parts: MatmulBlocks,
+    step: LoopRef,
+    c: Choices,
+    threads: BlockDim,
+    target: Target,
+) -> None:
+    """Copy the operands' tiles of each step into swizzled shared memory, some steps ahead."""
     for block, side, operand in zip(
         (parts.left, parts.right), sides, (k.left, k.right), strict=True
     ):
@@ -68,15 +88,10 @@ def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target
         copy_tile(sch, tile, step, side.x, side.layout, threads, int(c["stages"]) > 1)
         if side.packed and not operand.frozen:
             pack(sch, block, target)
-    sch.tensorize(below(sch, parts.product, step)[2], product_name(core, c))
     if int(c["stages"]) > 1:
         sch.annotate(step, PIPELINE.key, int(c["stages"]))
     if c["bulk"]:
         sch.annotate(step, BULK_COPIES.key, 1)
-    if c["copiers"]:
-        sch.specialize(step, int(c["copiers"]))
-    if parts.total is None and not c["results"]:
-        run_epilogue(k, sch, parts.last, at, threads)
 
 
 def product_name(core: Core, c: Choices) -> str:
