@@ -80,15 +80,15 @@ def mark_boxes(func: Func, target: Target) -> Func:
 def _marked(
     loop: For, params: Sequence[Buffer], ranges: Mapping[Var, Interval], threads: tuple[Var, ...]
 ) -> For:
-    count = as_int(loop.extent) or 0
-    if min(count, PIPELINE.of(loop) or 1) < LEAST_STAGES or not has_group_products(loop):
+    stages = min(bounds(loop.extent, ranges)[1], PIPELINE.of(loop) or 1)
+    if stages < (LEAST_STAGES if _is_behind(loop) else 2) or not has_group_products(loop):
         return loop
     many, failed = prod(ranges[v][1] + 1 for v in threads), []
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, Alloc | Seq):
             return map_stmt(s, stmt, lambda e: e)
-        if has_group_products(s) or not any(isinstance(x, Store) for x in walk(s)):
+        if has_group_products(s) or not any(map(_is_shared, walk(s))):
             return s
         made = box_copy(s, many, params, ranges)
         failed.extend([s] if made is None else [])
@@ -96,6 +96,16 @@ def _marked(
 
     body = stmt(loop.body)
     return loop if failed else replace(loop, body=body)
+
+
+def _is_shared(s: Stmt) -> bool:
+    return isinstance(s, Store) and s.buffer.scope is Scope.SHARED
+
+
+def _is_behind(loop: For) -> bool:
+    """True if the work is copies and products alone, which are waited for an iteration later."""
+    others = (x for x in walk(loop.body) if isinstance(x, Store) and not _is_shared(x))
+    return next(others, None) is None
 
 
 def box_copy(

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from .....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS
 from .....ir.loop.nodes import CHUNK
-from .....ir.loop.notes import ASYNC, PIPELINE
+from .....ir.loop.notes import ASYNC, BULK_COPIES, PIPELINE
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
@@ -42,7 +42,8 @@ class HeldAttention(ABC):
 
     A unit, a warp or a group of ``each`` warps, makes products of 16 queries a warp; a block has
     ``units``. ``scope`` is where a unit holds its tiles, ``depth`` the terms of an instruction;
-    with ``stores_pairs`` a thread stores two neighbours of narrow exponentials at once.
+    with ``stores_pairs`` a thread stores two neighbours of narrow exponentials at once. ``bulk``
+    copies are started by one thread, where they are boxes of matrices.
     """
 
     scope: ClassVar[str]
@@ -55,6 +56,7 @@ class HeldAttention(ABC):
         self.k, self.sch, self.target = k, sch, target
         self.units, self.each, self.rows_each = units, each, each * WARP_ROWS
         self.keys, self.stages = (int(c[n]) for n in ("keys", "stages"))
+        self.bulk = bool(c.get("bulk", 0))
         self.threads = BlockDim(units, each * HELD_ROWS, HELD_COLUMNS)
 
     @abstractmethod
@@ -115,6 +117,8 @@ class HeldAttention(ABC):
         sch.powers_of_two(k.exponential)
         if self.stages > 1:
             sch.annotate(inside, PIPELINE.key, self.stages)
+            if self.bulk:
+                sch.annotate(inside, BULK_COPIES.key, 1)
 
     def hold(
         self,

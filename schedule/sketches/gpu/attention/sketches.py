@@ -15,6 +15,7 @@ from .....ir.target import Target
 from ....language.schedule import Schedule
 from ....space.attention import Attention
 from ....space.space import Choice, Choices, Sketch, cheapest
+from ..group_space import BARRIERS
 from ..machine import ARRIVAL, BARRIER, LATENCY, LAUNCH, LaunchShape, launch_seconds, resident
 from ..matching import KINDS, GroupInfo
 from ..mma import COLUMNS, ROWS
@@ -239,7 +240,7 @@ class WarpgroupSpace:
     def decisions(self) -> Mapping[str, tuple[Choice, ...]]:
         """Return the domain of each decision."""
         keys = tuple(n for n in (64, 128) if n <= max(64, power_up(self.k.length)))
-        return {"groups": (1, 2), "keys": keys, "stages": (2, 3, 1)}
+        return {"groups": (1, 2), "keys": keys, "stages": (2, 3, 1), "bulk": (1, 0)}
 
     def apply(self, sch: Schedule, c: Choices) -> None:
         """Schedule the attention with the given choices."""
@@ -264,7 +265,7 @@ class WarpgroupSpace:
         """Return the shape of the launch: queries, keys and values are shared."""
         k, groups, keys, stages = self.k, *(int(c[n]) for n in ("groups", "keys", "stages"))
         depth, width = self.columns
-        shared = 2 * (groups * GROUP_ROWS * depth + stages * keys * (depth + width))
+        shared = 2 * (groups * GROUP_ROWS * depth + stages * keys * (depth + width)) + BARRIERS
         held = keys // 2 + keys // 4 + width // 2 + FIXED
         if (depth, width) != (k.depth, k.width):  # zeros beside what is copied
             held += FILLED * keys * (depth + width) // (groups * WARPGROUP * CHUNK // 2)
@@ -275,7 +276,8 @@ class WarpgroupSpace:
         """Estimate the seconds."""
         k, keys = self.k, int(c["keys"])
         boxes = keys * sum(self.columns) / (ROWS * COLUMNS)
-        copies = COPY / 2 * keys * (k.depth + k.width) / (WARPGROUP * int(c["groups"]))
+        each = COPY / (4 if c["bulk"] else 2)
+        copies = each * keys * (k.depth + k.width) / (WARPGROUP * int(c["groups"]))
         work = boxes * GROUP_PRODUCT + keys / 2 * ROUNDED + k.width / 2 + 80.0 + copies
         return _seconds(k, self.target, self.launch(c), keys, work, int(c["stages"]))
 
