@@ -12,11 +12,16 @@ from nestwright.codegen.lower.gpu.side_by_side import join_launches
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import SimulationError
 from nestwright.ir.hlo import parse as parse_hlo
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import BESIDE
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.generate import generate
+from nestwright.te.from_hlo import lower_group
 
 SIM = Target.parse("cuda-sim -arch=sm_80")
 
@@ -139,3 +144,20 @@ def lines(A: f32[64], B: f32[64], C: f32[128]):
     b, c = Kernel(compile_flat(flat, SIM))(a)
     np.testing.assert_array_equal(b, a + a)
     np.testing.assert_array_equal(c, np.tile(a, 2))
+
+
+def test_launches_with_intrinsics_wait_for_what_they_read() -> None:
+    """Parts of a depth that tensor cores make, and their sum."""
+    text = """HloModule m
+ENTRY main {
+  x = f16[64,256] parameter(0)
+  w = f16[256,64] parameter(1)
+  ROOT r = f16[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    (group,) = fuse(optimize(parse_hlo(text)).entry).groups
+    func = lower_group(group.computation, "main")
+    sketch = next(s for s in generate(func, SIM) if s.name == "gpu_mma@1")
+    for join, number in (("launch", 2), ("last", 1)):
+        sch = Schedule(func)
+        sketch.apply(sch, {**sketch.default, "split": 2, "join": join})
+        assert len(launches(lower(sch.func, SIM))) == number

@@ -202,22 +202,25 @@ def test_parts_are_only_added_by_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "core", "choices"),
+    ("arches", "core", "choices"),
     [
-        ("sm_80", "gpu_mma@1", {**MMA, "tile_m": 64, "tile_n": 128}),
-        ("sm_90a", "gpu_wgmma@1", {**GROUP, **ROLES}),
-        ("sm_100a", "gpu_mma@1", {**MMA, "tile_m": 64, "tile_n": 64}),
+        (("sm_80", "sm_100a"), "gpu_mma@1", {**MMA, "tile_m": 128, "tile_n": 64, "warps_n": 2}),
+        (("sm_90a",), "gpu_wgmma@1", {**GROUP, **ROLES}),
     ],
 )
-def test_machine_code_does_not_spill(arch: str, core: str, choices: Choices) -> None:
-    func, target = product((17 * 128, 2048, 2048), "bf16"), Target.parse(f"cuda -arch={arch}")
-    sketch, sch = sketch_of(func, target, core), Schedule(func)
+def test_machine_code_does_not_spill(arches: tuple[str, ...], core: str, choices: Choices) -> None:
+    """One schedule, for a GPU and later ones that have its instructions."""
+    targets = [Target.parse(f"cuda -arch={arch}") for arch in arches]
+    func = product((17 * 128, 2048, 2048), "bf16")
+    sketch, sch = sketch_of(func, targets[0], core), Schedule(func)
     chosen = {**sketch.default, "stages": 3, "split": 1, "join": "last", "tail": 2, **choices}
     assert sketch.valid(chosen)
     sketch.apply(sch, chosen)
     if ptxas.find() is None:
         pytest.skip("no ptxas on this machine")
-    made = ptxas.assemble(nvptx.compile(emit(lower(sch.func, target), target), target), target.cpu)
-    assert not made.warnings
-    (usage,) = made.kernels.values()
-    assert usage.spill_loads == usage.spill_stores == usage.stack == 0
+    flat = lower(sch.func, targets[0])
+    for target in targets:
+        made = ptxas.assemble(nvptx.compile(emit(flat, target), target), target.cpu)
+        assert not made.warnings
+        (usage,) = made.kernels.values()
+        assert usage.spill_loads == usage.spill_stores == usage.stack == 0
