@@ -92,6 +92,34 @@ def fuse_strided(state: State) -> None:
                 state.take_inside(g, moved)
 
 
+def fuse_widened(state: State) -> None:
+    """Let dots of a few rows read their wide operand in its narrow form, and widen it themselves.
+
+    Each element of it is used a few times, so that a pass over it would cost more than the dot.
+    """
+    anchors = {g.anchor: g for g in state.group_of.values() if g.kind == g.anchor.opcode}
+    for i, g in anchors.items():
+        if not is_canonical(i) or min(dims(i)[-2:]) >= LEAST_SIDE:
+            continue
+        x = i.operands[int(dims(i)[-2] <= dims(i)[-1])]
+        while x in g.members and x.operands:
+            x = x.operands[0]
+        (*others, user) = state.users[x] or (i,)
+        alone = state.is_free_to_join(x) and not others and user in g.members
+        if alone and _widens(x) and not state.refusal(g, x):
+            state.clones.pop(x, None)  # a member of this group alone
+            state.take_inside(g, x)
+
+
+def _widens(x: Instruction) -> bool:
+    """True if ``x`` is a float of more bits than what it converts, which is in memory."""
+    op = definition(x.opcode)
+    if not (op.view and op.pattern is Pattern.ELEMENTWISE and x.array.dtype.is_float):
+        return False
+    source = x.operands[0]
+    return source.opcode == "parameter" and source.array.dtype.bits < x.array.dtype.bits
+
+
 def _strided(
     state: State, i: Instruction, x: Instruction, other: Instruction
 ) -> tuple[Instruction, ...]:

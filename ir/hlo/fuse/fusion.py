@@ -21,6 +21,7 @@ from .anchors import (
     fuse_planes,
     fuse_strided,
     fuse_transposed,
+    fuse_widened,
 )
 from .attention import KIND as ATTENTION
 from .attention import fuse_attention, scale_late
@@ -58,6 +59,7 @@ def fuse(
         fuse_transposed(state)
     if STRIDED in kinds:
         fuse_strided(state)
+        fuse_widened(state)
     fuse_rows(state)
     fuse_loops(state)
     fusion = finish(state)
