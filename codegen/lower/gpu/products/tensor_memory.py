@@ -31,6 +31,7 @@ from .....ir.loop.nodes import (
     Range,
     Region,
     Scope,
+    Seq,
     Stmt,
     Store,
     Var,
@@ -192,7 +193,20 @@ class _TensorLanes(PanelRewriter):
         """The statement with columns of tensor memory."""
         if isinstance(s, Alloc) and s.buffer in self.places:
             return self.stmt(s.body, ranges)
+        if isinstance(s, If) and isinstance(s.then, Intrinsic) and s.orelse is None:
+            return self.by_some(s.cond, s.then, ranges)
         return PanelRewriter.stmt(self, s, ranges)
+
+    def by_some(self, cond: Expr, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
+        """An operation under a condition. All threads note whether there are sums, so that this is
+        the same for a warp, which begins products as one."""
+        made, cond = self.intrinsic(s, ranges), self.expr(cond, ranges)
+        if s.name == "zero_tensor":
+            return made
+        if is_group_product(s) and isinstance(made, Seq):
+            product, note = made.stmts
+            return seq(If(cond, product), note)
+        return If(cond, made)
 
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
         """Return what a thread does of a tile's operation."""

@@ -21,6 +21,7 @@ from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.gpu.matmul import find_matmul
+from nestwright.schedule.sketches.gpu.tcgen05 import find_tensor_core
 from nestwright.schedule.sketches.gpu.tensor_space import product_sketches
 from nestwright.schedule.space.space import Choices, Sketch
 
@@ -67,14 +68,19 @@ def lowered(func: Func, target: Target = BLACKWELL, **choices: int) -> Func:
 def test_where_it_is_chosen() -> None:
     large = product("NT", LARGE, "bf16")
     assert next(iter(sketches(large, BLACKWELL))) == "gpu_tcgen05@1"
-    assert "gpu_tcgen05@1" in sketches(large, Target.parse("cuda -arch=sm_103a"))
-    for arch in ("sm_90a", "sm_100", "sm_120a"):
-        assert "gpu_tcgen05@1" not in sketches(large, Target.parse(f"cuda -arch={arch}"))
+    assert has_core(large, "sm_103a")
+    assert not any(has_core(large, arch) for arch in ("sm_90a", "sm_100", "sm_120a"))
     whole = product("NT", LARGE, "s8", "s32")
-    assert "gpu_tcgen05@1" in sketches(whole, BLACKWELL)
-    assert "gpu_tcgen05@1" not in sketches(whole, Target.parse("cuda -arch=sm_103a"))
-    cut = sketches(product("NT", LARGE, "f32"), Target.parse("cuda -arch=sm_100a -tf32=1"))
-    assert "gpu_tcgen05@1" not in cut  # operands would be cut off, not rounded
+    assert has_core(whole, "sm_100a") and not has_core(whole, "sm_103a")
+    cut = product("NT", LARGE, "f32")
+    assert not has_core(cut, "sm_100a -tf32=1"), "operands would be cut off, not rounded"
+
+
+def has_core(func: Func, arch: str) -> bool:
+    """True if an architecture multiplies with sums in tensor memory."""
+    found = find_matmul(Schedule(func))
+    assert found is not None
+    return find_tensor_core(found, Target.parse(f"cuda -arch={arch}")) is not None
 
 
 def test_descriptor_of_an_instruction() -> None:
