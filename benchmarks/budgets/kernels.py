@@ -38,6 +38,26 @@ def softmax_narrow(rows: int, columns: int) -> str:
     )
 
 
+def attention(dtype: str, heads: int, length: int, width: int) -> str:
+    """Attention of as many queries as keys, without a mask."""
+    x, y = f"{dtype}[{heads},{length},{width}]", f"f32[{heads},{length},{length}]"
+    batch, row = "lhs_batch_dims={0}, rhs_batch_dims={0}", f"f32[{heads},{length}]"
+    return (
+        f"HloModule attention\n{_MAX}{_SUM}ENTRY main {{\n  q = {x} parameter(0)\n"
+        f"  k = {x} parameter(1)\n  v = {x} parameter(2)\n"
+        f"  x = {y} dot(q, k), {batch}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{2}}\n"
+        "  low = f32[] constant(-inf)\n  zero = f32[] constant(0)\n"
+        f"  top = {row} reduce(x, low), dimensions={{2}}, to_apply=max\n"
+        f"  tops = {y} broadcast(top), dimensions={{0,1}}\n  d = {y} subtract(x, tops)\n"
+        f"  e = {y} exponential(d)\n"
+        f"  s = {row} reduce(e, zero), dimensions={{2}}, to_apply=add\n"
+        f"  ss = {y} broadcast(s), dimensions={{0,1}}\n  p = {y} divide(e, ss)\n"
+        f"  n = {dtype}[{heads},{length},{length}] convert(p)\n"
+        f"  ROOT o = {x} dot(n, v), {batch}, lhs_contracting_dims={{2}}, "
+        "rhs_contracting_dims={1}\n}\n"
+    )
+
+
 def transpose(dtype: str, n: int) -> str:
     """A square matrix turned."""
     m = f"{dtype}[{n},{n}]"
@@ -101,6 +121,7 @@ TEXTS = {
     "gemv f32": product("f32", 1, 768, 3072),
     "concatenate f32": joined(4096, 300, 200),
     "max pool f32": max_pool(32, 112, 64),
+    "attention bf16": attention("bf16", 16, 4096, 64),
     "argmax f32": argmax(1, 1 << 26),
 }
 """By name; each model is one kernel, in one launch or more."""

@@ -40,5 +40,6 @@ BUDGETS = (
     Budget("gemv f32", "16 bytes loaded", (10.1, 10.7, 17)),
     Budget("concatenate f32", "16 bytes stored", (13.3, 13.5, 13.5)),
     Budget("max pool f32", "16 bytes stored", (34, 35, 33)),
+    Budget("attention bf16", "HMMA.16816", (7.8, 4.4, 8), _COPIES),
     Budget("argmax f32", "16 bytes loaded", (28.6, 33.3, 30.3)),
 )
