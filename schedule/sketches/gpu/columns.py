@@ -250,8 +250,10 @@ def share_columns(
         sch.bind(block, BLOCKS)
     sch.bind(column, X)
     _bind_partial(sch, partial, stores, at, c)
+    straight = update_of(anchor.block) is not None or share * lanes <= MOST_UNROLLED
     for info in k.blocks:
-        _last_sums(sch, stage_loops(k, sch, info, column), lanes, info.name == anchor.name)
+        own = stage_loops(k, sch, info, column)
+        _last_sums(sch, own, lanes, info.name == anchor.name, straight)
     return block, at
 
 
