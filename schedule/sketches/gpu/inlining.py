@@ -15,7 +15,10 @@ from .clusters import common_rows, worth_one_launch
 from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more is slow to compile and fills the instruction cache
-CACHED = 3.0  # bandwidth of caches relative to memory
+CACHED = 3.0  # bandwidth of the level-2 cache relative to memory
+NEAR = (
+    16 << 10
+)  # bytes that stay in a multiprocessor's own cache, which is as fast as shared memory
 STAGE = 5e-7  # seconds of latency that a separate stage adds to a launch
 SLOW = 8.0  # cost in FLOPs of a transcendental function
 
@@ -68,8 +71,8 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     times = sum(b.points * n for b, n in zip(readers, uses, strict=True))
     each = info.flops / max(info.points, 1) * (SLOW if info.transcendental else 1.0)
     extra = max(times - info.points, 0)
-    moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
-    again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
+    again = work_seconds(target, each * extra)
+    again += sum(_read_again(target, a.buffer, extra) for a in info.inputs)
     part = (info, *readers)
     rows = math.prod(a.extent for a in info.spatial[: common_rows(part)])
     held = info.points * buffer.dtype.bytes <= rows * target.gpu.shared_per_block
@@ -77,6 +80,16 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
         return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     apart = memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     return again <= LAUNCH + LATENCY + apart
+
+
+def _read_again(target: Target, buffer: Buffer, times: float) -> float:
+    """Return the seconds of so many more reads of elements, from the nearest cache that holds the
+    buffer.
+    """
+    each = buffer.dtype.bytes
+    if math.prod(buffer.shape) * each <= NEAR:
+        return shared_seconds(target, times * each)
+    return memory_seconds(target, times * each) / CACHED
 
 
 def loads_of(block: Block, buffer: Buffer) -> int:
