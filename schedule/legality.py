@@ -417,11 +417,12 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
     return None
 
 
-def self_contained(func: Func, paths: Sequence[Path]) -> Reason | None:
+def self_contained(func: Func, paths: Sequence[Path], ordered: bool = False) -> Reason | None:
     """Require that each iteration writes what it reads, before it reads it.
 
     That holds for each writer and reader of a buffer among the blocks and the loops common to both,
-    whose iterations may then run in any order.
+    whose iterations may then run in any order. Where the blocks of an iteration are ``ordered`` as
+    they were, others may write later what was read.
     """
     for reader in paths:
         block = block_of(reader)
@@ -430,7 +431,8 @@ def self_contained(func: Func, paths: Sequence[Path]) -> Reason | None:
             if not writers:
                 continue
             earlier = [w for w in writers if is_before(w, reader)]
-            if not earlier and not writes(block, buffer):
+            enough = bool(earlier) if ordered else len(earlier) == len(writers)
+            if not enough and not writes(block, buffer):
                 return Reason(
                     f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
                     (block,),

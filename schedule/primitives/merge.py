@@ -73,7 +73,7 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
     at = nest(new).loops[loop.var]
     paths = blocks_under(at)
     require(func, asked, *(iterations_apart(at, b) for b in both))
-    require(func, asked, self_contained(new, paths), check_loop_kinds(new, paths))
+    require(func, asked, self_contained(new, paths, True), check_loop_kinds(new, paths))
     return new, first
 
 
