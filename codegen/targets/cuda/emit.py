@@ -40,6 +40,7 @@ from .reduce import Reducer
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
 _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align {}"
 REGISTERS = ("give_registers", "take_registers")
+_ASKING = (*REGISTERS, "tensor_alloc")
 _DESCRIBED = ("wgmma.", "tcgen05.", "tma_")
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
@@ -209,9 +210,10 @@ def _annotation(nest: LaunchNest, blocks: int) -> str:
 def _min_blocks(s: Stmt) -> int:
     """Return what a launch's thread loops note of ``MIN_BLOCKS``; 0 where they do not.
 
-    1 where groups change their numbers of registers, which asks for a number to begin with.
+    1 where groups change their numbers of registers, which asks for a number to begin with, and
+    with tensor memory, or else ptxas takes 64 registers for the most, and spills.
     """
-    found = int(any(isinstance(x, Intrinsic) and x.name in REGISTERS for x in walk(s)))
+    found = int(any(isinstance(x, Intrinsic) and x.name in _ASKING for x in walk(s)))
     while isinstance(s, For) and s.kind is Kind.THREAD:
         found = MIN_BLOCKS.of(s) or found
         s = s.body

@@ -66,6 +66,8 @@ class TensorSpace(GroupSpace):
             return False
         if self.columns(c) > self.target.gpu.tensor_columns:
             return False
+        if c["copiers"] and self.threads(c).z * self.threads(c).y > 2:
+            return False  # the warps that copy would be part of a row of threads
         for x, tile, _ in self.operands(c):
             turned = x.transposed and x.dtype.bytes == 2
             layout = f"k{tile[-1]}" if turned else f"{tile[-1]}k"
