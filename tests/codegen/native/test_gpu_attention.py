@@ -11,6 +11,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.targets.cuda import ptxas
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
@@ -19,6 +20,7 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
@@ -217,6 +219,19 @@ def test_products_of_warp_groups(
     """Heads that are no multiple of a swizzle, ragged lengths, a row without keys, odd numbers."""
     monkeypatch.setenv("NESTWRIGHT_SIM_SEED", str(shape[2]))
     assert_same_as_in_order(shape, dt, "gpu_attention_wgmma@1", choices, odd)
+
+
+@pytest.mark.parametrize("bulk", [0, 1])
+def test_only_what_threads_copy_has_to_be_made_visible(bulk: int) -> None:
+    """That is the queries alone, if keys and values are bulk copies."""
+    target = Target.parse(GROUPS)
+    func = attention_of(module("bf16", 1, 64, 256, 64, 64), target)
+    sketch = next(s for s in generate(func, target) if s.name == "gpu_attention_wgmma@1")
+    sch = Schedule(func)
+    sketch.apply(sch, {**sketch.default, "keys": 64, "bulk": bulk})
+    before, loop = show(lower(sch.func, target)).split("for k0_tile in range(4)")
+    assert ("fence_proxy_async" in loop) == (not bulk)
+    assert ("fence_proxy_async" in before) == bulk
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 100, 24, 40), (1, 2, 70, 40, 40)])

@@ -2,7 +2,7 @@
 
 The tiles of an operand, and of results that bulk copies store, keep their swizzle; where their rows
 are longer than its pattern, they are cut into panels, one after another: ``[k, n]`` ->
-``[n / 64, k, 64]``. Before each barrier of a launch that has such products, its threads make what
+``[n / 64, k, 64]``. Before barriers of a launch that has such products, its threads make what
 they wrote visible to them.
 """
 
@@ -25,6 +25,7 @@ from .....ir.loop.nodes import (
     Load,
     Range,
     Region,
+    Seq,
     Stmt,
     Store,
     Var,
@@ -55,6 +56,8 @@ class PanelRewriter:
         match s:
             case Intrinsic():
                 return self.intrinsic(s, ranges)
+            case Seq(stmts=stmts):
+                return self.sequence(stmts, ranges)
             case Alloc(buffer=b, body=body) if b in self.panels:
                 return Alloc(self.panels[b], self.stmt(body, ranges))
             case For(var=var, extent=extent):
@@ -65,6 +68,16 @@ class PanelRewriter:
                 s, buffer=self.panels[s.buffer], index=self.at(s.buffer, s.index, ranges)
             )
         return s
+
+    def sequence(self, stmts: tuple[Stmt, ...], ranges: Mapping[Var, Interval]) -> Stmt:
+        """Statements in order: barriers with no store since the last one make nothing visible."""
+        done: list[Stmt] = []
+        stored = self.stored
+        for s in stmts:
+            fills = self.stored and any(_stores(x, self.panels) for x in walk(s))
+            done.append(replace(self, stored=stored or fills).stmt(s, ranges))
+            stored = fills or (stored and s != BARRIER)
+        return seq(*done)
 
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
         """The expression with loads of panels."""
@@ -157,6 +170,11 @@ def _fills(s: Stmt, operands: Collection[Buffer]) -> bool:
             return name != "tma_load" and any(r.buffer in operands for r in writes)
         case _:
             return False
+
+
+def _stores(s: Stmt, panels: Collection[Buffer]) -> bool:
+    """True if operands or results of threads are there after it: copies of a thread land late."""
+    return _fills(s, panels) or (isinstance(s, Intrinsic) and s.name == "wait_async")
 
 
 def _panels(b: Buffer, name: str) -> Buffer:
