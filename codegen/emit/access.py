@@ -16,8 +16,8 @@ from .llvm.convert import convert
 from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
-from .pairs import is_paired, load_paired
 from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
+from .small_strides import is_near, load_near
 
 SMALL = 2**31 - 1
 NONTEMPORAL = ", !nontemporal !0"
@@ -48,8 +48,8 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
         first = replace(form, constant=form.constant - count + 1)
         x = _load_vector(em, buffer, em.pointer(buffer, first), buffer.dtype.bytes)
         return em.shuffle(x, list(range(count - 1, -1, -1)))
-    if is_paired(em, buffer, form):
-        return _loaded(em, load_paired(em, buffer, form), buffer.dtype)
+    if is_near(em, buffer, form):
+        return _loaded(em, load_near(em, buffer, form), buffer.dtype)
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
     return _gather(em, buffer, em.pointer(buffer, form), steps)

@@ -17,9 +17,10 @@ from .access import store_element
 from .expr import Emitter
 from .index import Lanes
 from .llvm.core import IRValue
-from .pairs import mixed
+from .small_strides import mixed, picked
 
-DEPTHS = (2, 4)  # iterations that interleave
+HALVING = (2, 4)  # iterations that interleave in halves of one vector
+ODD = (3, 5, 6, 7)  # those that interleave in as many vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ def store_interleaved(em: Emitter, s: For) -> bool:
     tile = _tile(s)
     if tile is None or em.lanes is not None or em.device is not None or not _is_plain(tile):
         return False
-    width = em.target.lanes(tile.store.buffer.dtype) // tile.depth
+    full = em.target.lanes(tile.store.buffer.dtype)
+    if tile.depth in ODD:
+        return full > 1 and tile.count % full == 0 and _store_vectors(em, tile, full)
+    width = full // tile.depth
     if width < 2:
         return False
     for start in range(0, tile.count, width):
@@ -52,7 +56,7 @@ def _tile(s: For) -> _Interleaved | None:
     match s:
         case For(
             kind=Kind.UNROLLED, body=For(kind=Kind.VECTOR, body=Store() as store) as inner
-        ) if as_int(s.extent) in DEPTHS:
+        ) if as_int(s.extent) in (*HALVING, *ODD):
             depth, count = as_int(s.extent), as_int(inner.extent)
             return _Interleaved(store, s.var, depth, inner.var, count) if depth and count else None
         case _:
@@ -91,6 +95,25 @@ def _store_piece(em: Emitter, tile: _Interleaved, start: int, active: int, lanes
     em.lanes = Lanes(tile.near, em.const(0, index), lanes * depth, mask)
     store_element(em, tile.store.buffer, tile.store.index[0], _interleaved(em, rows))
     em.lanes = None
+
+
+def _store_vectors(em: Emitter, tile: _Interleaved, lanes: int) -> bool:
+    """Store whole vectors: each has elements of all iterations."""
+    depth = tile.depth
+    for start in range(0, tile.count, lanes):
+        rows = []
+        for n in range(depth):
+            em.env[tile.near] = em.const(n, index)
+            em.lanes = Lanes(tile.lane, em.const(start, index), lanes, None)
+            rows.append(em.broadcast(em.value(tile.store.value), lanes))
+        em.env[tile.lane] = em.const(start, index)
+        for n in range(depth):
+            places = [divmod(n * lanes + k, depth)[::-1] for k in range(lanes)]
+            em.lanes = Lanes(tile.near, em.const(n * lanes, index), lanes, None)
+            store_element(em, tile.store.buffer, tile.store.index[0], picked(em, rows, places))
+        em.lanes = None
+    em.function.forget(tile.store.buffer)
+    return True
 
 
 def _interleaved(em: Emitter, rows: list[IRValue]) -> IRValue:

@@ -45,8 +45,8 @@ from .interrupt_polls import close_loop, return_if_interrupted
 from .lane_dots import accumulate_dot
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
-from .pairs import store_paired
 from .pieces import few_pieces
+from .small_strides import store_paired
 from .streaming import end_streams
 from .transposed import store_transposed
 from .vector import narrow_counter, reduce_element, vector_loop

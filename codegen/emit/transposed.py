@@ -20,7 +20,7 @@ from .expr import Emitter
 from .index import Lanes
 from .lane_dots import WHOLE, load_groups
 from .llvm.core import IRValue, register_type
-from .pairs import mixed
+from .small_strides import mixed
 
 FEWEST = 4  # neighbors in memory: fewer are quicker as scatters
 MOST = 16  # rows of a square: more of them exceed the registers

@@ -20,6 +20,7 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
+from .contraction import feeders_of, heaviest
 from .matching import CPU, FuncInfo
 from .pointwise import (
     lanes_of,
@@ -40,7 +41,7 @@ class RowwiseGroup:
     """Blocks that share ``count`` leading axes.
 
     A part is a set of blocks that pass values to each other, in program order. ``others`` share
-    output buffers with other blocks and are scheduled separately.
+    output buffers with other blocks, or come before the rows, and are scheduled separately.
     """
 
     parts: tuple[tuple[BlockInfo, ...], ...]
@@ -65,15 +66,26 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
     writers = Counter(buffer for b in blocks for buffer in {s.buffer for s in b.stores})
     shared = {buffer for buffer, count in writers.items() if count > 1}
     apart = [not b.reduce and any(s.buffer in shared for s in b.stores) for b in blocks]
-    others = tuple(b for b, alone in zip(blocks, apart, strict=True) if alone)
+    others = [b for b, alone in zip(blocks, apart, strict=True) if alone]
     mine = [b for b, alone in zip(blocks, apart, strict=True) if not alone]
-    if not any(b.reduce for b in mine):
+    anchor = heaviest(tuple(mine))
+    if anchor is None:
         return None
-    shapes = [tuple(a.extent for a in b.spatial) for b in mine]
+    feeders = feeders_of(blocks, anchor)
+    without = [b for b in mine if b not in feeders]
+    if _shared_axes(without) > _shared_axes(mine):  # as the padding of a convolution's input
+        mine, others = without, [*others, *(b for b in mine if b in feeders)]
+    count = _shared_axes(mine)
+    return RowwiseGroup(_parts(mine), tuple(others), count) if count else None
+
+
+def _shared_axes(blocks: list[BlockInfo]) -> int:
+    """Return the number of leading axes that all blocks have alike."""
+    shapes = [tuple(a.extent for a in b.spatial) for b in blocks]
     count = 0
     while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
         count += 1
-    return RowwiseGroup(_parts(mine), others, count) if count else None
+    return count
 
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
@@ -142,25 +154,32 @@ def _sums_at_once(info: BlockInfo, after: BlockInfo, own: list[LoopRef], sch: Sc
 
 
 def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
-    """Return one loop over the rows, with every stage of a part inside.
+    """Return one loop over the rows, with every stage of a part inside."""
+    row = sch.get_loops(host_of(part).name)[:count]
+    at = row[0] if len(row) == 1 else sch.fuse(*row)
+    join_stages(part, at, sch)
+    return at
 
-    It is the loop of the last block, or, if several blocks are last, of one that all of them depend
-    on; its consumers are moved up into it, then all producers down.
+
+def host_of(part: tuple[BlockInfo, ...]) -> BlockInfo:
+    """Return the stage whose loop the others join.
+
+    It is the last block, or, if several blocks are last, one that all of them depend on.
     """
     last = [b for n, b in enumerate(part) if not _follows((b,), part[n + 1 :])]
-    host = part[-1]
-    if len(last) > 1:
-        shared = [b for b in part if all(x in _follows((b,), part) for x in last)]
-        host = shared[-1] if shared else host
-    row = sch.get_loops(host.name)[:count]
-    at = row[0] if len(row) == 1 else sch.fuse(*row)
+    shared = [b for b in part if all(x in _follows((b,), part) for x in last)]
+    return shared[-1] if len(last) > 1 and shared else part[-1]
+
+
+def join_stages(part: tuple[BlockInfo, ...], at: LoopRef, sch: Schedule) -> None:
+    """Move every stage of a part into a loop of its host, consumers up first, then producers."""
+    host = host_of(part)
     after = _follows((host,), part)
     for info in after:
         sch.reverse_compute_at(info.name, at)
     for info in reversed(part):
         if info is not host and info not in after:
             sch.compute_at(info.name, at)
-    return at
 
 
 def _follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:

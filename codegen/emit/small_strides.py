@@ -1,0 +1,94 @@
+"""Accesses of small stride: parts of complex numbers, elements of short rows.
+
+Contiguous vectors and shuffles replace gathers, or two scatters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.loop.nodes import Buffer, Const, Stmt, Store, Var
+from .index import Indices, LinearForm
+from .llvm.core import IRValue, memory_type
+from .llvm.opaque import opaque
+from .scalarize import stored_type
+
+FARTHEST = 16  # elements between neighboring lanes: a shuffle each
+
+
+def is_near(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
+    """True if lanes access every few elements, and those in between exist as well."""
+    step = form.lane
+    if em.device is not None or em.lanes is None or em.lanes.mask is not None:
+        return False
+    if not 2 <= step <= FARTHEST:
+        return False
+    within = form.constant % step == step - 1 or buffer.shape[0] % step == 0
+    return within and all(factor % step == 0 for _, factor in form.terms.values())
+
+
+def load_near(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
+    """Load every few elements by as many contiguous loads, and shuffles."""
+    assert em.lanes is not None
+    dtype, count, first = stored_type(buffer.dtype), em.lanes.count, form.constant % form.lane
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
+    parts = []
+    for start in range(0, form.lane * count, count):
+        pointer = em.pointer(buffer, replace(form, constant=form.constant - first + start))
+        text = f"load {type_}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+        parts.append(em.read(text, dtype, count, buffer, pointer, pointer.depth))
+    return picked(em, parts, [divmod(form.lane * k + first, count) for k in range(count)])
+
+
+def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
+    """Store ``x[2 k] = a``, ``x[2 k + 1] = b`` contiguously; False if the two are not such
+    a pair.
+    """
+    if em.device is not None or em.lanes is None or em.lanes.mask is not None:
+        return False
+    match first, second:
+        case (
+            Store(buffer=buffer, index=(at,), value=Var() | Const() as a),
+            Store(buffer=other, index=(after,), value=Var() | Const() as b),
+        ) if buffer is other and buffer.dtype.kind != "pred":
+            form, next_ = em.form(at), em.form(after)
+        case _:
+            return False
+    if form is None or next_ is None or form.lane != 2:
+        return False
+    if replace(next_, constant=next_.constant - 1) != form:
+        return False
+    count = em.lanes.count
+    parts = em.broadcast(em.value(a), count), em.broadcast(em.value(b), count)
+    order = [k // 2 + count * (k % 2) for k in range(2 * count)]
+    for start in (0, count):
+        pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
+        value = mixed(em, *parts, order[start : start + count])
+        value = opaque(em, value) if buffer in em.lane_dependent else value
+        line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+        em.change(line, buffer, pointer, value)
+    em.function.forget(buffer)
+    return True
+
+
+def picked(em: Indices, parts: Sequence[IRValue], places: Sequence[tuple[int, int]]) -> IRValue:
+    """Return a vector of given lanes of the parts, one by one: pairs of a part and its lane."""
+    count = len(places)
+    found = parts[0]
+    order = [lane if part == 0 else -1 for part, lane in places]
+    for n, part in enumerate(parts[1:], 1):
+        order = [count + k if at == n else o for o, (at, k) in zip(order, places, strict=True)]
+        found = mixed(em, found, part, order)
+        order = [k if o >= 0 else -1 for k, o in enumerate(order)]
+    return found
+
+
+def mixed(em: Indices, a: IRValue, b: IRValue, order: list[int]) -> IRValue:
+    """Return the given lanes of two vectors, the second's numbered after the first's.
+
+    -1 stands for any value.
+    """
+    mask = ", ".join(f"i32 {k}" if k >= 0 else "i32 poison" for k in order)
+    text = f"shufflevector {a}, {b}, <{len(order)} x i32> <{mask}>"
+    return em.pure(text, a.dtype, len(order), max(a.depth, b.depth))

@@ -1,0 +1,169 @@
+"""Row-wise groups of short rows: lanes are neighboring rows, and columns are unrolled.
+
+Rows of a few elements (coordinates, colours, scores of a few classes) leave most lanes of a vector
+idle, and what is computed once in a row would be computed by scalars.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import BlockRef, LoopRef
+from ...language.schedule import Schedule
+from ...legality import update_of
+from ...space.analyze import BlockInfo, describe
+from ...space.lookup import below, own_loops
+from ...space.space import Choices, Sketch
+from .matching import CPU, FuncInfo
+from .pointwise import lanes_of, may_share, pass_seconds, schedule_pointwise, sharing_pays
+from .rows import find_rows, host_of, join_stages
+
+OTHERS = 2  # vectors that blocks before the rows process at once
+NEAR = frozenset((0, 1, 2))  # elements between rows of which even many terms are loaded in vectors
+MOST = 64  # instances of blocks for one row: all of them are unrolled
+
+
+@dataclass(frozen=True, slots=True)
+class ShortRows:
+    """Stages that share ``count`` leading axes, of which the one at ``across`` has the lanes.
+
+    What ``others`` compute is complete before.
+    """
+
+    stages: tuple[BlockInfo, ...]
+    others: tuple[BlockInfo, ...]
+    count: int
+    across: int
+    lanes: int
+
+    @property
+    def neighbors(self) -> int:
+        """The number of rows that can be lanes."""
+        return self.stages[0].spatial[self.across].extent
+
+    @property
+    def columns(self) -> int:
+        """The instances of all blocks in a row."""
+        return sum(_columns(b, self.count) for b in self.stages)
+
+
+def _columns(info: BlockInfo, count: int) -> int:
+    return math.prod(a.extent for a in (*info.spatial[count:], *info.reduce))
+
+
+def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
+    """Return the blocks if rows are shorter than a vector and there are vectors of rows."""
+    found = find_rows(work.blocks) if work.contraction is None else None
+    if found is None or len(found.parts) != 1:
+        return None
+    (stages,) = found.parts
+    across = _last_wide(stages[0], found.count)
+    if across is None:
+        return None
+    lanes = min(lanes_of(b, target) for b in stages)
+    k = ShortRows(stages, found.others, found.count, across, lanes)
+    longest = max(_columns(b, k.count) for b in stages)
+    near = all(_steps(b, k) <= NEAR for b in stages)
+    if longest < 2 or k.columns > MOST or k.neighbors < k.lanes:
+        return None
+    if not (near or (longest < k.lanes and _pays(k, longest))):
+        return None
+    return None if any(None in _steps(b, k) for b in stages) else k
+
+
+def _last_wide(info: BlockInfo, count: int) -> int | None:
+    """Return the last of the leading axes that has more than one element; None if none has."""
+    wide = [n for n, a in enumerate(info.spatial[:count]) if a.extent > 1]
+    return wide[-1] if wide else None
+
+
+def _steps(info: BlockInfo, k: ShortRows) -> set[int | None]:
+    """Return how far apart neighboring rows are in the accesses of a stage, in elements."""
+    row = info.spatial[k.across].var
+    return {a.step(row) for a in (*info.loads, *info.stores)}
+
+
+def _pays(k: ShortRows, longest: int) -> bool:
+    """False for plain sums of half a vector or more: these are as fast in lanes of their own."""
+    (first, *more) = (update_of(b.block) for b in k.stages)
+    plain = first is not None and first[1] == "add" and not more
+    return not plain or 2 * longest <= k.lanes
+
+
+def apply_short_rows(k: ShortRows, sch: Schedule, c: Choices, target: Target) -> None:
+    """Compute all stages for a vector of rows, with what they pass to each other in registers."""
+    for info in k.others:
+        schedule_pointwise(sch, info, target, OTHERS, bool(c["parallel"]))
+    outer = sch.get_loops(host_of(k.stages).name)[: k.count]
+    at, lane = sch.split(outer[k.across], [None, k.lanes * int(c["vectors"])])
+    rows = [*outer[: k.across], *outer[k.across + 1 :], at]
+    sch.reorder(*rows, lane)
+    join_stages(k.stages, at, sch)
+    for info in k.stages:
+        copies = [
+            sch.cache_write(info.name, n)
+            for n, a in enumerate(info.stores)
+            if info.reduce and a.buffer in sch.func.params
+        ]
+        for copy in copies:
+            sch.reverse_compute_at(copy, at)
+            _vectorize_rows(k, sch, copy, at)
+        _vectorize_rows(k, sch, info.name, at)
+        _keep(k, sch, info)
+    if c["parallel"]:
+        sch.parallel(at if len(rows) == 1 else sch.fuse(*rows))
+
+
+def _vectorize_rows(k: ShortRows, sch: Schedule, block: BlockRef | str, at: LoopRef) -> None:
+    """Make lanes of the rows and unroll all else."""
+    lane = own_loops(sch, block, at)[sch.block(block).axes[k.across].var]
+    columns = [x for x in below(sch, block, at) if x != lane]
+    sch.reorder(*columns, lane)
+    for loop in columns:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+
+
+def _keep(k: ShortRows, sch: Schedule, info: BlockInfo) -> None:
+    """Keep what a stage passes on in registers, neighboring rows in a vector."""
+    row = info.spatial[k.across].var
+    for n, access in enumerate(describe(sch.block(info.name)).stores):
+        own = [d for d, form in enumerate(access.coefficients) if form is None or row in form]
+        if access.buffer in sch.func.params or len(own) != 1:
+            continue
+        rest = [d for d in range(len(access.coefficients)) if d not in own]
+        if rest + own != sorted(rest + own):
+            sch.transform_layout(info.name, n, rest + own)
+        sch.set_scope(info.name, n, "register")
+
+
+def short_rows_cost(k: ShortRows, c: Choices, target: Target) -> float:
+    """Estimate the seconds: a pass of all stages, longer where a vector has to wait for another."""
+    threads = target.threads if c["parallel"] else 1
+    return (1.0 + 0.2 / int(c["vectors"])) * pass_seconds(k.stages, threads, target)
+
+
+@CPU.row(28)
+def match_short_rows(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match row-wise groups whose rows are shorter than a vector."""
+    k = find_short_rows(work, target)
+    return None if k is None else short_rows_sketch(k, target)
+
+
+def short_rows_sketch(k: ShortRows, target: Target) -> Sketch:
+    """Return the space of a group of short rows: vectors of rows at once, threads."""
+    vectors = tuple(n for n in (1, 2, 4) if n * k.lanes <= k.neighbors)
+    return Sketch(
+        name="short_rows@1",
+        kind="reduction",
+        decisions={
+            "vectors": vectors,
+            "parallel": (1, 0) if may_share(pass_seconds(k.stages, 1, target), target) else (0,),
+        },
+        default={"vectors": 1, "parallel": int(sharing_pays(k.stages, target))},
+        apply=lambda sch, c: apply_short_rows(k, sch, c, target),
+        valid=lambda c: True,
+        cost=lambda c: short_rows_cost(k, c, target),
+    )
