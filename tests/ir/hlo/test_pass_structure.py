@@ -211,6 +211,18 @@ def test_scale_of_a_value_used_twice_stays(becomes):
     becomes(fold_batch_norm, entry(body), None)
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [("f16", "1e-5"), ("f32", "1e-38"), ("f32", "3e38")])
+def test_scale_that_leaves_no_normal_numbers_stays(dtype, scale, becomes):
+    """Rounded to multiples of the least subnormal, or infinite, the weights would be lost."""
+    body = (
+        f"x = {dtype}[2,2] parameter(0)  w = {dtype}[2,2] constant({{ {{0.1,2}}, {{0.5,0.5}} }})"
+        f"  p = {dtype}[] constant({scale})  s = {dtype}[2,2] broadcast(p), dimensions={{}}"
+        f"  d = {dtype}[2,2] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        f"  ROOT m = {dtype}[2,2] multiply(d, s)"
+    )
+    becomes(fold_batch_norm, entry(body), None)
+
+
 def test_layouts_are_forgotten_and_bitcasts_spelled_out():
     module = parse(
         "HloModule t\nENTRY main { x = f32[2,3]{0,1} parameter(0)"

@@ -2,7 +2,8 @@
 
 ``dot(x, w) * s + t  ->  dot(x, w * s) + t`` with constants w, s, t. Any chain of additions,
 subtractions, multiplications and divisions by constants is collected; one vector of offsets is
-left. Rounding differs, because the scale is applied before the sum instead of after it.
+left. Rounding differs, because the scale is applied before the sum instead of after it; so a scale
+that would leave a channel no normal numbers, or infinities, stays where it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ....dtypes import to_numpy
@@ -47,7 +49,7 @@ def _fold(computation: Computation) -> Computation:
             if o in ends and ends[o].product is found.product:
                 del ends[o]
         known[i] = ends[i] = found
-    ends = {i: a for i, a in ends.items() if i is not a.product and (a.scale != 1).any()}
+    ends = {i: a for i, a in ends.items() if (a.scale != 1).any() and _is_normal(a)}
     if not ends:
         return computation
     written = iter(computation.instructions)
@@ -120,6 +122,19 @@ def _vector(x: Instruction) -> Array | None:
         return None
     values: Array = source.attrs["literal"].astype(np.float64)
     return values if np.isfinite(values).all() else None
+
+
+def _is_normal(a: _Affine) -> bool:
+    """True if the largest scaled weight of each channel is a normal number, or all are 0."""
+    w = a.product.operands[1]
+    weights, storage = w.attrs["literal"], to_numpy(w.array.dtype)
+    if not weights.size:
+        return False
+    rows, limits = tuple(range(weights.ndim - 1)), ml_dtypes.finfo(storage)
+    ends = weights.max(rows).astype(np.float64), weights.min(rows).astype(np.float64)
+    largest = np.maximum(*map(np.abs, ends)) * np.abs(a.scale)
+    normal = (largest >= float(limits.tiny)) & (largest <= float(limits.max))
+    return bool((normal | (largest == 0)).all())
 
 
 def _scaled(a: _Affine, product: Instruction) -> Instruction:
