@@ -237,10 +237,10 @@ def rows_valid(r: RowwiseCluster, c: Choices, target: Target) -> bool:
     fits = threads * rows <= 1024 and shared <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     fits = fits and r.registers(c) <= HELD
-    return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
+    return fits and is_box(r.cluster, rows) and int(c["vector"]) <= most
 
 
-def _is_box(k: Cluster, rows: int) -> bool:
+def is_box(k: Cluster, rows: int) -> bool:
     """True if blocks of so many rows divide evenly, and each is a box of the row axes.
 
     A block across the end of an axis would need shared memory for its bounding box.

@@ -27,6 +27,7 @@ from .machine import (
     overlapped,
     resident,
 )
+from .rows import is_box
 from .threads import BLOCKS, X, Y, fused, powers
 
 STEP = 30e-9  # seconds of a thread's step through shared memory
@@ -72,7 +73,7 @@ def stages_sketch(k: Cluster, target: Target) -> Sketch:
     def valid(c: Choices) -> bool:
         threads, rows = int(c["threads"]), int(c["rows"])
         fits = s.least <= threads <= 1024 // rows and s.shared * rows <= target.gpu.shared_per_block
-        return fits and k.rows % rows == 0
+        return fits and is_box(k, rows)
 
     def cost(c: Choices) -> float:
         return stages_cost(s, c, target)
@@ -121,7 +122,8 @@ def stages_cost(s: Staged, c: Choices, target: Target) -> float:
     steps = sum(depth(b.block.body) * math.ceil(width / threads) for b, width in pairs)
     waits = waves * (LATENCY + BARRIER * len(k.blocks) + STEP * steps)
     warps = shape.blocks * math.ceil(threads * rows / gpu.warp)
-    issued = warps * steps * EACH / (gpu.multiprocessors * ISSUED * gpu.clock)
+    used = min(shape.blocks, gpu.multiprocessors)
+    issued = warps * steps * EACH / (max(used, 1) * ISSUED * gpu.clock)
     outer = ((b, a) for b in k.blocks for a in (*b.inputs, *b.stores) if a.buffer not in k.passed)
     moved = sum(distinct(b, a) * a.buffer.dtype.bytes for b, a in outer)
     return LAUNCH + overlapped(waits, issued, memory_seconds(target, moved))

@@ -80,6 +80,49 @@ def test_merge_refuses_what_would_change_results(schedule: Make, programs: dict[
         sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
 
 
+TWICE = """
+@func(outputs=1)
+def twice(A: f32[6, 4], D: f32[6]):
+    T = alloc(f32[6, 4])
+    for i in range(6):
+        for j in range(4):
+            with block("B"):
+                vi, vj = spatial(6, i), spatial(4, j)
+                reads(A[vi, vj])
+                writes(T[vi, vj])
+                T[vi, vj] = A[vi, vj] + f32(1.0)
+    for i_1 in range(6):
+        with block("C", opaque=1):
+            vi_1 = spatial(6, i_1)
+            reads(A[vi_1, 0])
+            writes(T[vi_1, 0 : 4])
+            for k in range(4):
+                T[vi_1, k] = A[vi_1, 0]
+    for i_2 in range(6):
+        with block("D"):
+            vi_2 = spatial(6, i_2)
+            reads(T[vi_2, 3])
+            writes(D[vi_2])
+            D[vi_2] = T[vi_2, 3]
+"""
+
+
+def test_merge_of_two_that_write_one_buffer(schedule: Make) -> None:
+    """Each row has its own elements; an opaque block counts as writing what it surely does."""
+    sch = schedule(TWICE)
+    b, c, d = (sch.get_loops(x)[0] for x in "BCD")
+    sch.merge(b, c)
+    sch.merge(b, d)
+    sch = schedule(TWICE.replace("range(4):\n                T", "range(3):\n                T"))
+    b, c, d = (sch.get_loops(x)[0] for x in "BCD")
+    with pytest.raises(ScheduleError, match="may write less of `T` than it declares"):
+        sch.merge(c, d)
+    sch = schedule(TWICE.replace("T[vi_1, ", "T[5 - vi_1, "))
+    b, c, d = (sch.get_loops(x)[0] for x in "BCD")
+    with pytest.raises(ScheduleError, match="may access the same element of `T`"):
+        sch.merge(b, c)
+
+
 def test_rfactor(schedule: Make) -> None:
     sch = schedule("matmul")
     k = sch.get_loops("C")[2]
