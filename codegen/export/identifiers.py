@@ -19,9 +19,9 @@ _KEYWORDS = frozenset(_WORDS.split())
 LONGEST = 48
 
 _SYSTEM_WORDS = """
-aio alloca arpa assert atomic c complex cpio crypt ctype devctl dirent dl dlfcn endian errno fcntl
+aio alloca assert atomic c complex cpio crypt ctype devctl dirent dl dlfcn endian errno fcntl
 features fenv float fmtmsg fnmatch ftw g gcc gcc_eh gcc_s getopt glob gomp grp iconv inttypes iso646
-langinfo libgen libintl limits link locale m malloc math memory monetary mqueue mvec ndbm net netdb
+langinfo libgen libintl limits link locale m malloc math memory monetary mqueue mvec ndbm netdb
 nl_types poll pthread pwd regex resolv rt sched search semaphore setjmp signal spawn stdalign
 stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings
 stropts supc syscall syslog tar termios tgmath threads time trace uchar ucontext ulimit unistd util
