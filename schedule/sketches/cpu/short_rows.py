@@ -54,7 +54,10 @@ def _columns(info: BlockInfo, count: int) -> int:
 
 
 def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
-    """Return the blocks if rows are shorter than a vector and there are vectors of rows."""
+    """Return the blocks if there are vectors of rows, and these are shorter than a vector.
+
+    Rows of more terms count where those of neighboring rows are neighbors too, as a filter's are.
+    """
     found = find_rows(work.blocks) if work.contraction is None else None
     if found is None or len(found.parts) != 1:
         return None
@@ -147,7 +150,7 @@ def short_rows_cost(k: ShortRows, c: Choices, target: Target) -> float:
 
 @CPU.row(28)
 def match_short_rows(work: FuncInfo, target: Target) -> Sketch | None:
-    """Match row-wise groups whose rows are shorter than a vector."""
+    """Match row-wise groups of rows that are few elements, or a few neighbors' terms."""
     k = find_short_rows(work, target)
     return None if k is None else short_rows_sketch(k, target)
 

@@ -8,8 +8,6 @@ as the results that the thread makes of them.
 
 from __future__ import annotations
 
-from ....ir.dtypes import f32
-from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import CHUNK
 from ....ir.loop.tensor_memory import HELD, LANES
 from ....ir.target import Target
@@ -18,27 +16,18 @@ from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
 from .matmul import Matmul
-from .mma import Core, layout_of, place_sums, sides_of
+from .mma import Core, place_sums, sides_of
 from .results import place_rows
 from .threads import X, Y, Z
 from .tiles import BlockDim, make_product, run_epilogue
-from .wgmma import copy_operands
+from .wgmma import copy_operands, find_shared_core
 
 STRIP = max(HELD)  # columns that a thread holds at once
 
 
 def find_tensor_core(k: Matmul, target: Target) -> Core | None:
     """Return a product of any width with sums in tensor memory; None if the target has none."""
-    for name, row in TABLE.items():
-        x = row.product
-        if x is None or not row.on(target.gpu):
-            continue
-        if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
-            continue
-        if x.operands == f32:  # it would cut operands off that `-tf32=1` promises to round
-            continue
-        return Core(name, x.k, (layout_of(k.left, "m"), layout_of(k.right, "n")))
-    return None
+    return find_shared_core(k, target, lambda row: row.product)
 
 
 def apply_tcgen05(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:

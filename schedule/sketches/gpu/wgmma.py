@@ -9,11 +9,15 @@ thread starts bulk copies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....ir.dtypes import DType, f32
+from ....ir.loop.forms import IntrinsicDef
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import CHUNK
 from ....ir.loop.notes import BULK_COPIES, PIPELINE
-from ....ir.loop.warpgroups import WARPGROUP
+from ....ir.loop.tensor_memory import TensorMatrix
+from ....ir.loop.warpgroups import WARPGROUP, GroupMatrix
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -36,8 +40,20 @@ PANEL = 64  # two-byte columns of a turned tile that lie together
 
 def find_group_core(k: Matmul, target: Target) -> Core | None:
     """Return a product of warp groups for a product, of any width; None if the target has none."""
+    return find_shared_core(k, target, lambda row: row.group)
+
+
+def find_shared_core(
+    k: Matmul,
+    target: Target,
+    product_of: Callable[[IntrinsicDef], GroupMatrix | TensorMatrix | None],
+) -> Core | None:
+    """Return a product whose operands stay in shared memory; None if the target has none.
+
+    ``product_of`` gives what an intrinsic multiplies, if it is of the kind that is asked for.
+    """
     for name, row in TABLE.items():
-        x = row.group
+        x = product_of(row)
         if x is None or not row.on(target.gpu):
             continue
         if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
