@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..ir.loop.nodes import Func
 from ..ir.loop.notes import EXCESS_ERROR
 from ..ir.target import Target
@@ -9,6 +11,16 @@ from .cursor import nest
 from .errors import ScheduleError
 
 BILLIONTH = 1e-9  # the unit of the note
+
+
+def rounding_error(terms: int, growth: float) -> float:
+    """Estimate the error of sums of ``terms`` products in f32, relative to their root mean square.
+
+    It is that of normally distributed factors; ``growth`` is how many times larger than in plain
+    sums an algorithm makes it. Measured errors were 0.4 to 0.7 of the estimate, for transformed
+    tiles of 16 to 512 channels.
+    """
+    return 2.0**-24 * growth * (0.3 * math.sqrt(terms) + 2.0)
 
 
 def excess_error(func: Func) -> float:

@@ -58,9 +58,12 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
 def _copy_of(s: Stmt, frozen: frozenset[Buffer]) -> tuple[Buffer, Buffer] | None:
     """Return (constant, result) of a nest that makes one buffer out of a frozen input alone."""
     blocks = [b for b in walk(s) if isinstance(b, Block)]
-    if len(blocks) != 1 or len(blocks[0].reads) != 1 or len(blocks[0].writes) != 1:
+    if len(blocks) != 1 or len(blocks[0].writes) != 1:
         return None
-    source, made = blocks[0].reads[0].buffer, blocks[0].writes[0].buffer
+    sources = {r.buffer for r in blocks[0].reads}
+    if len(sources) != 1:
+        return None
+    source, made = sources.pop(), blocks[0].writes[0].buffer
     if source not in frozen or made.scope is not Scope.GLOBAL:
         return None
     return (source, made) if _buffers_of(s) <= {source, made} else None

@@ -1,7 +1,7 @@
 """The primitives. Importing the package imports its modules, which declare them."""
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
-for _found in iter_modules(__path__):
-    import_module(f"{__name__}.{_found.name}")
+for _found in walk_packages(__path__, f"{__name__}."):
+    import_module(_found.name)

@@ -263,7 +263,7 @@ class _MatmulBlocks:
         at = {a.var.name[1:]: a.var for a in axes}
         by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
         for role, v in at.items():
-            by |= _digits(self.found.roles[role], v)
+            by |= digits(self.found.roles[role], v)
         value = substitute_expr(value, by)
         zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
         guards = [lt(v, n) for r, v in at.items() if (n := self.found.points(r)) < self.extent(r)]
@@ -307,7 +307,7 @@ class _MatmulBlocks:
         axes = tuple(replace(a, var=var(a.var.name), value=Const(0)) for a in old)
         by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
         by |= {a.var: x.var for a, x in zip(old, axes, strict=True)}
-        at = tuple(_number(self.found.roles[r], by) for r in ROLES[:3])
+        at = tuple(number_of(self.found.roles[r], by) for r in ROLES[:3])
         store = self.found.store
         index = tuple(substitute_expr(e, by) for e in store.index)
         name = fresh_name(self.func, f"{self.block.name}_out")
@@ -317,7 +317,7 @@ class _MatmulBlocks:
         )
 
 
-def _digits(axes: Sequence[BlockAxis], v: Var) -> dict[Var, Expr]:
+def digits(axes: Sequence[BlockAxis], v: Expr) -> dict[Var, Expr]:
     """Return the axes as the digits of ``v``, the last one changing fastest."""
     found: dict[Var, Expr] = {}
     step = 1
@@ -328,8 +328,8 @@ def _digits(axes: Sequence[BlockAxis], v: Var) -> dict[Var, Expr]:
     return found
 
 
-def _number(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
-    """Return the number whose digits the axes are, the inverse of ``_digits``."""
+def number_of(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
+    """Return the number whose digits the axes are, the inverse of ``digits``."""
     e: Expr = Const(0)
     for a in axes:
         e = add(mul(e, a.extent), by[a.var])

@@ -20,6 +20,7 @@ from ...space.analyze import BlockInfo, point_reads
 from ...space.lookup import block_node, own_loops
 from ...space.space import Choices, Sketch
 from ...transforms import relative_error
+from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
 from .contraction import Contraction
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
@@ -157,12 +158,10 @@ def _chunks(shape: _Shape, size: int) -> tuple[int, ...]:
 
 def _valid(shape: _Shape, c: Choices, target: Target) -> bool:
     """True if the chunks and the register tile divide the tiles and fit the registers."""
-    size, chunk, rows, vectors = (int(c[n]) for n in ("size", "chunk", "rows", "vectors"))
+    size, chunk, rows = (int(c[n]) for n in ("size", "chunk", "rows"))
     if chunk not in _chunks(shape, size) or chunk * shape.tiles(size)[1] % rows:
         return False
-    if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
-        return False
-    return int(c["unroll"]) <= shape.channels and rows * vectors * int(c["unroll"]) <= 96
+    return tile_fits(c, shape.channels, target)
 
 
 def _cost(shape: _Shape, c: Choices, target: Target) -> float:
@@ -177,14 +176,7 @@ def _cost(shape: _Shape, c: Choices, target: Target) -> float:
     tile_rows, tile_columns = shape.tiles(size)
     tiles, chunks, number = tile_rows * tile_columns, tile_rows // chunk, (size + TAPS - 1) ** 2
     panels = math.ceil(shape.columns / (vectors * lanes))
-    busy = max(
-        rows * vectors / core.fmas,
-        (rows + vectors) / core.loads,
-        core.chains(32 * lanes) / core.fmas,
-    )
-    step = busy * turns + 1.0 / int(c["unroll"])
-    tile = shape.channels * step + 2 * rows * vectors / core.stores + 20.0
-    products = number * tiles / rows * panels * tile
+    products = number * tiles / rows * panels * tile_cycles(c, shape.channels, target)
     inputs, outputs = (math.ceil(n / lanes) for n in (shape.channels, shape.columns))
     moved = number / core.stores + number * 2 / core.fmas
     transforms = tiles * turns * (2 * inputs * moved + outputs * (moved + 2 * size**2))
@@ -224,11 +216,10 @@ def _apply(sch: Schedule, shape: _Shape, c: Choices) -> None:
         sch.compute_inline(copy)
         out = shape.out.name
     loops, column = _tile_result(sch, shape, c, out, outputs)
-    numbers = _products(sch, shape, c, loops.chunk, weights)
+    numbers = tile_products(sch, name, c, loops.chunk, weights, [0, 2, 1, 3])
     for block in (inputs, tiles):
         sch.compute_at(block, loops.chunk)
-    for block in (inputs, tiles, weights, outputs):
-        _vectorize(sch, sch.get_loops(block)[-1], lanes)
+    vectorize_ends(sch, (inputs, tiles, weights, outputs), lanes)
     sch.vectorize(column)
     if c["parallel"]:
         if sch.extent(loops.chunk) > 1:
@@ -271,44 +262,3 @@ def _result_loops(sch: Schedule, shape: _Shape, out: str) -> dict[Var, LoopRef]:
     axes = block_node(sch, out).axes
     old: tuple[BlockAxis, ...] = shape.k.anchor.spatial
     return {a.var: own[b.var] for a, b in zip(old, axes, strict=True) if b.var in own}
-
-
-def _products(sch: Schedule, shape: _Shape, c: Choices, at: LoopRef, weights: BlockRef) -> LoopRef:
-    """Compute the products of a chunk in tiles of registers; return the loop over their panels."""
-    name = shape.k.anchor.name
-    rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
-    store = sch.cache_write(name, 0, "register")
-    sch.compute_at(store, at)
-    number, tile, column = sch.get_loops(store)[-3:]
-    first, row = sch.split(tile, [None, rows])
-    panel, vector, lane = sch.split(column, [None, vectors, lanes])
-    sch.reorder(number, panel, first, row, vector, lane)
-    sch.compute_at(name, first, True)
-    loops = sch.get_loops(name)
-    step, unrolled = loops[-1], []
-    own_row, own_vector, own_lane = loops[-3], *sch.split(loops[-2], [vectors, lanes])
-    if int(c["unroll"]) > 1:
-        step, inside = sch.split(step, [None, int(c["unroll"])])
-        unrolled = [inside]
-    sch.reorder(step, *unrolled, own_row, own_vector, own_lane)
-    init = sch.decompose_reduction(name, step)
-    started = sch.get_loops(init)[-3:]
-    for tile_row, tile_vector, tile_lane in ((row, vector, lane), (own_row, own_vector, own_lane)):
-        _in_registers(sch, tile_row, tile_vector, tile_lane)
-    _in_registers(sch, *started)
-    for loop in unrolled:
-        sch.unroll(loop)
-    sch.transform_layout(weights, 0, [0, 2, 1, 3], [(2, min(vectors * lanes, shape.columns))])
-    return sch.fuse(number, panel)
-
-
-def _in_registers(sch: Schedule, row: LoopRef, vector: LoopRef, lane: LoopRef) -> None:
-    sch.vectorize(lane)
-    sch.unroll(vector)
-    sch.unroll(row)
-
-
-def _vectorize(sch: Schedule, loop: LoopRef, lanes: int) -> None:
-    if sch.extent(loop) > lanes:
-        _, loop = sch.split(loop, [None, lanes])
-    sch.vectorize(loop)

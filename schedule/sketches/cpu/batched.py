@@ -1,0 +1,82 @@
+"""Products of many small matrices, numbered: tiles of registers, and passes around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....ir.target import Target
+from ...cursor import BlockRef, LoopRef
+from ...language.schedule import Schedule
+from ...space.space import Choices
+from .contraction import MOST_FMAS, tile_of
+
+
+def tile_fits(c: Choices, terms: int, target: Target) -> bool:
+    """True if the register tile leaves room for operands, and its steps for decoded code."""
+    (rows, vectors, _), unroll = tile_of(c), int(c["unroll"])
+    if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
+        return False
+    return unroll <= terms and rows * vectors * unroll <= MOST_FMAS
+
+
+def tile_cycles(c: Choices, terms: int, target: Target) -> float:
+    """Estimate the cycles of a tile's products, with operands in L1, and of storing them."""
+    core, (rows, vectors, lanes) = target.core, tile_of(c)
+    busy = max(
+        rows * vectors / core.fmas,
+        (rows + vectors) / core.loads,
+        core.chains(32 * lanes) / core.fmas,
+    )
+    step = busy * core.turns(32 * lanes) + 1.0 / int(c["unroll"])
+    return terms * step + 2 * rows * vectors / core.stores + 20.0
+
+
+def tile_products(
+    sch: Schedule, name: str, c: Choices, at: LoopRef, weights: BlockRef, order: Sequence[int]
+) -> LoopRef:
+    """Compute the products ``name`` at a loop, in tiles of registers.
+
+    Their axes are number, row, column and term; ``weights`` computes the operand of the columns,
+    indexed by number, term and column, which is laid out by ``order`` with panels of columns split
+    off. Returns the loop over numbers and panels.
+    """
+    rows, vectors, lanes = tile_of(c)
+    store = sch.cache_write(name, 0, "register")
+    sch.compute_at(store, at)
+    number, tile, column = sch.get_loops(store)[-3:]
+    width = min(vectors * lanes, sch.extent(column))
+    first, row = sch.split(tile, [None, rows])
+    panel, vector, lane = sch.split(column, [None, vectors, lanes])
+    sch.reorder(number, panel, first, row, vector, lane)
+    sch.compute_at(name, first, True)
+    loops = sch.get_loops(name)
+    step, unrolled = loops[-1], []
+    own_row, own_vector, own_lane = loops[-3], *sch.split(loops[-2], [vectors, lanes])
+    if int(c["unroll"]) > 1:
+        step, inside = sch.split(step, [None, int(c["unroll"])])
+        unrolled = [inside]
+    sch.reorder(step, *unrolled, own_row, own_vector, own_lane)
+    init = sch.decompose_reduction(name, step)
+    started = sch.get_loops(init)[-3:]
+    for tile_row, tile_vector, tile_lane in ((row, vector, lane), (own_row, own_vector, own_lane)):
+        _in_registers(sch, tile_row, tile_vector, tile_lane)
+    _in_registers(sch, *started)
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.transform_layout(weights, 0, order, [(2, width)])
+    return sch.fuse(number, panel)
+
+
+def _in_registers(sch: Schedule, row: LoopRef, vector: LoopRef, lane: LoopRef) -> None:
+    sch.vectorize(lane)
+    sch.unroll(vector)
+    sch.unroll(row)
+
+
+def vectorize_ends(sch: Schedule, blocks: Sequence[BlockRef], lanes: int) -> None:
+    """Vectorize the innermost loop of each block."""
+    for block in blocks:
+        loop = sch.get_loops(block)[-1]
+        if sch.extent(loop) > lanes:
+            _, loop = sch.split(loop, [None, lanes])
+        sch.vectorize(loop)

@@ -1,0 +1,287 @@
+"""The Strassen sketch: a product of matrices as seven or 49 products of sums of its parts.
+
+Rows of each part are taken in blocks. The sums of a block's parts are computed, then the columns
+in strips: the products of a strip, in tiles of registers, and from these the result. Threads take
+blocks, with sums of their own, or share the sums and take strips. It is offered where the target's
+``accuracy`` allows its error and the estimate is not far behind the plain product.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.dtypes import f32
+from ....ir.loop.nodes import BlockAxis, Var
+from ....ir.loop.notes import FETCH_AHEAD
+from ....ir.target import Target
+from ...bilinear import PRODUCTS
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...primitives.products.strassen import MOST_LEVELS, added_error, plain_product
+from ...space.analyze import BlockInfo, point_reads
+from ...space.lookup import block_node, own_loops
+from ...space.space import Choices, Sketch
+from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
+from .contraction import Contraction, tile_of
+from .fallback import around_anchor
+from .matching import CPU, FuncInfo
+from .tiling import ROWS, match_tiling
+
+BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+BEHIND = 1.15  # times the plain product's estimate up to which the sketch is worth trying
+SUMS = 5  # additions for each product of parts
+LATE = 0.3  # of the time in which weights arrive: what is not hidden behind products
+SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than products
+
+
+@CPU.row(9)
+def match_faster(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match a product that is expected to be faster in parts."""
+    pair = _ranked(work, target)
+    return None if pair is None or pair[1] > 1.0 else pair[0]
+
+
+@CPU.row(11)
+def match_close(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match a product that may be as fast in parts."""
+    pair = _ranked(work, target)
+    return None if pair is None or not 1.0 < pair[1] <= BEHIND else pair[0]
+
+
+def _ranked(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
+    """Return the sketch, and its estimate relative to the plain product's."""
+    if not target.accuracy or work.contraction is None:
+        return None
+    shape = _shape(work.contraction, target)
+    if shape is None:
+        return None
+    sketch, plain = _sketch(work, shape, target), match_tiling(work, target)
+    if plain is None or sketch is None:
+        return None
+    return sketch, sketch.cost(sketch.default) / plain.cost(plain.default)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parted:
+    """A product's extents, and the block that computes the final result.
+
+    ``rows`` and ``columns`` are the axes of the result that make up those of the product, in order.
+    ``out`` is None without a consumer that reads it element by element. ``levels`` are those whose
+    error is allowed.
+    """
+
+    k: Contraction
+    m: int
+    n: int
+    terms: int
+    out: BlockInfo | None
+    rows: tuple[Var, ...]
+    columns: tuple[Var, ...]
+    levels: tuple[int, ...]
+
+    def part_rows(self, c: Choices) -> int:
+        """Return the rows of a part, in whole blocks of whole tiles."""
+        whole = int(c["blocks"]) * int(c["rows"])
+        return math.ceil(self.m / (whole << int(c["levels"]))) * whole
+
+
+def _shape(k: Contraction, target: Target) -> _Parted | None:
+    found = plain_product(k.anchor.block)
+    if found is None or len(found.roles["k"]) != 1:
+        return None
+    m, n, terms = (found.points(r) for r in "mnk")
+    lanes = max(1, target.lanes(f32))
+    levels = tuple(
+        d
+        for d in range(1, MOST_LEVELS + 1)
+        if added_error(d, terms) <= target.accuracy
+        and n % (lanes << d) == terms % (lanes << d) == 0
+        and terms >> d >= SHALLOWEST
+    )
+    rows = k.anchor.inputs if k.weights is None else [a for a in k.anchor.inputs if a != k.weights]
+    last = found.roles["k"][0].var
+    if not levels or any(a.stride(last) != 1 for a in rows if a.uses(last)):
+        return None
+    if not k.frozen and k.turned:
+        return None
+    out = k.consumer
+    axes = _result_axes(k, out)
+    if axes is None:
+        return None
+    sides = [tuple(v for a in found.roles[r] for v in axes.get(a.var, ())) for r in "mn"]
+    return _Parted(k, m, n, terms, out, sides[0], sides[1], levels)
+
+
+def _result_axes(k: Contraction, out: BlockInfo | None) -> dict[Var, tuple[Var, ...]] | None:
+    """Map each axis of the product to those of the result that make it up, the slowest first.
+
+    None if the result's columns are not contiguous in memory.
+    """
+    if out is None:
+        return {a.var: (a.var,) for a in k.anchor.spatial}
+    part = point_reads(out, k.anchor)
+    if part is None or part.get(out.spatial[-1].var) != (k.anchor_column, 1):
+        return None
+    axes: dict[Var, list[tuple[int, Var]]] = {}
+    for v, (axis, step) in part.items():
+        axes.setdefault(axis, []).append((step, v))
+    ordered = {a: sorted(vs, key=lambda x: -x[0]) for a, vs in axes.items()}
+    return {a: tuple(v for _, v in vs) for a, vs in ordered.items()}
+
+
+def _sketch(work: FuncInfo, shape: _Parted, target: Target) -> Sketch | None:
+    k = shape.k
+    lanes = max(1, target.lanes(f32))
+    vectors = [
+        v for v in (1, 2, 3, 4, 6) if any(_divides(shape, d, v, lanes) for d in shape.levels)
+    ]
+    shared = target.threads > 1
+    decisions = {
+        "levels": shape.levels,
+        "rows": ROWS,
+        "vectors": tuple(vectors),
+        "lanes": (lanes,),
+        "blocks": tuple(b for b in BLOCKS if b <= max(1, shape.m // 8)),
+        "private": (0, 1) if shared else (0,),
+        "unroll": (1, 2, 4),
+        "ahead": (1, 0),
+        "parallel": (1, 0) if shared else (0,),
+    }
+    least = min((PRODUCTS / 8) ** d for d in shape.levels)
+    return around_anchor(
+        "strassen@1",
+        decisions,
+        valid=lambda c: _valid(shape, c, target),
+        cost=lambda c: _cost(shape, c, target),
+        apply=lambda sch, c: _apply(sch, shape, c),
+        others=work.besides(k.anchor, shape.out, *k.feeders),
+        target=target,
+        fixed={"lanes": lanes, "parallel": decisions["parallel"][0], "unroll": 1, "ahead": 1},
+        share=least,
+    )
+
+
+def _divides(shape: _Parted, levels: int, vectors: int, lanes: int) -> bool:
+    return (shape.n >> levels) % (vectors * lanes) == 0
+
+
+def _valid(shape: _Parted, c: Choices, target: Target) -> bool:
+    """True if strips divide the columns, and tiles and blocks fit rows and registers."""
+    levels, (rows, vectors, lanes) = int(c["levels"]), tile_of(c)
+    if not _divides(shape, levels, vectors, lanes):
+        return False
+    if shape.part_rows(c) << levels >= 1.5 * shape.m + 8:
+        return False
+    if c["private"] and (int(c["blocks"]) < target.threads or not c["parallel"]):
+        return False
+    return tile_fits(c, shape.terms >> levels, target) and rows * vectors > 1
+
+
+def _cost(shape: _Parted, c: Choices, target: Target) -> float:
+    """Estimate the seconds of one run, with frozen weights coming from memory.
+
+    Products are limited by FMAs or loads, sums by loads and stores. A block's sums and a strip's
+    weights come from the cache that holds them.
+    """
+    core, levels, (_, vectors, lanes) = target.core, int(c["levels"]), tile_of(c)
+    rows, blocks, number = shape.part_rows(c), int(c["blocks"]), PRODUCTS**levels
+    terms, columns = shape.terms >> levels, shape.n >> levels
+    threads = target.threads if c["parallel"] else 1
+    turns, strips = core.turns(32 * lanes), columns // (vectors * lanes)
+    tiles = number * strips * rows / int(c["rows"])
+    products = tiles * tile_cycles(c, terms, target)
+    moved = 4**levels / core.loads + number / core.stores + SUMS * number / core.fmas
+    sums = turns * rows * math.ceil(terms / lanes) * moved
+    back = turns * rows * math.ceil(columns / lanes) * (moved + 3 * 4**levels / core.stores)
+    block = 4.0 * number * rows / blocks * terms
+    strip = 4.0 * number * vectors * lanes * (rows / blocks + terms)
+    again = core.clock * blocks * strips * block / core.stream(block + strip, 1)
+    pieces = blocks if c["private"] else strips
+    share = math.ceil(pieces / threads) / pieces
+    work = products + back + max(0.0, again - 0.5 * products)
+    seconds = core.seconds(work * share + sums * (share if c["private"] else 1 / threads))
+    forks = 0 if threads == 1 else (1 if c["private"] else 2 * blocks)
+    return seconds + _weights_seconds(shape, c, target, seconds) + core.seconds(forks * core.fork)
+
+
+def _weights_seconds(shape: _Parted, c: Choices, target: Target, seconds: float) -> float:
+    """Estimate the seconds that are waited for weights, beside ``seconds`` of products.
+
+    They come from memory once, and again from L3 for every block of rows but those that threads
+    take at the same time. Those that are not frozen are summed first.
+    """
+    core, levels, blocks = target.core, int(c["levels"]), int(c["blocks"])
+    threads = target.threads if c["parallel"] else 1
+    parts = (shape.terms >> levels) * (shape.n >> levels)
+    size = float(4 * PRODUCTS**levels * parts)
+    arrival = size / core.bandwidth(threads) * (1 if shape.k.frozen else 3)
+    passes = math.ceil(blocks / threads) if c["private"] else blocks
+    again = (passes - 1) * size / core.stream(size, threads)
+    return max(LATE * arrival, arrival - 0.7 * seconds) + LATE * again
+
+
+def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
+    """Rewrite the product, and compute each block's sums and products in loops of the result."""
+    name, levels, (rows, _, lanes) = shape.k.anchor.name, int(c["levels"]), tile_of(c)
+    multiple = (int(c["blocks"]) * rows) << levels
+    left, right, result, copy = sch.strassen(name, [multiple, 1, 1], levels)
+    for info in shape.k.feeders:
+        sch.compute_inline(info.name)
+    out = copy.name
+    if shape.out is not None:
+        sch.compute_inline(copy)
+        out = shape.out.name
+    loops = _tile_result(sch, shape, c, out)
+    sch.compute_at(result, loops.row)
+    numbers = tile_products(sch, name, c, loops.strip, right, [2, 0, 1, 3])
+    if c["ahead"]:
+        sch.annotate(numbers, FETCH_AHEAD.key, 1)
+    inside = int(c["blocks"]) > 1 or bool(c["private"])
+    if inside:
+        sch.compute_at(left, loops.block)
+    vectorize_ends(sch, (left, right, result), lanes)
+    sch.vectorize(loops.lane)
+    if not c["parallel"]:
+        return
+    if not shape.k.frozen:
+        sch.parallel(sch.get_loops(right)[0])
+    if c["private"]:
+        sch.parallel(loops.block)
+    else:
+        sch.parallel(sch.get_loops(left)[1 if inside else 0])
+        sch.parallel(loops.strip)
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultLoops:
+    """Loops of the result: blocks of rows, strips of columns, rows of a strip, lanes."""
+
+    block: LoopRef
+    strip: LoopRef
+    row: LoopRef
+    lane: LoopRef
+
+
+def _tile_result(sch: Schedule, shape: _Parted, c: Choices, out: str) -> _ResultLoops:
+    """Split rows and columns of the result into parts, and order the parts inside."""
+    levels, (_, vectors, lanes) = int(c["levels"]), tile_of(c)
+    cut, blocks = 2**levels, int(c["blocks"])
+    own = _own_axes(sch, shape, out)
+    sides = [[own[v] for v in side if v in own] for side in (shape.rows, shape.columns)]
+    sch.reorder(*sides[0], *sides[1])
+    m, n = (side[0] if len(side) == 1 else sch.fuse(*side) for side in sides)
+    part_m, block, row = sch.split(m, [cut, blocks, shape.part_rows(c) // blocks])
+    part_n, strip, vector, lane = sch.split(n, [cut, None, vectors, lanes])
+    sch.reorder(block, strip, row, part_m, part_n, vector, lane)
+    return _ResultLoops(block, strip, row, lane)
+
+
+def _own_axes(sch: Schedule, shape: _Parted, out: str) -> dict[Var, LoopRef]:
+    """Map the axes of the result, as ``rows`` and ``columns`` name them, to their loops."""
+    own = own_loops(sch, out)
+    if shape.out is not None:
+        return own
+    old: tuple[BlockAxis, ...] = shape.k.anchor.spatial
+    axes = block_node(sch, out).axes
+    return {a.var: own[b.var] for a, b in zip(old, axes, strict=True) if b.var in own}
