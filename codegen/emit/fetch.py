@@ -119,7 +119,7 @@ def _stream(
         turn = add(mul(turn, as_int(x.extent) or 1), x.var)
     zero: dict[Var, Expr] = {v: Const(0) for v in free_vars(home.index) if v in known}
     start = substitute_expr(home.index, {**zero, s.var: add(s.var, 1)})
-    return FetchedLines(buffer, add(start, mul(turn, share)), max(1, share * size // LINE))
+    return FetchedLines(buffer, add(start, mul(turn, share)), -(-share * size // LINE))
 
 
 def fetch_lines(em: Indices, found: Sequence[FetchedLines]) -> None:

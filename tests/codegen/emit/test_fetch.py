@@ -61,7 +61,8 @@ def lines_of(stream: FetchedLines, values: dict[Var, int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "rows", "unroll"), [(40, 256, 8, 2), (43, 96, 7, 1), (8, 64, 8, 4)]
+    ("m", "k", "rows", "unroll"),
+    [(40, 256, 8, 2), (43, 96, 7, 1), (8, 64, 8, 4), (24, 96, 8, 2), (16, 64, 8, 3)],
 )
 def test_the_next_panel_is_fetched_once(m: int, k: int, rows: int, unroll: int) -> None:
     """All lines of the panel behind this one, and at most one iteration's share beyond."""
