@@ -30,8 +30,10 @@ from .tiling import ROWS, match_tiling
 
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 BEHIND = 1.15  # times the plain product's estimate up to which the sketch is worth trying
+SQUARE, LEAST_SQUARE = 16, 4  # rows of a vector of columns that are stored transposed
 SUMS = 5  # additions for each product of parts
 LATE = 0.3  # of the time in which weights arrive: what is not hidden behind products
+MOST_PADDED = 1.1  # times the columns, with their padding
 SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than products
 
 
@@ -67,8 +69,8 @@ class _Parted:
     """A product's extents, and the block that computes the final result.
 
     ``rows`` and ``columns`` are the axes of the result that make up those of the product, in order.
-    ``out`` is None without a consumer that reads it element by element. ``levels`` are those whose
-    error is allowed.
+    ``out`` is None without a consumer that reads it element by element; ``turned`` if that stores
+    the columns far apart and rows as neighbors. ``levels`` are those whose error is allowed.
     """
 
     k: Contraction
@@ -78,12 +80,25 @@ class _Parted:
     out: BlockInfo | None
     rows: tuple[Var, ...]
     columns: tuple[Var, ...]
+    turned: bool
     levels: tuple[int, ...]
 
     def part_rows(self, c: Choices) -> int:
         """Return the rows of a part, in whole blocks of whole tiles."""
         whole = int(c["blocks"]) * int(c["rows"])
         return math.ceil(self.m / (whole << int(c["levels"]))) * whole
+
+    def neighbors(self, c: Choices) -> int:
+        """Return the rows that are stored as neighbors at a time; 1 if columns are neighbors."""
+        if not self.turned:
+            return 1
+        rows = self.part_rows(c) // int(c["blocks"])
+        return max(n for n in range(1, SQUARE + 1) if rows % n == 0)
+
+    def strips(self, c: Choices) -> int:
+        """Return the strips of a part's columns."""
+        _, vectors, lanes = tile_of(c)
+        return math.ceil(self.n / (vectors * lanes << int(c["levels"])))
 
 
 def _shape(k: Contraction, target: Target) -> _Parted | None:
@@ -96,7 +111,9 @@ def _shape(k: Contraction, target: Target) -> _Parted | None:
         d
         for d in range(1, MOST_LEVELS + 1)
         if added_error(d, terms) <= target.accuracy
-        and n % (lanes << d) == terms % (lanes << d) == 0
+        and terms % (lanes << d) == 0
+        and (k.frozen or n % (lanes << d) == 0)
+        and n >= lanes << d
         and terms >> d >= SHALLOWEST
     )
     rows = k.anchor.inputs if k.weights is None else [a for a in k.anchor.inputs if a != k.weights]
@@ -110,18 +127,22 @@ def _shape(k: Contraction, target: Target) -> _Parted | None:
     if axes is None:
         return None
     sides = [tuple(v for a in found.roles[r] for v in axes.get(a.var, ())) for r in "mn"]
-    return _Parted(k, m, n, terms, out, sides[0], sides[1], levels)
+    ends = [side[-1] for side in sides]
+    last = ends[1] if out is None else out.spatial[-1].var
+    if last not in ends:
+        return None
+    return _Parted(k, m, n, terms, out, sides[0], sides[1], last == ends[0], levels)
 
 
 def _result_axes(k: Contraction, out: BlockInfo | None) -> dict[Var, tuple[Var, ...]] | None:
     """Map each axis of the product to those of the result that make it up, the slowest first.
 
-    None if the result's columns are not contiguous in memory.
+    None if the consumer has another use of them.
     """
     if out is None:
         return {a.var: (a.var,) for a in k.anchor.spatial}
     part = point_reads(out, k.anchor)
-    if part is None or part.get(out.spatial[-1].var) != (k.anchor_column, 1):
+    if part is None:
         return None
     axes: dict[Var, list[tuple[int, Var]]] = {}
     for v, (axis, step) in part.items():
@@ -133,14 +154,11 @@ def _result_axes(k: Contraction, out: BlockInfo | None) -> dict[Var, tuple[Var, 
 def _sketch(work: FuncInfo, shape: _Parted, target: Target) -> Sketch | None:
     k = shape.k
     lanes = max(1, target.lanes(f32))
-    vectors = [
-        v for v in (1, 2, 3, 4, 6) if any(_divides(shape, d, v, lanes) for d in shape.levels)
-    ]
     shared = target.threads > 1
     decisions = {
         "levels": shape.levels,
         "rows": ROWS,
-        "vectors": tuple(vectors),
+        "vectors": (1, 2, 3, 4, 6),
         "lanes": (lanes,),
         "blocks": tuple(b for b in BLOCKS if b <= max(1, shape.m // 8)),
         "private": (0, 1) if shared else (0,),
@@ -157,25 +175,31 @@ def _sketch(work: FuncInfo, shape: _Parted, target: Target) -> Sketch | None:
         apply=lambda sch, c: _apply(sch, shape, c),
         others=work.besides(k.anchor, shape.out, *k.feeders),
         target=target,
-        fixed={"lanes": lanes, "parallel": decisions["parallel"][0], "unroll": 1, "ahead": 1},
+        fixed={"lanes": lanes, "parallel": decisions["parallel"][0], "ahead": 1},
         share=least,
     )
 
 
-def _divides(shape: _Parted, levels: int, vectors: int, lanes: int) -> bool:
-    return (shape.n >> levels) % (vectors * lanes) == 0
-
-
 def _valid(shape: _Parted, c: Choices, target: Target) -> bool:
-    """True if strips divide the columns, and tiles and blocks fit rows and registers."""
+    """True if strips divide the columns, or nearly, and tiles and blocks fit rows and registers."""
     levels, (rows, vectors, lanes) = int(c["levels"]), tile_of(c)
-    if not _divides(shape, levels, vectors, lanes):
+    columns = shape.strips(c) * vectors * lanes << levels
+    if columns > (MOST_PADDED * shape.n if shape.k.frozen else shape.n):
         return False
     if shape.part_rows(c) << levels >= 1.5 * shape.m + 8:
+        return False
+    if shape.turned and (shape.neighbors(c) < LEAST_SQUARE or _padded(shape, c)):
         return False
     if c["private"] and (int(c["blocks"]) < target.threads or not c["parallel"]):
         return False
     return tile_fits(c, shape.terms >> levels, target) and rows * vectors > 1
+
+
+def _padded(shape: _Parted, c: Choices) -> bool:
+    """True if parts reach beyond the rows or columns."""
+    _, vectors, lanes = tile_of(c)
+    sides = (shape.part_rows(c), shape.m), (shape.strips(c) * vectors * lanes, shape.n)
+    return any(part << int(c["levels"]) != whole for part, whole in sides)
 
 
 def _cost(shape: _Parted, c: Choices, target: Target) -> float:
@@ -186,9 +210,9 @@ def _cost(shape: _Parted, c: Choices, target: Target) -> float:
     """
     core, levels, (_, vectors, lanes) = target.core, int(c["levels"]), tile_of(c)
     rows, blocks, number = shape.part_rows(c), int(c["blocks"]), PRODUCTS**levels
-    terms, columns = shape.terms >> levels, shape.n >> levels
+    terms, strips = shape.terms >> levels, shape.strips(c)
     threads = target.threads if c["parallel"] else 1
-    turns, strips = core.turns(32 * lanes), columns // (vectors * lanes)
+    turns, columns = core.turns(32 * lanes), strips * vectors * lanes
     tiles = number * strips * rows / int(c["rows"])
     products = tiles * tile_cycles(c, terms, target)
     moved = 4**levels / core.loads + number / core.stores + SUMS * number / core.fmas
@@ -216,6 +240,8 @@ def _weights_seconds(shape: _Parted, c: Choices, target: Target, seconds: float)
     parts = (shape.terms >> levels) * (shape.n >> levels)
     size = float(4 * PRODUCTS**levels * parts)
     arrival = size / core.bandwidth(threads) * (1 if shape.k.frozen else 3)
+    if c["private"]:  # threads drift apart, so that not all find in L3 what the first has read
+        arrival += (threads - 1) * max(0.0, size - core.l3.size) / core.bandwidth(threads)
     passes = math.ceil(blocks / threads) if c["private"] else blocks
     again = (passes - 1) * size / core.stream(size, threads)
     return max(LATE * arrival, arrival - 0.7 * seconds) + LATE * again
@@ -223,9 +249,10 @@ def _weights_seconds(shape: _Parted, c: Choices, target: Target, seconds: float)
 
 def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
     """Rewrite the product, and compute each block's sums and products in loops of the result."""
-    name, levels, (rows, _, lanes) = shape.k.anchor.name, int(c["levels"]), tile_of(c)
-    multiple = (int(c["blocks"]) * rows) << levels
-    left, right, result, copy = sch.strassen(name, [multiple, 1, 1], levels)
+    name, levels = shape.k.anchor.name, int(c["levels"])
+    rows, vectors, lanes = tile_of(c)
+    multiples = [int(c["blocks"]) * rows << levels, vectors * lanes << levels, 1]
+    left, right, result, copy = sch.strassen(name, multiples, levels)
     for info in shape.k.feeders:
         sch.compute_inline(info.name)
     out = copy.name
@@ -255,7 +282,7 @@ def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ResultLoops:
-    """Loops of the result: blocks of rows, strips of columns, rows of a strip, lanes."""
+    """Loops of the result: blocks of rows, strips of columns, its rows (or squares), lanes."""
 
     block: LoopRef
     strip: LoopRef
@@ -272,8 +299,13 @@ def _tile_result(sch: Schedule, shape: _Parted, c: Choices, out: str) -> _Result
     sch.reorder(*sides[0], *sides[1])
     m, n = (side[0] if len(side) == 1 else sch.fuse(*side) for side in sides)
     part_m, block, row = sch.split(m, [cut, blocks, shape.part_rows(c) // blocks])
-    part_n, strip, vector, lane = sch.split(n, [cut, None, vectors, lanes])
-    sch.reorder(block, strip, row, part_m, part_n, vector, lane)
+    part_n, strip, vector, lane = sch.split(n, [cut, shape.strips(c), vectors, lanes])
+    inner = [vector, lane]
+    if shape.turned:
+        row, near = sch.split(row, [None, shape.neighbors(c)])
+        sch.unroll(near)
+        inner = [vector, near, lane]
+    sch.reorder(block, strip, row, part_m, part_n, *inner)
     return _ResultLoops(block, strip, row, lane)
 
 
