@@ -1,7 +1,7 @@
-"""Exponentials, logarithms, powers and hyperbolic functions in f64, for targets without libm.
+"""Logarithms, powers and hyperbolic functions in f64, and exponentials of several parts.
 
-The polynomials are truncated series, long enough for the reduced range of their arguments. Errors
-are at most about 2 ulp.
+They need a fused multiply-add. Polynomials are truncated series, long enough for the reduced range
+of their arguments, or interpolate at its Chebyshev nodes. Errors are at most about 2 ulp.
 """
 
 from __future__ import annotations
@@ -17,52 +17,28 @@ from .log import log_special_cases, power, power_special_cases
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
 _SINH = tuple(1 / math.factorial(2 * k + 3) for k in range(8))
-_LOG = tuple(2 / (2 * k + 3) for k in range(12))
+_LOG = (
+    0.6666666666666666,
+    0.40000000000000885,
+    0.28571428570799784,
+    0.22222222392581045,
+    0.18181795547521137,
+    0.15386244737621665,
+    0.13268638369266825,
+    0.13088034850927555,
+)
+_LOG_SERIES = tuple(2 / (2 * k + 3) for k in range(12))
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
 _LEAST_NORMAL = 2.0**-1022
 _TINY_SHIFT = 54
-
-
-def _scale(x: ArithValue, n: ArithValue) -> ArithValue:
-    half = n >> 1
-    return x * DOUBLE.power_of_two(half) * DOUBLE.power_of_two(n - half)
-
-
-def exp(x: ArithValue) -> ArithValue:
-    """Return e**x."""
-    _, n, r = DOUBLE.reduce(clamp(x, DOUBLE.least, DOUBLE.most))
-    return _scale(DOUBLE.minus_one(r) + 1.0, n)
-
-
-def exp2(x: ArithValue) -> ArithValue:
-    """Return 2**x."""
-    x = clamp(x, DOUBLE.least / _LN2, DOUBLE.most / _LN2)
-    shifted = x + DOUBLE.magic
-    r = (x - (shifted - DOUBLE.magic)) * _LN2
-    return _scale(DOUBLE.minus_one(r) + 1.0, shifted.bits() - DOUBLE.magic_bits)
 
 
 def times_exp(
     factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
 ) -> ArithValue:
     """Return ``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
-    value, _, n = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
-    return _scale(value, n)
-
-
-def expm1(x: ArithValue) -> ArithValue:
-    """Return e**x - 1."""
-    return single.expm1(x, DOUBLE)
-
-
-def logistic(x: ArithValue) -> ArithValue:
-    """Return 1 / (1 + e**-x)."""
-    return single.logistic(x, DOUBLE)
-
-
-def tanh(x: ArithValue) -> ArithValue:
-    """Return the hyperbolic tangent."""
-    return single.tanh(x, DOUBLE)
+    value, n, number = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
+    return single.scale(value, n, number)
 
 
 def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
@@ -125,7 +101,7 @@ def _log_double_word(x: ArithValue) -> DoubleWord:
     rest = (-quotient).fma(below.high, f) - quotient * below.low
     s = DoubleWord(quotient, rest.over(below.high))
     z = s * s
-    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG[1:]), x.lift(0.0))
+    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG_SERIES[1:]), x.lift(0.0))
     series = s * (constant(x, 2.0, 0.0) + z * u)
     whole = two_prod(e, _LN2)
     return fast_two_sum(whole.high, e.fma(_LN2_REST, whole.low)) + series

@@ -1,8 +1,8 @@
-"""Error functions, cube roots, sines and their inverses in f64, for targets without libm.
+"""Error functions, cube roots and inverses of sine, cosine and tangent in f64.
 
 ``erf(x)`` is ``x + x * P(x**2)`` below 1; ``erfc(x)`` is ``exp(-x**2) * Q(q) / (1 + 2 x)`` with ``q
 = (x - 4) / (x + 4)``. The polynomials interpolate at the Chebyshev nodes of their ranges, computed
-with 60 digits; those of sine and cosine are truncated series.
+with 60 digits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import math
 
 from .arith_value import ArithValue, clamp, horner
 from .double import sqrt_double_word, times_exp
-from .double_word import DoubleWord, fast_two_sum, two_prod, two_sum
-from .quadrant import quadrant
+from .double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
 
 _ERF = (
     0.1283791670955126,
@@ -68,8 +67,6 @@ _ARCTANGENT = (
     -0.03455809246572812,
     0.016271944664995413,
 )
-_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 10))
-_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 10))
 _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
 _RIGHT, _RIGHT_REST = math.pi / 2, 6.123233995736766e-17
 
@@ -96,15 +93,8 @@ def _erfc_right(a: ArithValue) -> ArithValue:
     square = two_prod(a, a)
     q, below = (a - 4.0).over(a + 4.0), two_sum(a * 2.0, 1.0)
     value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
-    ratio = _divide(value, below)
+    ratio = divide(value, below)
     return times_exp(ratio.high, ratio.low, -square.high, -square.low)
-
-
-def _divide(a: DoubleWord, b: DoubleWord) -> DoubleWord:
-    """Return ``a / b`` for operands of moderate size."""
-    q = a.high.over(b.high)
-    lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
-    return DoubleWord(q, lost.over(b.high))
 
 
 def cbrt(x: ArithValue) -> ArithValue:
@@ -128,55 +118,6 @@ def cbrt(x: ArithValue) -> ArithValue:
     return plain.where(root.copysign(x), x)
 
 
-def _sine_and_cosine(x: ArithValue) -> tuple[ArithValue, DoubleWord, DoubleWord]:
-    """Return the quadrant of ``|x|``, and sine and cosine of the reduced argument."""
-    number, r, rest = quadrant(x.abs())
-    z = r * r
-    sine = fast_two_sum(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
-    half = z * 0.5
-    near = 1.0 - half
-    tail = (z * z).fma(horner(z, *_COSINE), -(r * rest))
-    return number, sine, fast_two_sum(near, ((1.0 - near) - half) + tail)
-
-
-def _odd(number: ArithValue) -> ArithValue:
-    return (number & 1).equals(1)
-
-
-def _sign_by_quadrant(value: ArithValue, number: ArithValue) -> ArithValue:
-    """Negate the value in quadrants 2 and 3."""
-    return (number & 2).equals(2).where(-value, value)
-
-
-def _negate_if_negative(value: ArithValue, x: ArithValue) -> ArithValue:
-    """Negate the value where ``x`` is negative, -0 included."""
-    return (x.bits() < 0).where(-value, value)
-
-
-def sin(x: ArithValue) -> ArithValue:
-    """Return the sine."""
-    number, sine, cosine = _sine_and_cosine(x)
-    return _negate_if_negative(
-        _sign_by_quadrant(_odd(number).where(cosine.high, sine.high), number), x
-    )
-
-
-def cos(x: ArithValue) -> ArithValue:
-    """Return the cosine."""
-    number, sine, cosine = _sine_and_cosine(x)
-    return _sign_by_quadrant(_odd(number).where(sine.high, cosine.high), number + 1)
-
-
-def tan(x: ArithValue) -> ArithValue:
-    """Return the tangent."""
-    number, sine, cosine = _sine_and_cosine(x)
-    odd = _odd(number)
-    above = DoubleWord(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
-    below = DoubleWord(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
-    ratio = _divide(above, below)
-    return _negate_if_negative(ratio.high + ratio.low, x)
-
-
 def _angle(y: DoubleWord, x: DoubleWord, left: ArithValue | None = None) -> ArithValue:
     """Return the angle of the point (x, y), mirrored where ``left``; both moderate in size, >= 0.
 
@@ -187,7 +128,7 @@ def _angle(y: DoubleWord, x: DoubleWord, left: ArithValue | None = None) -> Arit
     large = DoubleWord(steep.where(y.high, x.high), steep.where(y.low, x.low))
     above = small.high > large.high * (math.sqrt(2) - 1)
     less, more = two_sum(small.high, -large.high), two_sum(large.high, small.high)
-    ratio = _divide(
+    ratio = divide(
         DoubleWord(
             above.where(less.high, small.high),
             above.where(less.low + (small.low - large.low), small.low),

@@ -50,3 +50,10 @@ def two_prod(a: ArithValue, b: ArithValue | float) -> DoubleWord:
 def constant(like: ArithValue, high: float, low: float) -> DoubleWord:
     """Return a constant with more digits than one float holds."""
     return DoubleWord(like.lift(high), like.lift(low))
+
+
+def divide(a: DoubleWord, b: DoubleWord) -> DoubleWord:
+    """Return ``a / b`` for operands of moderate size."""
+    q = a.high.over(b.high)
+    lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
+    return DoubleWord(q, lost.over(b.high))

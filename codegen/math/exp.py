@@ -1,9 +1,9 @@
 """Exponentials: exp, expm1, logistic, tanh; and exp in f64 for results in f32.
 
 ``exp(x) = 2**n * exp(r)`` with ``n = rint(x / ln 2)`` and ``|r| <= ln(2) / 2``. ``n * ln 2`` is
-subtracted in two parts, the first exactly. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial: in
-f32 one that interpolates at the Chebyshev nodes of that range, in f64 the series. ``tanh`` has a
-minimax polynomial close to 0. Coefficients were computed with 50 digits or more.
+subtracted in two parts, the first exactly. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial that
+interpolates at the Chebyshev nodes of that range. ``tanh`` has a minimax polynomial close to 0.
+Coefficients were computed with 50 digits or more.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ...ir.dtypes import f64
 from ..emit.llvm.builder import SIGNED
 from .arith_value import ArithValue, clamp, horner, in_pairs
 
@@ -22,6 +23,19 @@ _SINGLE = (
     0.001381453825160861,
 )
 _DOUBLE = (
+    0.5,
+    0.1666666666666667,
+    0.04166666666666667,
+    0.008333333333326136,
+    0.0013888888888883748,
+    0.00019841269874820627,
+    2.4801587325547743e-05,
+    2.7557255400206422e-06,
+    2.75572736431103e-07,
+    2.5105217004720745e-08,
+    2.0914686968086876e-09,
+)
+_DOUBLE_FOR_SINGLE = (
     0.499999999997064499,
     0.166666666666467806,
     0.0416666669860885878,
@@ -128,7 +142,7 @@ SINGLE = Exponential(
 )
 _LN2_TOP = math.ldexp(math.floor(math.ldexp(_LN2, 32)), -32)
 DOUBLE = Exponential(
-    series=tuple(1 / math.factorial(k) for k in range(2, 14)),
+    series=_DOUBLE,
     tanh=(
         -0.3333333333333333,
         0.13333333333333056,
@@ -158,54 +172,70 @@ DOUBLE = Exponential(
 
 def _has_scaling(x: ArithValue) -> bool:
     """True if the machine has an instruction for ``x * 2**n`` on vectors of these lanes."""
-    wanted = {16: "avx512f", 8: "avx512vl", 4: "avx512vl"}.get(x.v.lanes)
+    wanted = {512: "avx512f", 256: "avx512vl", 128: "avx512vl"}.get(x.v.lanes * x.dtype.bits)
     return wanted in x.b.target.features
 
 
-def _scale(
+def _scaled(x: ArithValue, n: ArithValue, kept: ArithValue | None) -> ArithValue:
+    """Return ``x * 2**n`` by that instruction; 0 where not ``kept``."""
+    b, v = x.b, x.v
+    bits, width = max(v.lanes, 8), v.lanes * x.dtype.bits
+    name = f"llvm.x86.avx512.mask.scalef.{'pd' if x.dtype == f64 else 'ps'}.{width}"
+    rounding = ("i32",) if width == 512 else ()
+    b.declare(name, v.type, [v.type, v.type, v.type, f"i{bits}", *rounding])
+    depth, mask = max(v.depth, n.v.depth), f"i{bits} -1"
+    if kept is not None:
+        lanes = b.shuffle(kept.v, [*range(v.lanes)] + [0] * (bits - v.lanes))
+        depth = max(depth, lanes.depth)
+        mask = str(b.pure(f"bitcast {lanes} to i{bits}", SIGNED[bits], 0, lanes.depth))
+    operands = f"{v}, {n.v}, {v.type} zeroinitializer, {mask}"
+    nearest = ", i32 4" if rounding else ""
+    return ArithValue(
+        b, b.pure(f"call {v.type} @{name}({operands}{nearest})", x.dtype, v.lanes, depth)
+    )
+
+
+def _kind(x: ArithValue) -> Exponential:
+    return DOUBLE if x.dtype == f64 else SINGLE
+
+
+def scale(
     x: ArithValue, n: ArithValue, number: ArithValue, kept: ArithValue | None = None
 ) -> ArithValue:
     """Return ``x * 2**n``, where the result may be infinite or denormal; 0 where not ``kept``."""
-    b, v = x.b, x.v
     if _has_scaling(x):
-        bits = max(v.lanes, 8)
-        name = f"llvm.x86.avx512.mask.scalef.ps.{v.lanes * 32}"
-        rounding = ("i32",) if v.lanes == 16 else ()
-        b.declare(name, v.type, [v.type, v.type, v.type, f"i{bits}", *rounding])
-        depth, mask = max(v.depth, n.v.depth), f"i{bits} -1"
-        if kept is not None:
-            lanes = b.shuffle(kept.v, [*range(v.lanes)] + [0] * (bits - v.lanes))
-            depth = max(depth, lanes.depth)
-            mask = str(b.pure(f"bitcast {lanes} to i{bits}", SIGNED[bits], 0, lanes.depth))
-        operands = f"{v}, {n.v}, {v.type} zeroinitializer, {mask}"
-        nearest = ", i32 4" if rounding else ""
-        return ArithValue(
-            b, b.pure(f"call {v.type} @{name}({operands}{nearest})", x.dtype, v.lanes, depth)
-        )
-    half = number >> 1
-    scaled = x * SINGLE.power_of_two(half) * SINGLE.power_of_two(number - half)
+        return _scaled(x, n, kept)
+    half, kind = number >> 1, _kind(x)
+    scaled = x * kind.power_of_two(half) * kind.power_of_two(number - half)
     return scaled if kept is None else kept.where(scaled, 0.0)
 
 
+def _one_and_more(r: ArithValue) -> ArithValue:
+    """Return ``exp(r)``, in f64 with a smaller error before the last rounding."""
+    kind = _kind(r)
+    return kind.minus_one(r) + 1.0 if kind is DOUBLE else horner(r, 1.0, 1.0, *kind.series)
+
+
 def exp(x: ArithValue) -> ArithValue:
-    """Return e**x, f32.
+    """Return e**x.
 
     Where the result underflows to 0 no denormals are computed on the way: they are slow.
     """
-    kept = (x < SINGLE.least) ^ True
+    kind = _kind(x)
+    kept = (x < kind.least) ^ True
     if not _has_scaling(x):
         x = kept.where(x, 0.0)
-    n, number, r = SINGLE.reduce((x > SINGLE.most).where(x.lift(SINGLE.most), x))
-    return _scale(horner(r, 1.0, 1.0, *SINGLE.series), n, number, kept)
+    n, number, r = kind.reduce((x > kind.most).where(x.lift(kind.most), x))
+    return scale(_one_and_more(r), n, number, kept)
 
 
 def exp2(x: ArithValue) -> ArithValue:
-    """Return 2**x, f32."""
-    least, most = SINGLE.least / _LN2, SINGLE.most / _LN2
-    shifted = clamp(x, least, most) + SINGLE.magic
-    n = shifted - SINGLE.magic
-    r = (clamp(x, least, most) - n) * _LN2
-    return _scale(horner(r, 1.0, 1.0, *SINGLE.series), n, shifted.bits() - SINGLE.magic_bits)
+    """Return 2**x."""
+    kind = _kind(x)
+    x = clamp(x, kind.least / _LN2, kind.most / _LN2)
+    shifted = x + kind.magic
+    n = shifted - kind.magic
+    return scale(_one_and_more((x - n) * _LN2), n, shifted.bits() - kind.magic_bits)
 
 
 def scaled_exp(
@@ -220,7 +250,7 @@ def scaled_exp(
     n, number, _ = SINGLE.reduce(x)
     r = n.fma(-SINGLE.ln2_high, x) + n.fma(-SINGLE.ln2_low, low)
     small = factor.fma(r * r * SINGLE.beyond(r), rest)
-    return _scale(factor.fma(r, small) + factor, n, number, kept)
+    return scale(factor.fma(r, small) + factor, n, number, kept)
 
 
 def exp_double_word(high: ArithValue, low: ArithValue) -> ArithValue:
@@ -235,7 +265,7 @@ def times_exp(
     places.
     """
     value, n, number = SINGLE.product(factor, rest, high, (high.abs() < 150.0).where(low, 0.0))
-    return _scale(value, n, number)
+    return scale(value, n, number)
 
 
 def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
@@ -247,11 +277,12 @@ def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
     return (-scale).fma(SINGLE.minus_one(r), 1.0 - scale)
 
 
-def expm1(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
+def expm1(x: ArithValue) -> ArithValue:
     """Return e**x - 1: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``, without overflow.
 
     The rounding errors of ``r``, of the second term and of their sum are added to the rest.
     """
+    kind = _kind(x)
     inside = clamp(x, -kind.full, kind.most)
     n, number, r = kind.reduce(inside)
     most = n.fma(-kind.ln2_high, inside)
@@ -273,12 +304,13 @@ def _one_over(total: ArithValue, low: ArithValue) -> ArithValue:
     return v.fma(low.fma(-v, (-v).fma(total, 1.0)), v)
 
 
-def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
+def logistic(x: ArithValue) -> ArithValue:
     """Return 1 / (1 + e**-x), its sum scaled down so that it cannot overflow.
 
     As in ``exp``, no denormals are computed where the result underflows to 0. What the rounding of
     ``1 + s + s p`` loses is exact where it is half an ulp or more.
     """
+    kind = _kind(x)
     kept = (x < kind.least) ^ True
     inside = (x > kind.full).where(x.lift(kind.full), x)
     shifted = inside.fma(-_LOG2E, kind.magic)
@@ -292,8 +324,9 @@ def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     return kept.where(_one_over(total, low) * 2.0**-kind.shift, 0.0)
 
 
-def tanh(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
+def tanh(x: ArithValue) -> ArithValue:
     """Return the hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
+    kind = _kind(x)
     a, z = x.abs(), x * x
     _, number, r = kind.reduce((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
     s = kind.power_of_two(number)
@@ -309,7 +342,7 @@ def _power_and_rest_f64(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     n = shifted - _MAGIC_DOUBLE
     r = n.fma(-2.319046813846299558e-17, n.fma(-_LN2, x))
     power = ((shifted.bits() - (_MAGIC_DOUBLE_BITS - 1023)) << 52).floats()
-    return power, (r * r).fma(horner(r, *_DOUBLE), r)
+    return power, (r * r).fma(horner(r, *_DOUBLE_FOR_SINGLE), r)
 
 
 def exp_double(x: ArithValue) -> ArithValue:

@@ -2,8 +2,8 @@
 
 LLVM has none for vectors. Each f32 function is straight-line code over ``ArithValue``, scalar or of
 any width; the other files of this folder hold them by family. Errors are at most 2 ulp; results at
-infinities, NaN, zeros of either sign and denormals are those of IEEE. f64, which few models use, is
-computed lane by lane by the machine's libm, or by the files ``double*`` on a target without one.
+infinities, NaN, zeros of either sign and denormals are those of IEEE. f64's are in the files
+``double*``; they need a fused multiply-add, and CPUs without one call the machine's libm by lane.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..emit.llvm.builder import IRBuilder, by_lane
 from ..emit.llvm.core import IRValue
 from . import double as double
 from . import double_special as double_special
+from . import double_trig as double_trig
 from . import estimated as estimated
 from . import exp as exp
 from . import half as half
@@ -29,25 +30,25 @@ from .arith_value import ArithValue
 FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., ArithValue]]] = (
     MappingProxyType(
         {
-            "exponential": ("exp", exp.exp, double.exp),
-            "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
-            "exp2": ("exp2", exp.exp2, double.exp2),
-            "logistic": ("", exp.logistic, double.logistic),
+            "exponential": ("exp", exp.exp, exp.exp),
+            "exponential-minus-one": ("expm1", exp.expm1, exp.expm1),
+            "exp2": ("exp2", exp.exp2, exp.exp2),
+            "logistic": ("", exp.logistic, exp.logistic),
             "log": ("log", log.log, double.log),
             "log-plus-one": ("log1p", single.log1p, double.log1p),
             "power": ("pow", log.power_single, double.pow),
             "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
             "erf": ("erf", special.erf, double_special.erf),
             "erfc": ("erfc", special.erfc, double_special.erfc),
-            "tanh": ("tanh", exp.tanh, double.tanh),
+            "tanh": ("tanh", exp.tanh, exp.tanh),
             "sinh": ("sinh", hyperbolic.sinh, double.sinh),
             "cosh": ("cosh", hyperbolic.cosh, double.cosh),
             "asinh": ("asinh", hyperbolic.asinh, double.asinh),
             "acosh": ("acosh", hyperbolic.acosh, double.acosh),
             "atanh": ("atanh", hyperbolic.atanh, double.atanh),
-            "sine": ("sin", trig.sin, double_special.sin),
-            "cosine": ("cos", trig.cos, double_special.cos),
-            "tan": ("tan", trig.tan, double_special.tan),
+            "sine": ("sin", trig.sin, double_trig.sin),
+            "cosine": ("cos", trig.cos, double_trig.cos),
+            "tan": ("tan", trig.tan, double_trig.tan),
             "asin": ("asin", trig.asin, double_special.asin),
             "acos": ("acos", trig.acos, double_special.acos),
             "atan": ("atan", trig.atan, double_special.atan),
@@ -90,35 +91,14 @@ HALF: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
 )
 """What f16 takes on CPUs instead of f32's."""
 
-BY_LANE = frozenset({"sine", "cosine", "tan"})
-"""Functions of f64 that fetch from a table, one place for each lane."""
-
-OURS = frozenset(
-    {
-        "logistic",
-        "tanh",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "cbrt",
-        "erf",
-        "erfc",
-    }
-)
-"""Functions of f64 that are ours on CPUs too: whole vectors, and nearer than most libraries'."""
-
 
 def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
     """Emit the function ``name`` of f32 or f64 operands inline."""
     args = b.match_lanes(*args)
     symbol, code, wide = FUNCTIONS[name]
     if args[0].dtype == f64:
-        if b.libm and symbol and not (name in OURS and b.has_fma):
+        if b.libm and symbol and not b.has_fma:
             return _libm(b, symbol, args)
-        if name in BY_LANE:
-            return by_lane(b, args, lambda *xs: wide(*(ArithValue(b, x) for x in xs)).v)
         return wide(*(ArithValue(b, a) for a in args)).v
     if b.final_dtype is not None and name == "power" and b.libm:
         return (

@@ -8,10 +8,11 @@ correct to 2**-137.
 from __future__ import annotations
 
 from ...ir.dtypes import f64, s64
-from ..emit.llvm.builder import IRBuilder
+from ..emit.llvm.builder import by_lane
 from ..emit.llvm.core import IRValue, literal_text
 from ..emit.llvm.template import render
 from .arith_value import ArithValue
+from .double_word import DoubleWord
 
 _NAME, _RESULT = "nw_quadrant", "{ i64, double, double }"
 _TWO_OVER_PI = (  # after a word of zeros, so that small arguments find their bits too
@@ -57,21 +58,20 @@ def quadrant_text() -> str:
     return render(__package__, "quadrant.ll", names=names)
 
 
-def quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
-    """Return the quadrant modulo 4 and the reduced argument in two parts, for scalar ``x >= 0``."""
-    b, v = x.b, x.v
+def quadrant(x: ArithValue) -> tuple[ArithValue, DoubleWord]:
+    """Return the quadrant modulo 4 and the reduced argument for ``x >= 0``, lane by lane."""
+    b = x.b
     b.declarations[_NAME] = quadrant_text()
     b.declare("llvm.fma.f64", "double", ["double"] * 3)
     b.declare("llvm.umin.i64", "i64", ["i64"] * 2)
     b.declare("llvm.fshl.i64", "i64", ["i64"] * 3)
-    call = b.pure(f"call {_RESULT} @{_NAME}({v})", f64, 0, v.depth)
-    return (
-        ArithValue(b, _part(b, call, 0)),
-        ArithValue(b, _part(b, call, 1)),
-        ArithValue(b, _part(b, call, 2)),
+
+    def part(k: int, v: IRValue) -> IRValue:
+        call = b.pure(f"call {_RESULT} @{_NAME}({v})", f64, 0, v.depth)
+        text = f"extractvalue {_RESULT} {call.text}, {k}"
+        return b.pure(text, f64 if k else s64, 0, call.depth)
+
+    number, high, low = (
+        ArithValue(b, by_lane(b, (x.v,), lambda v, k=k: part(k, v))) for k in range(3)
     )
-
-
-def _part(b: IRBuilder, call: IRValue, k: int) -> IRValue:
-    text = f"extractvalue {_RESULT} {call.text}, {k}"
-    return b.pure(text, f64 if k else s64, 0, call.depth)
+    return number, DoubleWord(high, low)
