@@ -15,7 +15,6 @@ from ...ir.dtypes import from_numpy
 from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
 from ...ir.target import Target
-from ...schedule.language.trace import Trace
 from ..explain.graph import model_graph
 from ..log.contents import Log
 from ..log.records import Best
@@ -117,7 +116,7 @@ class _Builds:
         plain = builder.build({})
         built = time.perf_counter()
         winners = log.winners(target, builder.groups.distinct)
-        tuned = builder.build({k: Trace.from_json(b.trace, b.trial) for k, b in winners.items()})
+        tuned = builder.build({k: log.trace(b) for k, b in winners.items()})
         done = time.perf_counter()
         seconds = (built - began, prepared - began + done - built)
         return _Builds(builder, winners, plain, tuned, seconds)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...codegen.driver.compile_group import outdone
 from ...codegen.driver.schedules import fitting
 from ...ir.errors import NestwrightError
 from ...ir.hlo.text.canonical import form_and_sizes
@@ -100,7 +101,7 @@ class OriginFinder:
         best = self.log.winners(self.target, self.texts.keys()).get(key)
         if best is None:
             return _unused(default, list(self._absent(key, dropped=key in picks)))
-        if refusal := self._refused(best, func):
+        if refusal := self._refused(best, func) or self._outdone(best, func, default):
             return _unused(default, [refusal])
         facts = self._facts(best, Space(sketches), raced=key in picks)
         names = default.matching
@@ -167,6 +168,17 @@ class OriginFinder:
         except NestwrightError as error:
             return f"{told} is illegal here: {str(error).splitlines()[0]}"
         return ""
+
+    def _outdone(self, best: Best, func: Func, default: ScheduleOrigin) -> str:
+        """Why a record's schedule gives way to the default one; empty if it does not."""
+        log = self.log
+        assert log is not None
+        trace = log.trace(best)
+        if not outdone(func, self.target, trace):
+            return ""
+        told = f"record {best.trial or best.id} of {best.device}"
+        allowed = f"an error of {trace.accuracy:.0e}" if trace.accuracy else "no added error"
+        return f"{told} was tuned with {allowed}; {default.sketch} saves arithmetic by one"
 
     def _facts(self, best: Best, space: Space, *, raced: bool) -> RecordFacts:
         log = self.log

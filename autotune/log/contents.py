@@ -90,6 +90,12 @@ class Log:
         chosen = {**found, **picks}
         return {w: b for w, b in chosen.items() if b is not None and w in keys}
 
+    def trace(self, best: Best) -> Trace:
+        """Return a winner's schedule; ``ScheduleError`` if it cannot be read."""
+        known = self.devices.get(best.device)
+        accuracy = 0.0 if known is None else known.accuracy
+        return Trace.from_json(best.trace, best.trial, accuracy)
+
     def composed(self, target: Target) -> list[dict[str, Best | None]]:
         """Return the winners of races of whole models for a target, by workload, oldest first.
 
@@ -152,7 +158,7 @@ def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
 
     def trace(best: Best) -> Trace | None:
         try:
-            return Trace.from_json(best.trace, best.trial)
+            return log.trace(best)
         except ScheduleError:
             broken.append(best.workload)
             return None

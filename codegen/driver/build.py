@@ -299,7 +299,7 @@ def _library(schedules: Mapping[str, Trace], groups: Groups, target: Target) -> 
 
 
 def _text(trace: Trace | None) -> str:
-    return "" if trace is None else json.dumps(trace.to_json())
+    return "" if trace is None else json.dumps([trace.accuracy, trace.to_json()])
 
 
 def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:

@@ -13,10 +13,10 @@ from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import IN_PLACE, STREAMED, WORKSPACE_BYTES
 from ...ir.target import HERE, Target
-from ...schedule.excess_error import require_accuracy
+from ...schedule.excess_error import excess_error, require_accuracy
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
-from ...schedule.sketches.generate import default_schedule
+from ...schedule.sketches.generate import default_schedule, generate
 from ...te.from_hlo import lower_group
 from ..plan.code.kernel import KernelCode, PackCode, Sharing
 from ..plan.sharing import in_place_inputs, without_copies
@@ -24,6 +24,8 @@ from ..targets.cpu import toolchain as cpu
 from ..targets.registry import backend, lower
 from ..targets.timings import timed
 from .prepack import Pack, split_packs
+
+OUTDONE = 0.95  # of the plain default's estimate, below which a default that adds an error wins
 
 log = logging.getLogger("nestwright")
 
@@ -137,6 +139,8 @@ def replay(func: Func, target: Target, trace: Trace | None) -> Schedule | None:
     """Return the function scheduled by a trace; None, which is logged, if that does not apply."""
     if trace is None:
         return None
+    if outdone(func, target, trace):
+        return None
     try:
         schedule = trace.replay(func)
         require_accuracy(schedule.func, target)
@@ -144,3 +148,19 @@ def replay(func: Func, target: Target, trace: Trace | None) -> Schedule | None:
         log.warning("%s: its schedule no longer applies: %s", func.name, error)
         return None
     return schedule
+
+
+def outdone(func: Func, target: Target, trace: Trace) -> bool:
+    """True if the default schedule saves arithmetic by an error that the trace's tuning forbade.
+
+    It has to be estimated clearly faster than the default without.
+    """
+    if trace.accuracy >= target.accuracy or trace.library:
+        return False
+    first, *others = generate(func, target)
+    plain = next((s for s in others if s.share == 1.0), None)
+    if first.share == 1.0 or plain is None:
+        return False
+    if first.cost(first.default) > OUTDONE * plain.cost(plain.default):
+        return False
+    return excess_error(default_schedule(func, target).func) > trace.accuracy

@@ -168,6 +168,7 @@ class Helper:
             "symbol": job.symbol,
             "target": queue.target.spec,
             "trace": None if job.trace is None else job.trace.to_json(),
+            "accuracy": None if job.trace is None else job.trace.accuracy,
             "bypassing": job.streamed,
         }
         self.process.stdin.write(json.dumps(message).encode() + b"\n")

@@ -60,10 +60,12 @@ def for_groups(schedules: Mapping[str, Trace], keys: Collection[str]) -> Mapping
 
 def identity(schedules: Mapping[str, Trace]) -> dict[str, object]:
     """Return, as JSON, everything about these schedules that determines the code of a model."""
-    found: dict[str, object] = {name: trace.to_json() for name, trace in schedules.items()}
+    found: dict[str, object] = {
+        name: [trace.accuracy, trace.to_json()] for name, trace in schedules.items()
+    }
     if isinstance(schedules, Schedules) and schedules.models:
         found["models"] = [
-            {key: None if trace is None else trace.to_json() for key, trace in picks.items()}
+            {k: None if t is None else [t.accuracy, t.to_json()] for k, t in picks.items()}
             for picks in schedules.models
         ]
     return found

@@ -28,7 +28,8 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
 
 def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     timings: dict[str, float] = {}
-    trace = None if job["trace"] is None else Trace.from_json(job["trace"])
+    steps, accuracy = job["trace"], job["accuracy"]
+    trace = None if steps is None else Trace.from_json(steps, accuracy=accuracy)
     try:
         target = Target.parse(job["target"])
         streamed = tuple(job["bypassing"])

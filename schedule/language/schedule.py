@@ -5,6 +5,7 @@ They are one file because each makes the other: ``schedule.trace`` and ``trace.r
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,11 +48,13 @@ Given: TypeAlias = Ref | SampledInt | SampledStr
 class Trace:
     """The steps of a schedule, in order. Loops and new blocks are named as results of steps.
 
-    ``record`` is the id of the log's record that it is from, "" for none.
+    ``record`` is the id of the log's record that it is from, "" for none. ``accuracy`` is the added
+    error that was allowed when it was chosen, infinite for a schedule made by hand.
     """
 
     steps: tuple[Step, ...] = ()
     record: str = field(default="", compare=False)
+    accuracy: float = field(default=math.inf, compare=False)
 
     @property
     def library(self) -> str:
@@ -70,9 +73,9 @@ class Trace:
         return data.to_json(self.steps)
 
     @staticmethod
-    def from_json(plain: object, record: str = "") -> Trace:
-        """Invert ``to_json``, and note the record; ``ScheduleError`` for any other value."""
-        return Trace(data.from_json(plain), record)
+    def from_json(plain: object, record: str = "", accuracy: float = math.inf) -> Trace:
+        """Invert ``to_json``, and note the others; ``ScheduleError`` for any other value."""
+        return Trace(data.from_json(plain), record, accuracy)
 
     def replay(self, func: Func, decisions: Choices | None = None) -> Schedule:
         """Return a schedule of ``func`` with every step repeated.

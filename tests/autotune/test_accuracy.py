@@ -12,21 +12,24 @@ import pytest
 
 from nestwright.autotune.api import tune
 from nestwright.autotune.build import build
+from nestwright.autotune.explain.model import explain_model
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DeviceRecord, device_id
 from nestwright.autotune.log.shelf import kin
+from nestwright.autotune.lowered import lower
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.reference import ExpectedOutput, ReferenceCase, judge
 from nestwright.cli.main import main
-from nestwright.codegen.driver.compile_group import apply
+from nestwright.codegen.driver.compile_group import apply, outdone
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target, with_accuracy
 from nestwright.schedule.excess_error import excess_error
 from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.analyze import work_share
 from nestwright.te.from_hlo import lower_group
@@ -183,6 +186,41 @@ def test_an_added_error_widens_the_bounds_but_not_for_all_elements() -> None:
     assert "differs in" in told(one, 2e-5)
     one[0, 0, 0, 0] = np.nan
     assert "differs in" in told(one, 2e-5)
+
+
+def plain_log(path: Path, allowed: float, w: Array) -> str:
+    """Write a log whose winner is the direct convolution, tuned with an error allowed."""
+    machine = with_accuracy(SPEC, allowed)
+    tune(parse(MODEL), machine, trials=1, log=path, constants={1: w}, simulate_cost=True)
+    [key] = (held := read(path)).workloads
+    measured = next(t for t in held.trials if t.sketch == "default")
+    steps = Schedule(kernel()).trace.to_json()
+    device = device_id(machine)
+    with LogWriter(path, {}) as log:
+        log.append(DeviceRecord(device, machine.spec, {"accuracy": allowed}))
+        log.append(replace(measured, id="", device=device, status="ok", trace=steps))
+    return key
+
+
+@pytest.mark.parametrize("allowed", [0.0, LOOSE])
+def test_a_record_of_a_tighter_accuracy_gives_way_to_a_default_that_does_less(
+    arrays: tuple[Array, Array], tmp_path: Path, allowed: float
+) -> None:
+    """Unless it was tuned with an accuracy that allows what the default does."""
+    x, w = arrays
+    path = tmp_path / "log.jsonl"
+    key = plain_log(path, allowed, w)
+    target = with_accuracy(SPEC, LOOSE)
+    trace = read(path).trace(read(path).winners(target)[key])
+    assert trace.accuracy == allowed
+    assert outdone(kernel(), target, trace) == (allowed == 0.0)
+    assert not outdone(kernel(), Target.parse(SPEC), trace)
+    assert not outdone(kernel(), target, Trace(trace.steps))
+    told = explain_model(lower(parse(MODEL), target=target, constants={1: w}), path)
+    assert ("was tuned with no added error" in str(told)) == (allowed == 0.0)
+    with_log = build(parse(MODEL), target, path, constants={1: w}, cache=False)(x)
+    default = build(parse(MODEL), target, constants={1: w}, cache=False)(x)
+    assert np.array_equal(with_log, default) == (allowed == 0.0)
 
 
 def test_the_command_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -442,6 +442,7 @@ def answer() -> tuple[parallel.CompileJob, bytes]:
         "symbol": job.symbol,
         "target": HOST.spec,
         "trace": None,
+        "accuracy": None,
         "bypassing": (),
     }
     answers = io.BytesIO()
