@@ -135,14 +135,15 @@ def build(
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every
     operation. ``weights`` stores the constant f32 weights of dots and convolutions, 4096 elements
-    or more, in a narrow form that the kernels read: "bf16", or "int8" with a scale per output
-    channel; ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets schedules add an
-    error to plain rounding, at most this much of a result's root mean square, as 1e-5: fast
-    algorithms for convolutions. It is the target's option ``-accuracy``; without it a log's
-    schedules of more error are not used. With ``fallback="interpreter"`` groups that cannot be
-    compiled run in the interpreter, slowly, and ``Executable.fallbacks`` lists them; on a CPU only.
-    What is of the DSL becomes a ``Kernel`` and computes what
-    it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
+    or more, in a narrow form that the kernels read: "bf16", or "int8", "int16" or "int24" with a
+    scale per output channel; ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets
+    schedules add an error to plain rounding, at most this much of a result's root mean square, as
+    1e-5: fast algorithms for products and convolutions, and the narrowest of the integers where
+    weights come from memory, unless ``weights`` is given ("f32" keeps them). It is the target's
+    option ``-accuracy``; without it a log's schedules of more error are not used. With
+    ``fallback="interpreter"`` groups that cannot be compiled run in the interpreter, slowly, and
+    ``Executable.fallbacks`` lists them; on a CPU only. What is of the DSL becomes a ``Kernel`` and
+    computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     if not _is_function(model):
         options: dict[str, Any] = {

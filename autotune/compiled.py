@@ -17,6 +17,7 @@ from ..codegen.driver.schedules import Schedules
 from ..codegen.driver.stages import stage_text
 from ..codegen.driver.store import folder
 from ..codegen.plan.bundle import Bundle
+from ..codegen.plan.notes import ALLOWED
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
 from ..ir import hlo
@@ -120,8 +121,10 @@ def content_of(model: str | os.PathLike[str] | Imported) -> bytes | None:
 
 
 def warn_of_weights(exe: Executable) -> None:
-    """Warn, in a single warning, of weights that cannot be narrowed."""
-    rows = exe.weights_analysis().get("weights", ())
+    """Warn, in a single warning, of weights that cannot have the form that was asked for."""
+    found = exe.weights_analysis()
+    asked = not str(found.get("form")).startswith(ALLOWED)
+    rows = found.get("weights", ()) if asked else ()
     kept = [f"{w['name']} because {w['kept']}" for w in rows if w["kept"]]
     if kept:
         named = "; ".join(kept[:4]) + ("; .." if len(kept) > 4 else "")

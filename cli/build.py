@@ -102,7 +102,7 @@ def build(
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
         memory = exe.memory_analysis()
-        narrow = {"narrow_weights": exe.weights_analysis()} if recipe.weights is not None else {}
+        narrow = {"narrow_weights": found} if (found := exe.weights_analysis()) else {}
         c = {"library": asdict(made)} if made else {}
         click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory, **c}))
         return

@@ -217,15 +217,16 @@ def recipe_options(
         click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
         click.option(
             "--weights",
-            help="Store constant f32 weights of dots and convolutions as bf16, or as int8 with a "
-            "scale per output channel.",
+            help="Store constant f32 weights of dots and convolutions as bf16, or int8, int16 or "
+            "int24 with a scale per output channel; f32 keeps them in spite of --accuracy.",
         ),
         excess_precision_option(excess_precision),
         click.option(
             "--accuracy",
             type=float,
             metavar="BOUND",
-            help="Error that schedules may add to rounding, relative to a result's rms, as 1e-5.",
+            help="Error that schedules and narrow weights may add to rounding, relative to a "
+            "result's rms, as 1e-5.",
         ),
     )
 

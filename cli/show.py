@@ -179,8 +179,7 @@ def _passes(model: Lowered, log: str | None) -> Shown:
 
     machine, traces = model.target, _traces(log, model.target)
     graph, optimized = graph_report(freeze(model.imported.module, model.frozen))
-    if model.weights is not None:
-        optimized, _ = narrow_weights(optimized, model.weights)
+    optimized, _ = narrow_weights(optimized, model.weights, machine)
     lowering = lowering_report(optimized, machine, traces, model.excess_precision)
     notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
     facts = {

@@ -30,4 +30,4 @@ def _line(w: dict[str, Any]) -> str:
     if w["kept"]:
         return f"{start}: left f32, because {w['kept']}"
     errors = f"{w['max_abs_error']:.2e}, relative rms {w['relative_rms_error']:.2e}"
-    return f"{start}: error at most {errors}"
+    return f"{start} {w['form']}: error at most {errors}"

@@ -21,6 +21,7 @@ from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+from ...ir.hlo.passes.weights.narrow import PLAIN
 from ...ir.hlo.passes.weights.report import report_facts
 from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text
@@ -40,6 +41,7 @@ from ..plan.groups import Groups, fuse_module, symbol
 from ..plan.nodes import Plan
 from ..plan.nodes import kernels as plan_kernels
 from ..plan.notes import (
+    ALLOWED,
     DEVICES,
     DRAWS,
     EXCESS_PRECISION,
@@ -89,10 +91,11 @@ def build(
     is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
     between the operations of a group; without, every operation rounds. ``passes`` is false for a
     module that is optimized already. ``weights`` stores constant weights of products in a narrow
-    form, "bf16" or "int8". ``inputs`` and ``outputs`` name the arguments that are left and the
-    results; by default the module's parameters do, and numbers. With the ``fallback`` "interpreter"
-    groups that cannot be compiled are interpreted. Raises ``UnsupportedError``, which lists
-    everything that cannot be compiled, and ``LimitError`` for what asks for more than there is.
+    form, as ``nestwright.build`` says. ``inputs`` and ``outputs`` name the arguments that are left
+    and the results; by default the module's parameters do, and numbers. With the ``fallback``
+    "interpreter" groups that cannot be compiled are interpreted. Raises ``UnsupportedError``,
+    which lists everything that cannot be compiled, and ``LimitError`` for what asks for more than
+    there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
     with started_helpers(Target.parse(target), _anchors(module)) as helpers:
@@ -242,9 +245,10 @@ class PreparedModule:
 
     def _narrow(self) -> dict[str, str]:
         """Return the note of what became of each weight, where they are narrow."""
-        if self.weights is None:
+        if self.weights in (None, PLAIN) and not self.narrowed:
             return {}
-        return {WEIGHTS: json.dumps(report_facts(self.weights, self.narrowed))}
+        form = self.weights or f"{ALLOWED}{self.target.accuracy:g}"
+        return {WEIGHTS: json.dumps(report_facts(form, self.narrowed))}
 
     def _interpreted(self) -> dict[str, str]:
         """Return the note of the groups that the interpreter runs, and why."""

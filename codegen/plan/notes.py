@@ -19,6 +19,9 @@ EXCESS_PRECISION = "excess_precision"
 WEIGHTS = "weights"
 """JSON: the form of narrow weights, and for each its bytes and errors. Not there without such."""
 
+ALLOWED = "accuracy="
+"""What precedes the error in that note where an error was allowed, and no form named."""
+
 FALLBACK = "fallback"
 """JSON: for each group that the interpreter runs, its name and why. Not there without such."""
 

@@ -297,9 +297,10 @@ class Executable:
         }
 
     def weights_analysis(self) -> dict[str, Any]:
-        """Return what ``weights=`` of the build did: ``form``, and a row for each of ``weights``.
+        """Return what ``weights=`` or ``accuracy=`` of the build did: ``form``, the one asked for
+        or the accuracy, and a row for each of ``weights``.
 
-        A row has ``name`` (of the product), ``shape``, ``bytes``, ``narrow_bytes``,
+        A row has ``name`` (of the product), ``form``, ``shape``, ``bytes``, ``narrow_bytes``,
         ``max_abs_error``, ``relative_rms_error`` (errors against f32) and ``kept``, which says why
         this weight stayed f32. Empty if weights were not narrowed.
         """

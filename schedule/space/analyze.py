@@ -13,6 +13,7 @@ from ...ir.loop.nodes import (
     BlockAxis,
     Buffer,
     Cast,
+    Const,
     Expr,
     Func,
     If,
@@ -194,6 +195,31 @@ def product_operands(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | N
                     x, y = _strip(a), _strip(b)
                     if isinstance(x, Load) and isinstance(y, Load):
                         return _access(x.buffer, x.index), _access(y.buffer, y.index)
+    return None
+
+
+def weight_in_parts(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | None:
+    """Return both parts of the second operand of ``C += A * (upper * scale + lower)``.
+
+    They are read at one place; None for any other block, and where both operands are such.
+    """
+    match _plain_store(info.block.body):
+        case Store(buffer=out, value=Op(name="add", args=(Load(buffer=acc), product))) if (
+            acc is out and info.reduce
+        ):
+            match _strip(product):
+                case Op(name="multiply", args=(a, b)):
+                    found = [p for p in map(_parts, (_strip(a), _strip(b))) if p is not None]
+                    return found[0] if len(found) == 1 else None
+    return None
+
+
+def _parts(e: Expr) -> tuple[AccessPattern, AccessPattern] | None:
+    match e:
+        case Op(name="add", args=(Op(name="multiply", args=(upper, Const())), lower)):
+            x, y = _strip(upper), _strip(lower)
+            if isinstance(x, Load) and isinstance(y, Load) and x.index == y.index:
+                return _access(x.buffer, x.index), _access(y.buffer, y.index)
     return None
 
 

@@ -17,6 +17,7 @@ from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
 from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.patterns.parts import parts_of
 from ...ir.hlo.rewrite import users
 from .emitter import Leaf, leaf
 from .reshaping import is_clean
@@ -112,7 +113,12 @@ class _Planner:
 
 
 def is_decoded(x: Instruction) -> bool:
-    """True if ``x`` widens a constant or a narrow float, which is loaded in its narrow form."""
+    """True if ``x`` widens a constant or a narrow float, which is loaded in its narrow form.
+
+    The constant may be in two parts.
+    """
+    if (parts := parts_of(x)) is not None:
+        return all(leaf(p)[0].attrs.get("frozen") for p in parts)
     if x.opcode != "convert":
         return False
     source, _ = leaf(x.operands[0])

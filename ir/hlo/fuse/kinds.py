@@ -8,6 +8,7 @@ from ...arrays import ALIGNMENT
 from ..nodes import Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
+from ..patterns.parts import parts_of
 
 _OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
 
@@ -41,7 +42,12 @@ def is_inlinable(i: Instruction) -> bool:
 
 
 def is_decoding(i: Instruction) -> bool:
-    """True if ``i`` widens a constant, which is read in its narrow form where it is used."""
+    """True if ``i`` widens a constant, which is read in its narrow form where it is used.
+
+    The narrow form may be in two constants.
+    """
+    if (parts := parts_of(i)) is not None:
+        return all(p.opcode == "constant" for p in parts)
     op = definition(i.opcode)
     if not (op.view and op.pattern is Pattern.ELEMENTWISE and i.operands[0].opcode == "constant"):
         return False

@@ -170,17 +170,18 @@ def optimize_narrow(
 ) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
-    ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Products of
+    ``weights`` names a form of ``weights.quantize``; with None those that wait for memory take one
+    that the accuracy of ``target`` allows, with "f32" none does. Products of
     bytes, of f16 and of 8-bit floats take the form that ``target`` multiplies fastest; without
     ``excess_precision`` none that rounds less. Errors as for ``optimize``, and ``ArgumentError``
     for an unknown form.
     """
-    check_form(weights)
+    check_form(weights, target)
     optimized = optimize(module, instruments=instruments)
     found: list[NarrowWeight] = []
 
     def narrow(ir: HloModule) -> HloModule:
-        new, rows = narrow_weights(ir, weights) if weights is not None else (ir, ())
+        new, rows = narrow_weights(ir, weights, target)
         found.extend(rows)
         return new
 

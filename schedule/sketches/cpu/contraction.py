@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 from ....ir.dtypes import DType
 from ....ir.loop.nodes import BlockAxis, Buffer, Func, Var
-from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, point_reads, product_operands
+from ...space.analyze import (
+    AccessPattern,
+    BlockInfo,
+    frozen_inputs,
+    point_reads,
+    product_operands,
+    weight_in_parts,
+)
 from ...space.space import Choices
 from .padding import kept_share, pads_ends
 
@@ -33,7 +40,8 @@ class Contraction:
     other side of the register tile (None if there is no second axis). Each iteration of ``outer``
     has its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
     ``anchor_row`` are the anchor's axes of which column and row are (a part). ``frozen`` weights
-    are constants, which can be packed ahead of time. ``turned`` weights are contiguous along the
+    are constants, which can be packed ahead of time. ``lower`` is the second part of weights that
+    are in two arrays, whose indices are the same. ``turned`` weights are contiguous along the
     reduction instead, and have to be packed. ``feeders`` are blocks that only the anchor
     reads, such as the padding of a convolution's input. ``kept`` is the share of the products
     that are left where bounds skip all that the feeders pad; None if they do anything else.
@@ -48,11 +56,17 @@ class Contraction:
     anchor_column: Var
     anchor_row: Var | None
     weights: AccessPattern | None
+    lower: AccessPattern | None
     frozen: bool
     turned: bool
     feeders: tuple[BlockInfo, ...]
     kept: float | None
     dtype: DType
+
+    @property
+    def weight_parts(self) -> tuple[AccessPattern, ...]:
+        """The arrays of the weights: none, one or two."""
+        return tuple(a for a in (self.weights, self.lower) if a is not None)
 
     @property
     def depth(self) -> int:
@@ -143,7 +157,7 @@ def find_contraction(
     if len(columns) != 1:
         return None
     column = columns[0]
-    weights = _weights(info, last.var)
+    weights, lower = _weights(info, last.var)
     others = [a for a in axes if a is not column and a.extent > 1]
     used = [a for a in others if weights is not None and weights.uses(part[a.var][0])]
     free = [a for a in others if a not in used]
@@ -158,7 +172,8 @@ def find_contraction(
         anchor_column=last.var,
         anchor_row=part[row.var][0] if row is not None else None,
         weights=weights,
-        frozen=weights is not None and weights.buffer in frozen,
+        lower=lower,
+        frozen=all(a is None or a.buffer in frozen for a in (weights, lower)) and bool(weights),
         turned=not beside,
         feeders=feeders,
         kept=_kept(info, feeders),
@@ -214,10 +229,15 @@ def _result_axes(
     return None, info.spatial, {a.var: (a.var, 1) for a in info.spatial}
 
 
-def _weights(info: BlockInfo, column: Var) -> AccessPattern | None:
-    """Return the operand of a product that depends on the columns; None if there is none."""
+def _weights(
+    info: BlockInfo, column: Var
+) -> tuple[AccessPattern, AccessPattern] | tuple[AccessPattern | None, None]:
+    """Return the operand of a product that depends on the columns, and its lower part, if any."""
+    parts = weight_in_parts(info)
+    if parts is not None:
+        return parts if parts[0].uses(column) else (None, None)
     pair = product_operands(info) or ()
-    return next((a for a in reversed(pair) if a.uses(column)), None)
+    return next((a for a in reversed(pair) if a.uses(column)), None), None
 
 
 def tile_of(c: Choices) -> tuple[int, int, int]:

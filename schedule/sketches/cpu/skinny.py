@@ -30,6 +30,7 @@ FETCHES = (4096, 8192, 2048, 0)
 FOLLOWED = 4.0  # bytes a cycle that memory delivers to one core where nothing is fetched ahead
 FETCHED = 6.0  # and where enough is
 CONVERSIONS = 2  # instructions that make f32 of a vector of narrow weights
+JOINS = 1  # and those that make one number of two parts
 
 
 @CPU.row(9)
@@ -79,8 +80,8 @@ def _streams(k: Contraction, target: Target) -> bool:
 
 
 def _weight_bytes(k: Contraction) -> int:
-    assert k.weights is not None
-    return math.prod(k.weights.buffer.shape) * k.weights.buffer.dtype.bytes
+    buffers = [a.buffer for a in k.weight_parts]
+    return sum(math.prod(b.shape) * b.dtype.bytes for b in buffers)
 
 
 def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
@@ -92,7 +93,8 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     core, lanes = target.core, c["lanes"]
     rows, vectors = c["rows"], c["vectors"]
     turns = np.maximum(1.0, lanes * k.dtype.bytes * 8 / core.vector_bits)
-    converted = 0 if k.weights is None or k.weights.buffer.dtype == k.dtype else CONVERSIONS
+    narrow = [a for a in k.weight_parts if a.buffer.dtype != k.dtype]
+    converted = CONVERSIONS * len(narrow) + JOINS * (k.lower is not None)
     work = vectors * (rows + converted) * turns / core.fmas
     step = np.maximum(work, core.fma_latency) + 1.0 / c["unroll"]
     tiles_j = -(-k.column.extent // (vectors * lanes))

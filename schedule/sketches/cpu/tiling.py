@@ -11,7 +11,7 @@ from ....ir.loop.visit import free_vars
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
-from ...space.analyze import BlockInfo
+from ...space.analyze import AccessPattern, BlockInfo
 from ...space.lookup import block_node, extent, own_loops
 from ...space.space import Batch, Choice, Choices, Sketch
 from .contraction import (
@@ -147,7 +147,8 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
     row_extent = k.row.extent if k.row else 1
     chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
     widths = (*VECTORS, *LONG) if row_extent < FEWEST else VECTORS
-    packs: tuple[int, ...] = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
+    panels = len(k.weight_parts) == 1 and k.row is not None
+    packs: tuple[int, ...] = (0, PANEL) if panels else (0,)
     packs = (PANEL,) if k.turned else packs
     return {
         "rows": tuple(r for r in ROWS if r <= row_extent),
@@ -190,7 +191,8 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
         _pack_panel(k, sch, nest.panel, int(c["lanes"]))
     _tile_anchor(k, sch, c, nest.at)
     if c["pack"] == AHEAD:
-        _pack_ahead(k, sch, c)
+        for part in k.weight_parts:
+            _pack_ahead(k, sch, c, part)
     sch.vectorize(nest.lane)
     for loop in (nest.row, nest.vector):
         if loop is not None:
@@ -257,19 +259,19 @@ def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
     return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
 
 
-def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
-    """Let the product read its weights from a copy; its other operand may be the same buffer."""
-    assert k.weights is not None
+def _copy_weights(k: Contraction, sch: Schedule, weights: AccessPattern) -> BlockRef:
+    """Let the product read weights from a copy; its other operand may be the same buffer."""
     block = sch.get_block(k.anchor.name)
     reads = enumerate(block_node(sch, block).reads)
-    same = {n: r.ranges for n, r in reads if r.buffer is k.weights.buffer}
+    same = {n: r.ranges for n, r in reads if r.buffer is weights.buffer}
     used = (n for n, at in same.items() if any(k.anchor_column in free_vars(x.start) for x in at))
     return sch.cache_read(block, next(used), "global", (), len(same) > 1)
 
 
 def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
     """Copy the panel of weights for a column of tiles into contiguous memory before its use."""
-    packed = _copy_weights(k, sch)
+    assert k.weights is not None
+    packed = _copy_weights(k, sch, k.weights)
     if k.turned:
         _turn_panel(k, sch, packed, at, lanes)
         return
@@ -295,15 +297,14 @@ def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, la
     sch.unroll(near)
 
 
-def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:
-    """Pack the weights as ``[..., columns / width, reduction ..., width]``, ahead of time."""
-    assert k.weights is not None
+def _pack_ahead(k: Contraction, sch: Schedule, c: Choices, weights: AccessPattern) -> None:
+    """Pack weights as ``[..., columns / width, reduction ..., width]``, ahead of time."""
     _, vectors, lanes = tile_of(c)
-    packed = _copy_weights(k, sch)
+    packed = _copy_weights(k, sch, weights)
     outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
-    forms = [form or {} for form in k.weights.coefficients]
+    forms = [form or {} for form in weights.coefficients]
     column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
-    width = min(vectors * lanes, k.weights.buffer.shape[column])
+    width = min(vectors * lanes, weights.buffer.shape[column])
     first = [d for d, form in enumerate(forms) if d != column and outer & form.keys()]
     rest = [d for d in range(len(forms)) if d != column and d not in first]
     order = [*first, column, *rest, len(forms)]

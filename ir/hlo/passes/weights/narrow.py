@@ -1,9 +1,9 @@
-"""Narrow weights of products: f32 constants become bf16, or int8 with a scale per channel.
+"""Narrow weights of products: f32 constants become bf16, or integers with a scale per channel.
 
 ``dot(x, constant)  ->  dot(x, convert(narrow constant))``, times the scales of the output channels
-for int8. This runs on an optimized module: there every weight is one constant in the order in which
-its product takes it, with transposes, batch normalisation and the like folded into it. A constant
-that has other users stays for them, as f32.
+for integers; those of 24 bits are in two constants. This runs on an optimized module: there every
+weight is one constant in the order in which its product takes it, with transposes, batch
+normalisation and the like folded into it. A constant that has other users stays for them, as f32.
 """
 
 from __future__ import annotations
@@ -12,41 +12,54 @@ from dataclasses import dataclass
 
 from ....dtypes import f32
 from ....errors import ArgumentError
+from ....target import Target
 from ...nodes import HloModule, Instruction
 from ...patterns import build
+from ...patterns.parts import joined
 from ...rewrite import constant, map_computations, rebuild, with_operands
-from .quantize import FORMS, refusal
+from .automatic import narrowest, waits
+from .quantize import FORMS, Narrowed, refusal
 from .report import NarrowWeight
+from .weighted import WeightedProduct, weighted_product
 
-LEAST = 4096
-"""Weights of fewer elements stay f32: they are in cache, and reading them costs nothing."""
-
-
-def check_form(form: str | None) -> None:
-    """Raise ``ArgumentError`` unless ``form`` is None or the name of a narrow form."""
-    if form is not None and form not in FORMS:
-        raise ArgumentError(
-            f"weights={form!r}", "there is no such form", hint=f"use {' or '.join(FORMS)}"
-        )
+PLAIN = "f32"
+"""The form that leaves weights as they are, whatever error is allowed."""
 
 
-def narrow_weights(module: HloModule, form: str) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+def check_form(form: str | None, target: Target | None = None) -> None:
+    """Raise ``ArgumentError`` unless ``form`` is None or one that a target's kernels read."""
+    if form is not None and form not in (PLAIN, *FORMS):
+        hint = f"use {', '.join(FORMS)}, or {PLAIN} to leave them as they are"
+        raise ArgumentError(f"weights={form!r}", "there is no such form", hint=hint)
+    if form == "int24" and target is not None and target.row.work != "threads":
+        why = f"kernels for {target.spec!r} read weights from one array, and these are two"
+        raise ArgumentError(f"weights={form!r}", why, hint="int16 has an error of about 4e-5")
+
+
+def narrow_weights(
+    module: HloModule, form: str | None, target: Target | None = None
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return an optimized module with its weights in a form of ``FORMS``, and what became of each.
 
-    Weights are constants of f32 that a dot or a convolution takes, ``LEAST`` elements or more. A
-    weight of several products is listed once.
+    Weights are constants of f32 that a dot or a convolution takes. One of several products is
+    listed once. Without a form, those that the ``target`` waits for take the narrowest whose error
+    is within its accuracy.
     """
-    check_form(form)
+    check_form(form, target)
+    if form == PLAIN or (form is None and (target is None or not target.accuracy)):
+        return module, ()
+    accuracy = 0.0 if target is None else target.accuracy
+    waiting = waits(module, target) if form is None and target is not None else None
     known: dict[tuple[Instruction, tuple[int, ...]], _Operand] = {}
 
     def rule(i: Instruction) -> Instruction | None:
-        side = _weight_side(i)
-        if side is None:
+        p = weighted_product(i)
+        if p is None or not (waiting is None or waiting(p)):
             return None
-        key = i.operands[side], _contracted(i, side)
+        key = p.weight, p.contracted
         if key not in known:
-            known[key] = _operand(i.name, *key, form)
-        return _product(i, side, known[key])
+            known[key] = _operand(p, form, accuracy)
+        return _product(p, known[key])
 
     new = map_computations(module, lambda c: rebuild(c, rule))
     return new, tuple(x.row for x in known.values())
@@ -61,57 +74,38 @@ class _Operand:
     row: NarrowWeight
 
 
-def _operand(name: str, weight: Instruction, contracted: tuple[int, ...], form: str) -> _Operand:
+def _operand(p: WeightedProduct, form: str | None, accuracy: float) -> _Operand:
+    weight, name = p.weight, p.product.name
     dims, before = weight.array.dims, weight.array.bytes
-    values = weight.attrs["literal"]
-    made = refusal(values) or FORMS[form](values, contracted)
+    made = _narrowed(p, form, accuracy)
     if isinstance(made, str):
         return _Operand(weight, None, NarrowWeight(name, dims, before, before, kept=made))
-    codes = constant(made.codes, name=f"{weight.name}_{form}")
-    after = codes.array.bytes
-    scale = None
-    if made.scale is not None:
-        scale = constant(made.scale, name=f"{weight.name}_scale")
-        after += scale.array.bytes
-    row = NarrowWeight(name, dims, before, after, made.largest, made.relative)
-    return _Operand(build.convert(codes, f32), scale, row)
+    row = NarrowWeight(name, dims, before, made.nbytes, made.largest, made.relative, made.form)
+    codes = constant(made.codes, name=f"{weight.name}_{made.form}")
+    scale = None if made.scale is None else constant(made.scale, name=f"{weight.name}_scale")
+    if made.lower is None:
+        return _Operand(build.convert(codes, f32), scale, row)
+    lower = constant(made.lower, name=f"{weight.name}_lower")
+    return _Operand(joined(codes, lower), scale, row)
 
 
-def _product(i: Instruction, side: int, operand: _Operand) -> Instruction | None:
+def _narrowed(p: WeightedProduct, form: str | None, accuracy: float) -> Narrowed | str:
+    values = p.weight.attrs["literal"]
+    if why := refusal(values):
+        return why
+    if form is not None:
+        return FORMS[form](values, p.contracted)
+    return narrowest(values, p.contracted, accuracy)
+
+
+def _product(p: WeightedProduct, operand: _Operand) -> Instruction | None:
     """Return a product of the narrow weight, times its scales; None if it stays as it is."""
-    if operand.value is i.operands[side]:
+    i = p.product
+    if operand.value is p.weight:
         return None
-    operands = tuple(operand.value if n == side else o for n, o in enumerate(i.operands))
+    operands = tuple(operand.value if n == p.side else o for n, o in enumerate(i.operands))
     product = with_operands(i, operands)
     if operand.scale is None:
         return product
-    spread = build.broadcast(operand.scale, _channels(i, side), i.array.dims)
+    spread = build.broadcast(operand.scale, p.channels, i.array.dims)
     return build.pointwise("multiply", product, spread)
-
-
-def _weight_side(i: Instruction) -> int | None:
-    """Return the operand of an f32 product that is a constant worth narrowing; None if neither."""
-    if i.opcode not in ("dot", "convolution") or i.array.dtype != f32:
-        return None
-    for side in (1, 0) if i.opcode == "dot" else (1,):
-        w = i.operands[side]
-        if w.opcode == "constant" and w.array.dtype == f32 and w.array.size >= LEAST:
-            return side
-    return None
-
-
-def _contracted(i: Instruction, side: int) -> tuple[int, ...]:
-    """Return the dimensions of a canonical product's weight that it sums over."""
-    if i.opcode == "convolution":
-        output = i.attrs["dim_labels"].rhs_output
-        return tuple(d for d in range(i.operands[1].array.rank) if d != output)
-    dims: tuple[int, ...] = i.attrs[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
-    return dims
-
-
-def _channels(i: Instruction, side: int) -> tuple[int, ...]:
-    """Return the dimensions of a canonical product that its weight's other dimensions become."""
-    if i.opcode == "convolution":
-        return (i.attrs["dim_labels"].out_feature,)
-    batch = tuple(range(len(i.attrs.get("lhs_batch_dims", ()))))
-    return (*batch, i.array.rank - 2 + side)

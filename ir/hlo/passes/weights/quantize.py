@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ....dtypes import bf16, to_numpy
+from ...patterns.parts import LOWER
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-LARGEST = 127
-"""Codes of int8 run from -127 to 127, so that a channel's negative is exact, too."""
 
 AT_ONCE = 1 << 18
 """Elements that are quantized at a time: the temporaries stay in cache."""
@@ -21,17 +20,25 @@ AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The codes of an array and, per output channel, the scale to multiply them with.
+    """The codes of an array in a form and, per output channel, the scale to multiply them with.
 
-    ``scale`` is None where the codes are the values. It has one element per index of the dimensions
-    that are not contracted. ``largest`` is the greatest absolute error of a weight; ``relative`` is
-    the root mean square of the errors over that of the weights.
+    ``lower`` has the lowest 8 bits of codes of 24. ``scale`` is None where the codes are the
+    values. It has one element per index of the dimensions that are not contracted. ``largest`` is
+    the greatest absolute error of a weight; ``relative`` is the root mean square of the errors over
+    that of the weights.
     """
 
+    form: str
     codes: Array
     scale: Array | None
     largest: float
     relative: float
+    lower: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of codes and scales."""
+        return sum(a.nbytes for a in (self.codes, self.lower, self.scale) if a is not None)
 
 
 def refusal(weights: Array) -> str:
@@ -54,33 +61,64 @@ def to_bf16(weights: Array, contracted: tuple[int, ...]) -> Narrowed | str:
         error.add(weights[at], rounded.view(np.float32))
     if not np.isfinite(error.largest):
         return "it contains numbers that bf16 rounds to infinity"
-    return Narrowed(codes, None, *error.result())
+    return Narrowed("bf16", codes, None, *error.result())
 
 
-def to_int8(weights: Array, contracted: tuple[int, ...]) -> Narrowed | str:
-    """Quantize f32 weights symmetrically, with one scale per output channel.
+def to_integers(weights: Array, contracted: tuple[int, ...], bits: int) -> Narrowed:
+    """Quantize f32 weights symmetrically to 8, 16 or 24 bits, with one scale per output channel.
 
-    The scale is ``max |w| / 127`` over the contracted dimensions; 1 for a channel of zeros, and for
-    one of denormals, whose scale would be 0.
+    The scale is ``max |w| / (2**(bits - 1) - 1)`` over the contracted dimensions, so that a
+    channel's negative is exact, too; 1 for a channel of zeros, and for one whose scale would be
+    denormal.
     """
-    top = np.maximum(
-        weights.max(contracted, keepdims=True), -weights.min(contracted, keepdims=True)
-    )
-    scale = (top / np.float32(LARGEST)).astype(np.float32)
-    scale[scale < np.finfo(np.float32).tiny] = 1
-    codes = np.empty(weights.shape, np.int8)
+    largest = _largest(bits)
+    scale = _scale(weights, contracted, bits)
+    codes = np.empty(weights.shape, np.int8 if bits == 8 else np.int16)
+    lower = np.empty(weights.shape, np.uint8) if bits == 16 + LOWER else None
     error = _Error()
     for at in _blocks(weights):
         own = scale if scale.shape[0] == 1 else scale[at]
-        whole = np.rint(weights[at] / own)
-        codes[at] = np.clip(whole, -LARGEST, LARGEST)
-        error.add(weights[at], codes[at] * own.astype(np.float64))
-    return Narrowed(codes, scale.squeeze(contracted), *error.result())
+        whole = np.clip(np.rint(weights[at] / own), -largest, largest)
+        error.add(weights[at], whole * own.astype(np.float64))
+        if lower is None:
+            codes[at] = whole
+        else:
+            integers = whole.astype(np.int32)
+            codes[at], lower[at] = integers >> LOWER, integers & ((1 << LOWER) - 1)
+    return Narrowed(f"int{bits}", codes, scale.squeeze(contracted), *error.result(), lower)
 
+
+def expected_error(weights: Array, contracted: tuple[int, ...], bits: int) -> float:
+    """Estimate ``relative`` of ``to_integers``: errors are evenly spread over a step of the scale.
+
+    It is too high for weights many of which are 0.
+    """
+    scale = _scale(weights, contracted, bits).astype(np.float64)
+    count = weights.size / max(scale.size, 1)
+    total = sum(float(np.square(weights[at], dtype=np.float64).sum()) for at in _blocks(weights))
+    return float(np.square(scale).sum() * count / 12 / total) ** 0.5 if total else 0.0
+
+
+def _scale(weights: Array, contracted: tuple[int, ...], bits: int) -> Array:
+    """Return the scale of each channel, with contracted dimensions of size 1."""
+    top = np.maximum(
+        weights.max(contracted, keepdims=True), -weights.min(contracted, keepdims=True)
+    )
+    scale = (top / np.float32(_largest(bits))).astype(np.float32)
+    scale[scale < np.finfo(np.float32).tiny] = 1
+    return np.asarray(scale)
+
+
+def _largest(bits: int) -> int:
+    return (1 << (bits - 1)) - 1
+
+
+INTEGERS: Mapping[str, int] = {f"int{bits}": bits for bits in (8, 16, 24)}
+"""Bits of the forms with a scale per channel, the narrowest first."""
 
 FORMS: Mapping[str, Callable[[Array, tuple[int, ...]], Narrowed | str]] = {
     "bf16": to_bf16,
-    "int8": to_int8,
+    **{form: partial(to_integers, bits=bits) for form, bits in INTEGERS.items()},
 }
 """The narrow forms, by the name that ``weights=`` takes."""
 

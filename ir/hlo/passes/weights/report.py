@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NarrowWeight:
-    """The weight of the product ``name``, narrowed, or left f32 for the reason ``kept``.
+    """The weight of the product ``name``, in ``form``, or left f32 for the reason ``kept``.
 
     ``before`` and ``after`` are bytes, scales included; ``largest`` is the greatest absolute error
     and ``relative`` the root mean square of the errors over that of the weights.
@@ -20,6 +20,7 @@ class NarrowWeight:
     after: int
     largest: float = 0.0
     relative: float = 0.0
+    form: str = "f32"
     kept: str = ""
 
 
@@ -28,6 +29,7 @@ def report_facts(form: str, weights: Sequence[NarrowWeight]) -> dict[str, object
     rows = [
         {
             "name": w.name,
+            "form": w.form,
             "shape": list(w.dims),
             "bytes": w.before,
             "narrow_bytes": w.after,
