@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ...codegen.driver.kernel import compile_object
 from ...codegen.plan.nodes import ALIGNMENT
 from ...codegen.runtime.function import NativeFunc
 from ...codegen.targets.registry import load_function
-from ...ir.arrays import HUGE, aligned_zeros
+from ...ir.arrays import HUGE, aligned_zeros, alignment_of
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import HERE, Target
@@ -136,9 +135,13 @@ def _buffers(params: Sequence[Buffer], run: float) -> list[Array]:
     It is in huge pages if that of a model which moves ``run`` bytes is.
     """
     sizes = [math.prod(b.shape) * b.dtype.bytes for b in params]
-    starts = [0, *accumulate(-(-n // ALIGNMENT) * ALIGNMENT for n in sizes)]
-    memory = aligned_zeros(max(starts[-1], HUGE if run >= HUGE else 0))
-    parts = zip(params, starts, sizes, strict=False)
+    starts, end = [], 0
+    for n in sizes:
+        step = alignment_of(n)
+        starts.append(-(-end // step) * step)
+        end = starts[-1] + n
+    memory = aligned_zeros(max(end, HUGE if run >= HUGE else 0))
+    parts = zip(params, starts, sizes, strict=True)
     return [memory[at : at + n].view(to_numpy(b.dtype)).reshape(b.shape) for b, at, n in parts]
 
 

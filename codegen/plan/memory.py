@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...ir.arrays import alignment_of
 from .nodes import (
     ALIGNMENT,
     BufferSlice,
@@ -92,6 +93,7 @@ def _touch(slices: Sequence[BufferSlice], now: int, spans: dict[int, list[int]])
 def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[dict[int, int], int]:
     """Return an offset for every value, a multiple of ``alignment``, and the arena's size.
 
+    Large values begin pages, as ``ir.arrays`` says why.
     Largest first, each in the smallest gap left between the values live at the same time: the
     greedy order of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
     (2020).
@@ -103,7 +105,8 @@ def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[d
     for value in order:
         life = lives[value]
         room = -(-life.bytes // alignment) * alignment
-        offset = _smallest_gap(life, room, placed)
+        step = max(alignment, alignment_of(life.bytes))
+        offset = _smallest_gap(life, room, step, placed)
         offsets[value] = offset
         if room:
             insort(placed, (offset, room, life), key=lambda p: p[:2])
@@ -111,7 +114,9 @@ def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[d
     return offsets, total
 
 
-def _smallest_gap(life: Lifetime, room: int, placed: Sequence[tuple[int, int, Lifetime]]) -> int:
+def _smallest_gap(
+    life: Lifetime, room: int, step: int, placed: Sequence[tuple[int, int, Lifetime]]
+) -> int:
     best: tuple[int, int] | None = None
     end = 0
     for offset, size, other in placed:
@@ -120,7 +125,7 @@ def _smallest_gap(life: Lifetime, room: int, placed: Sequence[tuple[int, int, Li
         gap = offset - end
         if gap >= room and (best is None or gap < best[0]):
             best = (gap, end)
-        end = max(end, offset + size)
+        end = max(end, -(-(offset + size) // step) * step)
     return end if best is None else best[1]
 
 

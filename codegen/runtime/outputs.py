@@ -1,4 +1,4 @@
-"""Memory for results: small arrays from NumPy, large ones aligned and recycled.
+"""Memory for results: small arrays from NumPy, large ones at the start of a page and recycled.
 
 A fresh large allocation costs more in page faults than many kernels cost to run. So the memory of a
 large result is remembered, and when the last array over it is gone it is reused for the next result
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-LARGE = 1 << 16  # bytes from which a result gets aligned memory
-ALIGNMENT = 64
+from ...ir.arrays import LARGE, PAGE
+
 KEPT_BYTES = 1 << 28  # remembered memory, all sizes together
 KEPT_BUSY = 4  # pieces of one size remembered while arrays still use them
 
@@ -31,22 +31,22 @@ def allocator(nbytes: int) -> Callable[..., Any]:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return an array with undefined contents whose data are aligned to 64 bytes."""
+    """Return an array with undefined contents whose data begin a page."""
     nbytes = prod(shape) * dtype.itemsize
     memory = _unused(nbytes)
-    start = -int(memory.ctypes.data) % ALIGNMENT
+    start = -int(memory.ctypes.data) % PAGE
     return np.ndarray(shape, dtype, buffer=memory, offset=start)
 
 
 def _unused(nbytes: int) -> _Memory:
     if not getattr(sys, "_is_gil_enabled", bool)() and sys.version_info >= (3, 13):
-        return np.empty(nbytes + ALIGNMENT, np.uint8)
+        return np.empty(nbytes + PAGE, np.uint8)
     pieces = _kept.setdefault(nbytes, [])
     _kept.move_to_end(nbytes)
     for memory, references in _references(pieces):
         if references == _UNUSED:
             return memory
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    memory = np.empty(nbytes + PAGE, np.uint8)
     if nbytes * (len(pieces) + 1) <= KEPT_BYTES:
         pieces.append(memory)
         del pieces[:-KEPT_BUSY]

@@ -184,8 +184,8 @@ no:
   ret i1 false
 }
 
-; The arena out of its slot, or a new one (of 4 MiB and more: in huge pages). Null only when memory
-; is out.
+; The arena out of its slot, or a new one, which begins a page (of 4 MiB and more: in huge pages).
+; Null only when memory is out.
 define internal ptr @arena_take(ptr %table) {
 entry:
   %slot = getelementptr i8, ptr %table, i64 ${entry.arena}
@@ -198,7 +198,7 @@ make:
   %bytes = load i64, ptr %bytes_p
   %padded = add i64 %bytes, 64
   %large = icmp uge i64 %bytes, 4194304
-  %align = select i1 %large, i64 2097152, i64 64
+  %align = select i1 %large, i64 2097152, i64 4096
   %status = call i32 @posix_memalign(ptr %made, i64 %align, i64 %padded)
   %ok = icmp eq i32 %status, 0
   %new = load ptr, ptr %made
