@@ -3,7 +3,8 @@
 The nest is that of register tiling. Weights that lie in the order in which they are used are one
 stream, which the hardware's prefetchers follow too closely: they keep fewer lines in flight than
 memory can deliver, and the fewer the narrower the weights are, because a page then holds more work.
-So the loop of the reduction prefetches some thousand bytes ahead.
+So the loop of the reduction prefetches some thousand bytes ahead. Weights in two parts are two
+streams, for which the hardware keeps enough lines in flight by itself.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
     short = tuple(v for v in base.decisions["vectors"] if v not in LONG)
     decisions = {**base.decisions, "vectors": short, "fetch": FETCHES}
     held = {n: base.default[n] for n in ("lanes", "inside", "parallel")}
-    fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": FETCHES[0], **held}
+    ahead = FETCHES[0] if k.lower is None else 0
+    fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": ahead, **held}
     steps = 4 if k.anchor.reduce[-1].extent >= 4 else 1
     default = many.cheapest(decisions, {**fixed, "unroll": steps})
     if not many.valid_one(default):  # feeders that are computed in chunks, say
-        fetch = FETCHES[0] if base.default["pack"] == AHEAD else 0
+        fetch = ahead if base.default["pack"] == AHEAD else 0
         default = {**base.default, "fetch": fetch}
     return replace(
         base,
@@ -100,7 +102,8 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     tiles_j = -(-k.column.extent // (vectors * lanes))
     tiles = tiles_j * -(-k.all_rows // rows) * math.prod(a.extent for a in k.outer)
     cycles = tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
-    rate = FOLLOWED + (FETCHED - FOLLOWED) * np.minimum(1.0, c["fetch"] / FETCHES[0])
+    ahead = 1.0 if k.lower is not None else np.minimum(1.0, c["fetch"] / FETCHES[0])
+    rate = FOLLOWED + (FETCHED - FOLLOWED) * ahead
     cycles = cycles + _weight_bytes(k) / rate
     pieces = -(-tiles_j // c["panels"])
     largest = -(-pieces // target.threads) * c["panels"] / tiles_j
