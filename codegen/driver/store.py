@@ -11,11 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_native_id
 
 from ...ir.archive import Archive
 from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
@@ -29,6 +30,7 @@ OFF = "off"
 LARGEST = 1 << 33  # bytes that the folder may hold
 LARGE = 1 << 24  # bytes of constants that are written while the caller goes on
 FREE = 8  # an entry takes at most this part of what is free on the disk
+NICE = 10  # of the thread that writes them: a tenth of a core that something else wants
 ABANDONED = 3600  # seconds after which an unfinished file is nobody's
 _SUFFIX = ".nw"
 
@@ -106,12 +108,19 @@ def put(name: str, bundle: Bundle) -> None:
             return
         if bundle.constants.nbytes > shutil.disk_usage(where).free // FREE:
             return
-        thread = Thread(target=_write, args=(bundle, place, name))
+        thread = Thread(target=_write_behind, args=(bundle, place, name))
         thread.start()
         _writing[str(place)] = thread
 
 
 _writing: dict[str, Thread] = {}
+
+
+def _write_behind(bundle: Bundle, place: Path, name: str) -> None:
+    """Write an entry at a lower priority than that of the model, which runs meanwhile."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), NICE)
+    _write(bundle, place, name)
 
 
 def _write(bundle: Bundle, place: Path, name: str) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,28 @@ def frozen(
     path = tmp_path / "dot.hlo"
     path.write_text(DOT)
     return path, {1: np.random.default_rng(0).standard_normal((70, 61), dtype=np.float32)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+def test_large_weights_are_written_at_a_lower_priority(
+    kept: Path,
+    frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def write(*args: object) -> None:
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    monkeypatch.setattr(store, "_write", write)
+    path, constants = frozen
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    nw.build(path, constants=constants)
+    for thread in store._writing.values():
+        thread.join()
+    store._writing.clear()
+    assert seen == [store.NICE]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
 def test_large_weights_are_written_aside_and_mapped(
