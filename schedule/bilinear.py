@@ -87,6 +87,15 @@ def total(row: Sequence[int], values: Sequence[Expr], dtype: DType) -> Expr:
     return found
 
 
+def additions(signs: Signs, levels: int) -> int:
+    """Return the additions in ``combined`` sums by a power of ``signs``."""
+    if not levels:
+        return 0
+    own = sum(abs(c) for row in signs for c in row) - len(signs)
+    outer: int = own * len(signs[0]) ** (levels - 1)
+    return outer + len(signs) * additions(signs, levels - 1)
+
+
 def growth(levels: int) -> float:
     """Return how many times larger errors become than those of plain products, as root mean square.
 

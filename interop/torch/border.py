@@ -20,7 +20,8 @@ import torch
 from ...codegen.runtime.dlpack.exchange import SETTLED, Exchange, has_exchange
 from ...codegen.runtime.entry import Maker
 from ...codegen.runtime.executable import Executable
-from ...codegen.runtime.outputs import LARGE, aligned_empty
+from ...codegen.runtime.outputs import aligned_empty
+from ...ir.arrays import LARGE
 from .layouts import Order, Strides, strides_of
 
 Call: TypeAlias = Callable[..., Any]

@@ -37,11 +37,11 @@ class Batch:
 
     def valid_one(self, choices: Choices) -> bool:
         """Return ``valid`` of one point."""
-        return bool(self.valid(_column(choices)))
+        return bool(self.valid(columns_of(choices)))
 
     def cost_one(self, choices: Choices) -> float:
         """Return ``cost`` of one point, in seconds."""
-        return float(self.cost(_column(choices)))
+        return float(self.cost(columns_of(choices)))
 
     def priced(self, decisions: Mapping[str, tuple[Choice, ...]]) -> Array:
         """Return the seconds of every combination, by index in the last decision first.
@@ -82,7 +82,8 @@ class Batch:
         return {n: d[int(i)] for (n, d), i in zip(domains.items(), at, strict=True)}
 
 
-def _column(choices: Choices) -> Columns:
+def columns_of(choices: Choices) -> Columns:
+    """Return one point as the columns of many."""
     return {name: np.asarray(value) for name, value in choices.items()}
 
 

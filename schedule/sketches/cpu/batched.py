@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
-from ...space.space import Choices
+from ...space.space import Array, Choices, Columns
 from .contraction import MOST_FMAS, tile_of
 
 
-def tile_fits(c: Choices, terms: int, target: Target) -> bool:
-    """True if the register tile leaves room for operands, and its steps for decoded code."""
-    (rows, vectors, _), unroll = tile_of(c), int(c["unroll"])
-    if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
-        return False
-    return unroll <= terms and rows * vectors * unroll <= MOST_FMAS
+def tile_fits(c: Columns, terms: Array | int, target: Target) -> Array:
+    """True where the register tile leaves room for operands, and its steps for decoded code."""
+    tile, unroll = c["rows"] * c["vectors"], c["unroll"]
+    full = (tile + c["vectors"] + 1 > target.registers - 1) & (tile > 1)
+    return np.asarray(~full & (unroll <= terms) & (tile * unroll <= MOST_FMAS))
 
 
-def tile_cycles(c: Choices, terms: int, target: Target) -> float:
-    """Estimate the cycles of a tile's products, with operands in L1, and of storing them."""
-    core, (rows, vectors, lanes) = target.core, tile_of(c)
-    busy = max(
-        rows * vectors / core.fmas,
-        (rows + vectors) / core.loads,
-        core.chains(32 * lanes) / core.fmas,
-    )
-    step = busy * core.turns(32 * lanes) + 1.0 / int(c["unroll"])
-    return terms * step + 2 * rows * vectors / core.stores + 20.0
+def tile_cycles(c: Columns, terms: Array | int, target: Target) -> Array:
+    """Estimate the cycles of a tile's products, and of storing them.
+
+    The rows' operand is in L1, and so are panels of columns that fit there beside it; others come
+    from L2.
+    """
+    core, rows, vectors, bits = target.core, c["rows"], c["vectors"], 32 * c["lanes"]
+    turns, width = np.maximum(1.0, bits / core.vector_bits), 4 * vectors * c["lanes"]
+    busy = np.maximum(rows * vectors / core.fmas, (rows + vectors) / core.loads) * turns
+    busy = np.maximum(busy, core.fma_latency)
+    busy = np.maximum(busy, np.where(width * terms > 0.5 * core.l1.size, width / core.l2.rate, 0.0))
+    step = busy + 1.0 / c["unroll"]
+    return np.asarray(terms * step + 2 * rows * vectors / core.stores + 20.0)
 
 
 def tile_products(

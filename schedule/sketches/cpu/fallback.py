@@ -9,7 +9,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
-from ...space.space import Choice, Choices, Sketch, cheapest
+from ...space.space import Batch, Choice, Choices, Sketch, cheapest
 from .matching import CPU, FuncInfo
 from .pointwise import (
     lanes_of,
@@ -122,11 +122,13 @@ def around_anchor(
     target: Target,
     fixed: Choices | None = None,
     share: float = 1.0,
+    many: Batch | None = None,
 ) -> Sketch | None:
     """Return the space of an anchor with the cheapest point as default; None if no point is valid.
 
     ``others`` are the blocks beside the anchor, scheduled by rule before ``apply``. Decisions in
-    ``fixed`` are not varied in the search for the default. ``share`` is as in a ``Sketch``.
+    ``fixed`` are not varied in the search for the default. ``share`` and ``many`` are those of the
+    ``Sketch``.
     """
 
     def apply_all(sch: Schedule, c: Choices) -> None:
@@ -134,7 +136,8 @@ def around_anchor(
             schedule_fallback(sch, info, target)
         apply(sch, c)
 
-    default = cheapest(decisions, valid, cost, fixed or {})
+    held = fixed or {}
+    default = many.cheapest(decisions, held) if many else cheapest(decisions, valid, cost, held)
     if not valid(default):
         return None
     return Sketch(
@@ -146,6 +149,7 @@ def around_anchor(
         valid=valid,
         cost=cost,
         share=share,
+        many=many,
     )
 
 

@@ -8,30 +8,32 @@ blocks, with sums of their own, or share the sums and take strips. It is offered
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from ....ir.cores import CpuCore
 from ....ir.dtypes import f32
 from ....ir.loop.nodes import BlockAxis, Var
 from ....ir.loop.notes import FETCH_AHEAD
 from ....ir.target import Target
-from ...bilinear import PRODUCTS
+from ...bilinear import LEFT, PRODUCTS, RESULT, Signs, additions
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...primitives.products.strassen import MOST_LEVELS, added_error, plain_product
 from ...space.analyze import BlockInfo, point_reads
 from ...space.lookup import block_node, own_loops
-from ...space.space import Choices, Sketch
+from ...space.space import Array, Batch, Choices, Columns, Sketch, columns_of
 from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
 from .contraction import Contraction, tile_of
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .tiling import ROWS, match_tiling
 
-BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+BLOCKS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32)
 BEHIND = 1.15  # times the plain product's estimate up to which the sketch is worth trying
 SQUARE, LEAST_SQUARE = 16, 4  # rows of a vector of columns that are stored transposed
-SUMS = 5  # additions for each product of parts
+WRITTEN = 0.5  # of the rate at which a cache is read: that at which it is written
 LATE = 0.3  # of the time in which weights arrive: what is not hidden behind products
 MOST_PADDED = 1.1  # times the columns, with their padding
 SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than products
@@ -83,22 +85,22 @@ class _Parted:
     turned: bool
     levels: tuple[int, ...]
 
-    def part_rows(self, c: Choices) -> int:
+    def part_rows(self, c: Columns) -> Array:
         """Return the rows of a part, in whole blocks of whole tiles."""
-        whole = int(c["blocks"]) * int(c["rows"])
-        return math.ceil(self.m / (whole << int(c["levels"]))) * whole
+        whole = c["blocks"] * c["rows"]
+        return np.asarray(-(-self.m // (whole << c["levels"])) * whole)
 
-    def neighbors(self, c: Choices) -> int:
+    def neighbors(self, c: Columns) -> Array:
         """Return the rows that are stored as neighbors at a time; 1 if columns are neighbors."""
-        if not self.turned:
-            return 1
-        rows = self.part_rows(c) // int(c["blocks"])
-        return max(n for n in range(1, SQUARE + 1) if rows % n == 0)
+        rows = self.part_rows(c) // c["blocks"]
+        found = np.ones(rows.shape, np.int64)
+        for n in range(2, SQUARE + 1 if self.turned else 2):
+            found = np.where(rows % n == 0, n, found)
+        return found
 
-    def strips(self, c: Choices) -> int:
+    def strips(self, c: Columns) -> Array:
         """Return the strips of a part's columns."""
-        _, vectors, lanes = tile_of(c)
-        return math.ceil(self.n / (vectors * lanes << int(c["levels"])))
+        return np.asarray(-(-self.n // (c["vectors"] * c["lanes"] << c["levels"])))
 
 
 def _shape(k: Contraction, target: Target) -> _Parted | None:
@@ -167,84 +169,104 @@ def _sketch(work: FuncInfo, shape: _Parted, target: Target) -> Sketch | None:
         "parallel": (1, 0) if shared else (0,),
     }
     least = min((PRODUCTS / 8) ** d for d in shape.levels)
+    many = Batch(lambda c: _valid(shape, c, target), lambda c: _cost(shape, c, target))
     return around_anchor(
         "strassen@1",
         decisions,
-        valid=lambda c: _valid(shape, c, target),
-        cost=lambda c: _cost(shape, c, target),
+        valid=many.valid_one,
+        cost=many.cost_one,
         apply=lambda sch, c: _apply(sch, shape, c),
         others=work.besides(k.anchor, shape.out, *k.feeders),
         target=target,
         fixed={"lanes": lanes, "parallel": decisions["parallel"][0], "ahead": 1},
         share=least,
+        many=many,
     )
 
 
-def _valid(shape: _Parted, c: Choices, target: Target) -> bool:
-    """True if strips divide the columns, or nearly, and tiles and blocks fit rows and registers."""
-    levels, (rows, vectors, lanes) = int(c["levels"]), tile_of(c)
-    columns = shape.strips(c) * vectors * lanes << levels
-    if columns > (MOST_PADDED * shape.n if shape.k.frozen else shape.n):
-        return False
-    if shape.part_rows(c) << levels >= 1.5 * shape.m + 8:
-        return False
-    if shape.turned and (shape.neighbors(c) < LEAST_SQUARE or _padded(shape, c)):
-        return False
-    if c["private"] and (int(c["blocks"]) < target.threads or not c["parallel"]):
-        return False
-    return tile_fits(c, shape.terms >> levels, target) and rows * vectors > 1
+def _valid(shape: _Parted, c: Columns, target: Target) -> Array:
+    """True where strips nearly divide the columns, and tiles and blocks fit rows and registers."""
+    levels, vectors = c["levels"], c["vectors"]
+    columns = shape.strips(c) * vectors * c["lanes"] << levels
+    wide = columns > (MOST_PADDED * shape.n if shape.k.frozen else shape.n)
+    tall = shape.part_rows(c) << levels >= 1.5 * shape.m + 8
+    apart = (c["private"] > 0) & ((c["blocks"] < target.threads) | (c["parallel"] == 0))
+    fits = tile_fits(c, shape.terms >> levels, target) & (c["rows"] * vectors > 1)
+    if shape.turned:
+        fits = fits & (shape.neighbors(c) >= LEAST_SQUARE) & ~_padded(shape, c)
+    return np.asarray(fits & ~wide & ~tall & ~apart)
 
 
-def _padded(shape: _Parted, c: Choices) -> bool:
-    """True if parts reach beyond the rows or columns."""
-    _, vectors, lanes = tile_of(c)
-    sides = (shape.part_rows(c), shape.m), (shape.strips(c) * vectors * lanes, shape.n)
-    return any(part << int(c["levels"]) != whole for part, whole in sides)
+def _padded(shape: _Parted, c: Columns) -> Array:
+    """True where parts reach beyond the rows or columns."""
+    columns = shape.strips(c) * c["vectors"] * c["lanes"]
+    sides = (shape.part_rows(c), shape.m), (columns, shape.n)
+    rows_off, columns_off = (part << c["levels"] != whole for part, whole in sides)
+    return np.asarray(rows_off | columns_off)
 
 
-def _cost(shape: _Parted, c: Choices, target: Target) -> float:
+def _cost(shape: _Parted, c: Columns, target: Target) -> Array:
     """Estimate the seconds of one run, with frozen weights coming from memory.
 
-    Products are limited by FMAs or loads, sums by loads and stores. A block's sums and a strip's
-    weights come from the cache that holds them.
+    Products are limited by FMAs or loads, sums by loads and stores, or by the cache that holds a
+    block of them, from which each strip reads them again.
     """
-    core, levels, (_, vectors, lanes) = target.core, int(c["levels"]), tile_of(c)
-    rows, blocks, number = shape.part_rows(c), int(c["blocks"]), PRODUCTS**levels
+    core, levels, blocks = target.core, c["levels"], c["blocks"]
+    rows, number, parts = shape.part_rows(c), PRODUCTS**levels, 4**levels
     terms, strips = shape.terms >> levels, shape.strips(c)
-    threads = target.threads if c["parallel"] else 1
-    turns, columns = core.turns(32 * lanes), strips * vectors * lanes
-    tiles = number * strips * rows / int(c["rows"])
-    products = tiles * tile_cycles(c, terms, target)
-    moved = 4**levels / core.loads + number / core.stores + SUMS * number / core.fmas
-    sums = turns * rows * math.ceil(terms / lanes) * moved
-    back = turns * rows * math.ceil(columns / lanes) * (moved + 3 * 4**levels / core.stores)
+    threads = np.where(c["parallel"] > 0, target.threads, 1)
+    turns, width = np.maximum(1.0, 32 * c["lanes"] / core.vector_bits), c["vectors"] * c["lanes"]
+    products = number * strips * rows / c["rows"] * tile_cycles(c, terms, target)
+    made = parts / core.loads + number / core.stores + _additions(LEFT, levels) / core.fmas
     block = 4.0 * number * rows / blocks * terms
-    strip = 4.0 * number * vectors * lanes * (rows / blocks + terms)
-    again = core.clock * blocks * strips * block / core.stream(block + strip, 1)
-    pieces = blocks if c["private"] else strips
-    share = math.ceil(pieces / threads) / pieces
-    work = products + back + max(0.0, again - 0.5 * products)
-    seconds = core.seconds(work * share + sums * (share if c["private"] else 1 / threads))
-    forks = 0 if threads == 1 else (1 if c["private"] else 2 * blocks)
-    return seconds + _weights_seconds(shape, c, target, seconds) + core.seconds(forks * core.fork)
+    strip = 4.0 * number * width * (rows / blocks + terms)
+    vectors = rows * -(-terms // c["lanes"])
+    sums = np.maximum(turns * vectors * made, blocks * block / _rate(core, block) / WRITTEN)
+    joined = (
+        number / core.loads + 4.0 * parts / core.stores + _additions(RESULT, levels) / core.fmas
+    )
+    back = turns * rows * strips * c["vectors"] * joined
+    again = blocks * strips * block / _rate(core, block + strip)
+    others = np.where(c["private"] > 0, 0.0, blocks * block / core.l3.rate) * (threads > 1)
+    pieces = np.where(c["private"] > 0, blocks, strips)
+    share = -(-pieces // threads) / pieces
+    work = products + back + np.maximum(0.0, again - 0.5 * products)
+    cycles = work * share + others + sums * np.where(c["private"] > 0, share, 1 / threads)
+    seconds = cycles / core.clock
+    forks = np.where(threads == 1, 0, np.where(c["private"] > 0, 1, 2 * blocks))
+    waited = _weights_seconds(shape, c, target, seconds)
+    return np.asarray(seconds + waited + forks * core.fork / core.clock)
 
 
-def _weights_seconds(shape: _Parted, c: Choices, target: Target, seconds: float) -> float:
+def _additions(signs: Signs, levels: Array) -> Array:
+    """Return the additions of sums by a table at each number of levels."""
+    return np.array([additions(signs, d) for d in range(MOST_LEVELS + 1)])[levels]
+
+
+def _rate(core: CpuCore, size: Array) -> Array:
+    """Return the bytes a cycle at which a core reads ``size`` bytes again and again."""
+    held = [size <= core.l1.size, size <= core.l2.size]
+    return np.select(held, [core.l1.rate, core.l2.rate], core.l3.rate)
+
+
+def _weights_seconds(shape: _Parted, c: Columns, target: Target, seconds: Array) -> Array:
     """Estimate the seconds that are waited for weights, beside ``seconds`` of products.
 
     They come from memory once, and again from L3 for every block of rows but those that threads
     take at the same time. Those that are not frozen are summed first.
     """
-    core, levels, blocks = target.core, int(c["levels"]), int(c["blocks"])
-    threads = target.threads if c["parallel"] else 1
-    parts = (shape.terms >> levels) * (shape.n >> levels)
-    size = float(4 * PRODUCTS**levels * parts)
-    arrival = size / core.bandwidth(threads) * (1 if shape.k.frozen else 3)
-    if c["private"]:  # threads drift apart, so that not all find in L3 what the first has read
-        arrival += (threads - 1) * max(0.0, size - core.l3.size) / core.bandwidth(threads)
-    passes = math.ceil(blocks / threads) if c["private"] else blocks
-    again = (passes - 1) * size / core.stream(size, threads)
-    return max(LATE * arrival, arrival - 0.7 * seconds) + LATE * again
+    core, levels, blocks = target.core, c["levels"], c["blocks"]
+    threads = np.where(c["parallel"] > 0, target.threads, 1)
+    size = 4.0 * PRODUCTS**levels * (shape.terms >> levels) * (shape.n >> levels)
+    arrives = np.where(threads > 1, core.bandwidth(target.threads), core.bandwidth(1))
+    arrival = size / arrives * (1 if shape.k.frozen else 3)
+    # Private threads drift apart, so that not all find in L3 what the first has read.
+    apart = (threads - 1) * np.maximum(0.0, size - core.l3.size) / arrives
+    arrival = arrival + np.where(c["private"] > 0, apart, 0.0)
+    passes = np.where(c["private"] > 0, -(-blocks // threads), blocks)
+    rate = threads * _rate(core, size / threads) * core.clock
+    again = (passes - 1) * size / rate
+    return np.asarray(np.maximum(LATE * arrival, arrival - 0.7 * seconds) + LATE * again)
 
 
 def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
@@ -293,16 +315,16 @@ class _ResultLoops:
 def _tile_result(sch: Schedule, shape: _Parted, c: Choices, out: str) -> _ResultLoops:
     """Split rows and columns of the result into parts, and order the parts inside."""
     levels, (_, vectors, lanes) = int(c["levels"]), tile_of(c)
-    cut, blocks = 2**levels, int(c["blocks"])
+    cut, blocks, at = 2**levels, int(c["blocks"]), columns_of(c)
     own = _own_axes(sch, shape, out)
     sides = [[own[v] for v in side if v in own] for side in (shape.rows, shape.columns)]
     sch.reorder(*sides[0], *sides[1])
     m, n = (side[0] if len(side) == 1 else sch.fuse(*side) for side in sides)
-    part_m, block, row = sch.split(m, [cut, blocks, shape.part_rows(c) // blocks])
-    part_n, strip, vector, lane = sch.split(n, [cut, shape.strips(c), vectors, lanes])
+    part_m, block, row = sch.split(m, [cut, blocks, int(shape.part_rows(at)) // blocks])
+    part_n, strip, vector, lane = sch.split(n, [cut, int(shape.strips(at)), vectors, lanes])
     inner = [vector, lane]
     if shape.turned:
-        row, near = sch.split(row, [None, shape.neighbors(c)])
+        row, near = sch.split(row, [None, int(shape.neighbors(at))])
         sch.unroll(near)
         inner = [vector, near, lane]
     sch.reorder(block, strip, row, part_m, part_n, *inner)

@@ -18,7 +18,7 @@ from ...language.schedule import Schedule
 from ...primitives.winograd import SIZES, TAPS, Convolution, convolution_of
 from ...space.analyze import BlockInfo, point_reads
 from ...space.lookup import block_node, own_loops
-from ...space.space import Choices, Sketch
+from ...space.space import Choices, Sketch, columns_of
 from ...transforms import relative_error
 from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
 from .contraction import Contraction
@@ -161,7 +161,7 @@ def _valid(shape: _Shape, c: Choices, target: Target) -> bool:
     size, chunk, rows = (int(c[n]) for n in ("size", "chunk", "rows"))
     if chunk not in _chunks(shape, size) or chunk * shape.tiles(size)[1] % rows:
         return False
-    return tile_fits(c, shape.channels, target)
+    return bool(tile_fits(columns_of(c), shape.channels, target))
 
 
 def _cost(shape: _Shape, c: Choices, target: Target) -> float:
@@ -176,7 +176,8 @@ def _cost(shape: _Shape, c: Choices, target: Target) -> float:
     tile_rows, tile_columns = shape.tiles(size)
     tiles, chunks, number = tile_rows * tile_columns, tile_rows // chunk, (size + TAPS - 1) ** 2
     panels = math.ceil(shape.columns / (vectors * lanes))
-    products = number * tiles / rows * panels * tile_cycles(c, shape.channels, target)
+    tile = float(tile_cycles(columns_of(c), shape.channels, target))
+    products = number * tiles / rows * panels * tile
     inputs, outputs = (math.ceil(n / lanes) for n in (shape.channels, shape.columns))
     moved = number / core.stores + number * 2 / core.fmas
     transforms = tiles * turns * (2 * inputs * moved + outputs * (moved + 2 * size**2))

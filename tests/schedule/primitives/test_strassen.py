@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
-from nestwright.ir.loop.nodes import Func
-from nestwright.schedule.bilinear import LEFT, RESULT, RIGHT, growth, quadrants
+from nestwright.ir.loop.nodes import Expr, Func, Op, Var
+from nestwright.ir.loop.visit import walk_expr
+from nestwright.schedule.bilinear import (
+    LEFT,
+    RESULT,
+    RIGHT,
+    Signs,
+    additions,
+    combined,
+    growth,
+    quadrants,
+)
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.excess_error import excess_error
 from nestwright.schedule.language.schedule import Schedule
@@ -94,6 +105,21 @@ def test_the_estimate_of_the_error_holds_and_grows_with_the_levels() -> None:
         off = np.sqrt(np.mean((got - exact) ** 2) / np.mean(exact**2))
         assert off < added_error(levels, 256) < 20 * off
     assert growth(1) == 2.0 and growth(2) == 4.0
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, 3])
+@pytest.mark.parametrize("signs", [LEFT, RIGHT, RESULT])
+def test_the_additions_of_sums_are_counted(signs: Signs, levels: int) -> None:
+    made: list[Expr] = []
+
+    def named(e: Expr) -> Var:
+        made.append(e)
+        return Var("sum", f32)
+
+    values = [Var("part", f32) for _ in range(len(signs[0]) ** levels)]
+    found = combined(signs, values, f32, named) if levels else []
+    ops = [x for e in (*found, *made) for x in walk_expr(e) if isinstance(x, Op)]
+    assert sum(x.name in ("add", "subtract") for x in ops) == additions(signs, levels)
 
 
 def test_what_it_refuses() -> None:
