@@ -57,8 +57,11 @@ def depthwise_text(x: str, w: str, window: str, out: str) -> str:
 
 
 def lowered(name: str) -> Func:
-    module = optimize(parse(depthwise_text(*CASES[name])))
-    (group,) = fuse(module.entry).groups
+    return lowered_text(depthwise_text(*CASES[name]))
+
+
+def lowered_text(text: str) -> Func:
+    (group,) = fuse(optimize(parse(text)).entry).groups
     return lower_group(group.computation, group.name)
 
 
@@ -90,6 +93,22 @@ def test_far_holes_are_left_to_a_copy() -> None:
     """The zeros between the elements of a dilated input are no bounds."""
     flat = stage_text(parse(depthwise_text(*CASES["transposed"])), "cpu -threads=2", "flat")
     assert "pad" in flat
+
+
+@pytest.mark.parametrize(("size", "channels", "taps"), [(14, 576, 3), (7, 960, 3), (14, 672, 5)])
+@pytest.mark.parametrize("machine", ["znver4", "emeraldrapids"])
+def test_threads_share_rows_rather_than_columns(
+    machine: str, size: int, channels: int, taps: int
+) -> None:
+    """Two threads that write parts of the same pixels take lines from each other."""
+    x, pad = f"f32[1,{size},{size},{channels}]", f"{taps // 2}_{taps // 2}"
+    func = lowered_text(
+        depthwise_text(x, f"f32[{taps},{taps},1,{channels}]", f"pad={pad}x{pad}", x)
+    )
+    (sketch, *_) = generate(func, Target.parse(f"cpu -mcpu={machine} -threads=2"))
+    assert sketch.name == "depthwise@1"
+    assert sketch.default["parallel"] and sketch.default["shares"] == 1
+    assert sketch.default["chunks"] > 1
 
 
 @pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])

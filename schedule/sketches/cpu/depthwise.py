@@ -27,6 +27,7 @@ from .tiling import result_loops
 
 MOST_ROWS = 28
 MOST_CHUNKS = 64
+TAKEN = 1 / 8  # of a fork: what a pixel costs whose columns two threads write
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,10 @@ def _imbalance(s: Stencil, c: Choices, target: Target, cycles: float) -> float:
     chunk = math.ceil(across / int(c["chunks"]))
     lost = math.ceil(across / chunk) * chunk / across
     share = math.ceil(n / target.threads) / n * lost
-    return share + (core.sharing + core.claim * n / target.threads) / max(cycles, 1.0)
+    beside = core.sharing + core.claim * n / target.threads
+    if int(c["shares"]) > 1:  # cores prefetch beyond their columns what another has just written
+        beside += TAKEN * core.fork * s.row.extent * math.prod(a.extent for a in s.base.sweep)
+    return share + beside / max(cycles, 1.0)
 
 
 def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:
