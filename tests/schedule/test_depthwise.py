@@ -111,6 +111,14 @@ def test_threads_share_rows_rather_than_columns(
     assert sketch.default["chunks"] > 1
 
 
+def test_threads_share_planes_where_the_result_has_them() -> None:
+    text = depthwise_text("f32[1,14,14,672]", "f32[5,5,1,672]", "pad=2_2x2_2", "f32[1,672,14,14]")
+    func = lowered_text(text.replace("->b01f", "->bf01"))
+    (sketch, *_) = generate(func, Target.parse("cpu -mcpu=znver4 -threads=2"))
+    assert sketch.name == "depthwise@1"
+    assert sketch.default["chunks"] == 1 and sketch.default["shares"] > 1
+
+
 @pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
 @pytest.mark.parametrize("name", ["padded", "strided", "dilated"])
 def test_defaults_do_not_spill(name: str, machine: str) -> None:

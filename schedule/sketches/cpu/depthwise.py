@@ -27,7 +27,7 @@ from .tiling import result_loops
 
 MOST_ROWS = 28
 MOST_CHUNKS = 64
-TAKEN = 1 / 8  # of a fork: what a pixel costs whose columns two threads write
+TAKEN = 1 / 8  # of a fork: what a row of neighbors costs that two threads write
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +185,22 @@ def _imbalance(s: Stencil, c: Choices, target: Target, cycles: float) -> float:
     chunk = math.ceil(across / int(c["chunks"]))
     lost = math.ceil(across / chunk) * chunk / across
     share = math.ceil(n / target.threads) / n * lost
-    beside = core.sharing + core.claim * n / target.threads
-    if int(c["shares"]) > 1:  # cores prefetch beyond their columns what another has just written
-        beside += TAKEN * core.fork * s.row.extent * math.prod(a.extent for a in s.base.sweep)
+    beside = core.sharing + core.claim * n / target.threads + TAKEN * core.fork * _divided(s, c)
     return share + beside / max(cycles, 1.0)
+
+
+def _divided(s: Stencil, c: Choices) -> int:
+    """Return the rows of neighbors in the result of which each thread writes a part.
+
+    The cores prefetch beyond their parts what another core has just written. Neighbors are columns,
+    or, of a result that is stored by planes, the positions in a plane.
+    """
+    store = (s.base.consumer or s.base.anchor).stores[0]
+    if store.stride(s.column.var) != 1:
+        return s.column.extent if int(c["chunks"]) > 1 else 0
+    if int(c["shares"]) == 1:
+        return 0
+    return s.row.extent * math.prod(a.extent for a in s.base.sweep)
 
 
 def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:
