@@ -97,6 +97,12 @@ LAYER_NORM = (
 
 CASES = {
     "matmul": f"f32[13,29] p0 | f32[29,37] p1 | f32[13,37] dot(p0, p1), {DOT}",
+    "planes": "f32[5,7,7,7] p0 | s = f32[5,7] reduce(p0, f32[] constant(0)), dimensions={2,3}, "
+    "to_apply=add | n = f32[5,7] broadcast(f32[] constant(49)), dimensions={} | "
+    "f32[5,7] divide(s, n)",
+    "planes of larger ones": "f32[5,7,7,9] p0 | x = f32[5,7,7,7] slice(p0), "
+    "slice={[0:5], [0:7], [0:7], [1:8]} | "
+    "f32[5,7] reduce(x, f32[] constant(-inf)), dimensions={2,3}, to_apply=max",
     "matmul wide": f"f32[9,7] p0 | f32[7,150] p1 | f32[9,150] dot(p0, p1), {DOT}",
     "matmul even": f"f32[16,12] p0 | f32[12,64] p1 | f32[16,64] dot(p0, p1), {DOT}",
     "matmul narrow": f"f32[23,31] p0 | f32[31,3] p1 | f32[23,3] dot(p0, p1), {DOT}",
@@ -387,6 +393,14 @@ def test_preferred_sketch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(total, "HEAVY", 1 << 13)
     (func,) = groups(name)
     assert generate(func, Target.parse(TARGETS[0]))[0].name.partition("@")[0] == PREFERRED[name]
+
+
+@pytest.mark.parametrize(("name", "whole"), [("planes", True), ("planes of larger ones", False)])
+def test_planes_are_summed_by_vectors_if_they_are_one_stretch(name: str, whole: bool) -> None:
+    (func,) = groups(name)
+    sch = default_schedule(func, Target.parse("cpu -mcpu=x86-64-v4 -threads=2"))
+    partial = [sch.loop(sch.get_loops(b)[-1]).kind for b in sch.blocks() if b.name.endswith("_rf")]
+    assert partial == [Kind.VECTOR] * whole
 
 
 @pytest.mark.parametrize("name", ["matmul", "dot bias gelu", "heads split", "conv bias relu"])

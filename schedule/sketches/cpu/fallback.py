@@ -20,7 +20,7 @@ from .pointwise import (
     side_by_side,
     square_side,
 )
-from .rows import accumulators, reduce_columns
+from .rows import accumulators, one_stretch, reduce_columns
 
 
 def schedule_fallback(
@@ -101,6 +101,7 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
     spatial, own = loops[: len(info.spatial)], loops[len(info.spatial) :]
     unit = [a.stride(info.reduce[-1].var) for a in info.inputs]
     if all(s in (0, 1) for s in unit) and 1 in unit:
+        own = one_stretch(sch, info, own)
         reduce_columns(sch, info.name, own, lanes_of(info, target) * accumulators((info,)))
     elif spatial and own and side_by_side(info, lanes_of(info, target)):
         outer, lane = sch.split(spatial[-1], [None, lanes_of(info, target)])

@@ -128,7 +128,7 @@ def _vectorize_stage(
     lanes, own = lanes_of(info, target), below(sch, info.name, at)
     if info.reduce:
         width = lanes * int(c["accumulators"])
-        reduce_columns(sch, info.name, _reducing(info, own), width, before)
+        reduce_columns(sch, info.name, one_stretch(sch, info, _reducing(info, own)), width, before)
         return None
     if after is not None and c.get("together", 0) and _sums_at_once(info, after, own, sch):
         columns = extent(sch, own[-1])
@@ -208,6 +208,28 @@ def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> N
 def _reducing(info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
     """Return the reduction loops if there is no spatial loop among them; else an empty list."""
     return own if len(own) <= len(info.reduce) else []
+
+
+def one_stretch(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
+    """Fuse the innermost of a block's reduction loops, as far as their terms are one stretch.
+
+    A plane of 7 x 7 is 49 neighbors, where each of its rows fills half a vector.
+    """
+    if len(own) != len(info.reduce):
+        return own
+    *outer, last = info.reduce
+    loops, length = list(own), last.extent
+    for axis in reversed(outer):
+        if any(a.stride(axis.var) != _times(length, a.stride(last.var)) for a in info.inputs):
+            break
+        loops[-2:] = [sch.fuse(*loops[-2:])]
+        length *= axis.extent
+    return loops
+
+
+def _times(length: int, stride: int | None) -> int:
+    """Return the elements that ``length`` steps are; -1, which no stride is, if they differ."""
+    return -1 if stride is None or stride < 0 else length * stride
 
 
 def _fitting(columns: int, width: int) -> int:
