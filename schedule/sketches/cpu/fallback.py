@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -21,6 +22,9 @@ from .pointwise import (
     square_side,
 )
 from .rows import accumulators, one_stretch, reduce_columns
+
+NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
+LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for
 
 
 def schedule_fallback(
@@ -77,7 +81,11 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
 
 
 def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
-    """Run the updates of a scatter in order, each on a row of neighbors; threads share the row."""
+    """Run the updates of a scatter in order, each on a row of neighbors.
+
+    Threads share the row if it is long, or far away: each of them runs all the updates, and cores
+    take lines from each other that both have in cache.
+    """
     loops = sch.get_loops(info.name)
     lanes = min(target.lanes(s.buffer.dtype) for s in info.stores)
     spatial, updates = loops[: len(info.spatial)], loops[len(info.spatial) :]
@@ -85,7 +93,10 @@ def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> 
         return
     *outer, row = spatial
     shares = min(target.threads, info.spatial[-1].extent // lanes)
-    if parallel and not outer and shares > 1:
+    rows = [s.buffer for s in info.stores]
+    far = sum(math.prod(b.shape) * b.dtype.bytes for b in rows) > target.core.l3.size / NEAR
+    long = info.spatial[-1].extent * min(b.dtype.bytes for b in rows) >= LONG * target.threads
+    if parallel and not outer and shares > 1 and (far or long):
         part, row = sch.split(row, [shares, None])
         outer = [part]
     row, lane = sch.split(row, [None, lanes])

@@ -39,13 +39,22 @@ def scheduled(source: str, spec: str = "cpu -mcpu=x86-64-v4 -threads=2") -> Sche
     return default_schedule(lower_group(group.computation, "rows"), Target.parse(spec))
 
 
-def test_rows_are_lanes_and_shared() -> None:
+@pytest.mark.parametrize(("rows", "width"), [(100_000, 96), (1000, 4096)])
+def test_rows_are_lanes_and_shared(rows: int, width: int) -> None:
     """Lanes go by the elements that are written, not by the wider indices."""
-    sch = scheduled(text(1000, 5000, 96, s="s64"))
+    sch = scheduled(text(rows, 5000, width, s="s64"))
     name = next(b.name for b in sch.blocks() if "scatter" in b.name)
     loops = [nest(sch.func).loops[x.var][-1] for x in sch.get_loops(name)]
     assert [x.kind for x in loops] == [Kind.PARALLEL, Kind.SERIAL, Kind.SERIAL, Kind.VECTOR]
     assert sch.extent(sch.get_loops(name)[-1]) == 16
+
+
+def test_short_rows_in_cache_are_one_threads() -> None:
+    """Each thread would run all updates, and take lines from the other."""
+    sch = scheduled(text(1000, 5000, 512))
+    name = next(b.name for b in sch.blocks() if "scatter" in b.name)
+    kinds = [nest(sch.func).loops[x.var][-1].kind for x in sch.get_loops(name)]
+    assert kinds == [Kind.SERIAL, Kind.SERIAL, Kind.VECTOR]
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 33, 64])
