@@ -97,6 +97,10 @@ LAYER_NORM = (
 
 CASES = {
     "matmul": f"f32[13,29] p0 | f32[29,37] p1 | f32[13,37] dot(p0, p1), {DOT}",
+    "unit last axis": "f32[13,4] p0 | f32[37,4] p1 | a = f32[13,1] slice(p0), "
+    "slice={[0:13], [1:2]} | b = f32[37,1] slice(p1), slice={[0:37], [2:3]} | "
+    "x = f32[13,37,1] broadcast(a), dimensions={0,2} | "
+    "y = f32[13,37,1] broadcast(b), dimensions={1,2} | f32[13,37,1] maximum(x, y)",
     "planes": "f32[5,7,7,7] p0 | s = f32[5,7] reduce(p0, f32[] constant(0)), dimensions={2,3}, "
     "to_apply=add | n = f32[5,7] broadcast(f32[] constant(49)), dimensions={} | "
     "f32[5,7] divide(s, n)",
@@ -393,6 +397,14 @@ def test_preferred_sketch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(total, "HEAVY", 1 << 13)
     (func,) = groups(name)
     assert generate(func, Target.parse(TARGETS[0]))[0].name.partition("@")[0] == PREFERRED[name]
+
+
+def test_a_unit_axis_does_not_take_the_lanes() -> None:
+    (func,) = groups("unit last axis")
+    sch = default_schedule(func, Target.parse("cpu -mcpu=x86-64-v4 -threads=2"))
+    (block,) = sch.blocks()
+    lane = sch.get_loops(block)[-1]
+    assert sch.loop(lane).kind is Kind.VECTOR and sch.extent(lane) == 16
 
 
 @pytest.mark.parametrize(("name", "whole"), [("planes", True), ("planes of larger ones", False)])

@@ -36,12 +36,20 @@ def collapsible(info: BlockInfo, outer: int, inner: int) -> bool:
 
 
 def trailing(info: BlockInfo) -> int:
-    """Return the number of trailing axes that collapse into one."""
-    n = len(info.spatial)
-    count = min(n, 1)
-    while count < n and collapsible(info, n - count - 1, n - count):
-        count += 1
-    return count
+    """Return the number of trailing axes that collapse into one. Unit axes collapse into any."""
+    inner = _innermost(info)
+    for outer in range(inner - 1, -1, -1):
+        if info.spatial[outer].extent > 1:
+            if not collapsible(info, outer, inner):
+                return len(info.spatial) - outer - 1
+            inner = outer
+    return len(info.spatial)
+
+
+def _innermost(info: BlockInfo) -> int:
+    """Return the number of the last axis of more than one element, or of the last axis."""
+    axes = range(len(info.spatial))
+    return next((n for n in reversed(axes) if info.spatial[n].extent > 1), axes.stop - 1)
 
 
 def lanes_of(info: BlockInfo, target: Target) -> int:
@@ -111,7 +119,7 @@ def side_by_side(info: BlockInfo, lanes: int) -> bool:
 
     They are neighbors in memory, and more than half a vector.
     """
-    last = info.spatial[-1]
+    last = info.spatial[_innermost(info)]
     stored = {a.step(last.var) for a in info.stores}
     loaded = {a.step(last.var) for a in info.loads}
     return stored == {1} and loaded <= {0, 1} and 2 * last.extent > lanes > 1
@@ -174,7 +182,7 @@ def square_side(info: BlockInfo, target: Target) -> int:
     across = _transposed(info, count) if moved else None
     if across is None or lanes < LEAST_SQUARE:
         return 0
-    axis, last = info.spatial[across], info.spatial[-1]
+    axis, last = info.spatial[across], info.spatial[_innermost(info)]
     if any(a.stride(axis.var) not in (0, 1) for a in info.inputs):
         return 0
     least = min(axis.extent, last.extent)
@@ -183,7 +191,7 @@ def square_side(info: BlockInfo, target: Target) -> int:
 
 def _transposed(info: BlockInfo, last: int) -> int | None:
     """Return an outer axis along which a load is contiguous that is strided along the last axis."""
-    vectors = info.spatial[-1].var
+    vectors = info.spatial[_innermost(info)].var
     for access in info.inputs:
         if access.stride(vectors) not in (0, 1):
             for n, axis in enumerate(info.spatial[:-last]):
