@@ -17,14 +17,14 @@ from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.lookup import own_loops
-from ...space.space import Array, Batch, Choices, Columns, Sketch
+from ...space.space import Array, Batch, Choices, Columns, Sketch, columns_of
 from .contraction import Contraction, made_by_feeder
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .pointwise import may_share_flops
 
 ROWS = 4  # of the result, up to which a register tile waits longer for the weights
-PIECES = (1, 2, 4, 8)  # stretches of columns for each thread
+PIECES = (1, 2, 4, 8, 16, 32)  # stretches of columns for each thread
 TERMS = (8, 4, 2, 1)  # rows of weights in a step
 LARGE = 1.0  # of the second cache, from which weights are taken to be elsewhere
 STRETCH = 4096  # bytes of a row from which the prefetchers follow
@@ -114,8 +114,7 @@ def _cost(k: Contraction, c: Columns, target: Target) -> Array:
 
 def _apply(k: Contraction, sch: Schedule, c: Choices) -> None:
     """Split the columns into pieces, and add some rows of the weights to a piece's sums at once."""
-    name, columns = k.anchor.name, {n: np.asarray(v) for n, v in c.items()}
-    width, lanes = int(_width(k, columns)), int(c["lanes"])
+    name, width, lanes = k.anchor.name, int(_width(k, columns_of(c))), int(c["lanes"])
     info = k.consumer or k.anchor
     loops = own_loops(sch, info.name)
     piece, column = sch.split(loops[k.column.var], [None, width])

@@ -227,7 +227,8 @@ def _cost(shape: _Parted, c: Columns, target: Target) -> Array:
     )
     back = turns * rows * strips * c["vectors"] * joined
     again = blocks * strips * block / _rate(core, block + strip)
-    others = np.where(c["private"] > 0, 0.0, blocks * block / core.l3.rate) * (threads > 1)
+    far = _rate(core, np.asarray(core.l2.size + 1))  # what another core has just written
+    others = np.where(c["private"] > 0, 0.0, blocks * block / far) * (threads > 1)
     pieces = np.where(c["private"] > 0, blocks, strips)
     share = -(-pieces // threads) / pieces
     work = products + back + np.maximum(0.0, again - 0.5 * products)
@@ -245,8 +246,9 @@ def _additions(signs: Signs, levels: Array) -> Array:
 
 def _rate(core: CpuCore, size: Array) -> Array:
     """Return the bytes a cycle at which a core reads ``size`` bytes again and again."""
-    held = [size <= core.l1.size, size <= core.l2.size]
-    return np.select(held, [core.l1.rate, core.l2.rate], core.l3.rate)
+    caches = [x for x in (core.l1, core.l2, core.l3) if x.size]
+    held, rates = [size <= x.size for x in caches], [x.rate for x in caches]
+    return np.select(held, rates, core.read / core.clock)
 
 
 def _weights_seconds(shape: _Parted, c: Columns, target: Target, seconds: Array) -> Array:
