@@ -91,7 +91,7 @@ def test_note_is_for_serial_loops() -> None:
 @pytest.mark.parametrize(("rows", "least"), [(1, 16), (2, 8), (4, 6)])
 def test_rows_of_weights_in_place_are_read_in_long_pieces(rows: int, least: int) -> None:
     text = TEXT.replace("ROWS", str(rows)).replace("TYPE", "f32")
-    text = text.replace("200", "2048").replace("330", "2048")
+    text = text.replace("200", "2048").replace("330", "1536")
     target = Target.parse("cpu -mcpu=znver5 -threads=2")
     made = PreparedModule(parse(text), target)
     sketch = generate(dot_of(made)[1], target)[0]

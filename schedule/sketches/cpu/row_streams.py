@@ -29,7 +29,6 @@ TERMS = (8, 4, 2, 1)  # rows of weights in a step
 LARGE = 1.0  # of the second cache, from which weights are taken to be elsewhere
 STRETCH = 4096  # bytes of a row from which the prefetchers follow
 SUMS = 1 / 2  # of the first cache, for the sums
-MOST = 16  # multiply-adds of a vector of columns in a step: their factors stay in registers
 
 
 @CPU.row(9)
@@ -88,8 +87,9 @@ def _valid(k: Contraction, c: Columns, target: Target) -> Array:
     width = _width(k, c)
     near = width * k.all_rows * k.dtype.bytes <= SUMS * target.l1
     used = (c["pieces"] - 1) * width < k.column.extent
-    few = (c["terms"] * k.all_rows <= MOST) & (c["terms"] <= k.depth)
-    return np.asarray(near & used & few)
+    weights = c["terms"] if k.all_rows > 1 else 0  # that several rows use; one reads them in place
+    few = c["terms"] * k.all_rows + weights + 1 < target.registers - 1
+    return np.asarray(near & used & few & (c["terms"] <= k.depth))
 
 
 def _cost(k: Contraction, c: Columns, target: Target) -> Array:

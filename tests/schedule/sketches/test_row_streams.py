@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.codegen.driver.stages import stage_text
+from nestwright.codegen.targets.cpu.listing import hottest_loop
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
@@ -30,17 +32,20 @@ TAILS = {
 }
 
 
-def func_of(m: int, k: int, n: int, tail: str = "none", *, across: bool = False) -> Func:
+def text_of(m: int, k: int, n: int, tail: str = "none", *, across: bool = False) -> str:
     body = TAILS[tail].replace("M", str(m)).replace("N", str(n))
     weights, contracted = (f"{n},{k}", 1) if across else (f"{k},{n}", 0)
-    text = f"""HloModule m
+    return f"""HloModule m
 ENTRY main {{
   x = f32[{m},{k}] parameter(0)
   w = f32[{weights}] parameter(1)
   c = f32[{m},{n}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{contracted}}}
   {body}
 }}"""
-    return lower_group(parse(text).entry, "kernel")
+
+
+def func_of(m: int, k: int, n: int, tail: str = "none", *, across: bool = False) -> Func:
+    return lower_group(parse(text_of(m, k, n, tail, across=across)).entry, "kernel")
 
 
 def offered(func: Func, target: Target = ZEN) -> Sketch | None:
@@ -57,6 +62,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_the_default_of_few_rows_by_weights_in_place() -> None:
     for m in (1, 2, 4):
         assert generate(func_of(m, 4096, 4096, "bias"), ZEN)[0].name == "row_streams@1"
+
+
+@pytest.mark.parametrize("machine", ["znver4", "haswell"])
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_steps_read_long_stretches_and_touch_no_stack(m: int, machine: str) -> None:
+    target = Target.parse(f"cpu -mcpu={machine} -threads=2")
+    sketch = offered(func_of(m, 4096, 4096), target)
+    assert sketch is not None
+    assert 4 * 4096 / int(sketch.default["pieces"]) >= 2048
+    loop = hottest_loop(stage_text(parse(text_of(m, 4096, 4096)), target, "asm"))
+    assert loop is not None and loop.fmas == m * int(sketch.default["terms"])
+    assert loop.stack == 0, loop
 
 
 def test_who_is_not_offered_it() -> None:
