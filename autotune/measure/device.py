@@ -31,7 +31,7 @@ from .candidates import Rejected
 from .host.peak import REPEATS, Peak
 from .machine import Array, CheckedRun, Meter, copies
 from .protocol import Outcome
-from .timing import SAMPLE, Clock
+from .timing import SAMPLE, Clock, Regain, at_pace
 
 COPIES = 16  # most sets of buffers that timing rotates through
 BATCH = 16  # runs in one graph: a launch from Python takes as long as a small kernel
@@ -111,6 +111,10 @@ class GpuMachine:
     def alone(self) -> AbstractContextManager[None]:
         """Return an empty context: the host needs no preparation."""
         return nullcontext()
+
+    def regain(self) -> bool:
+        """A GPU's clock is left to the yardstick."""
+        return True
 
 
 class DeviceRun:
@@ -262,6 +266,11 @@ def _nothing_to_arrange(target: Target) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _as_it_is(target: Target) -> Regain:
+    """A GPU's clock is left to the yardstick."""
+    return at_pace
+
+
 def _peak(target: Target) -> Peak:
     """The rate of operations by the data sheet, the bandwidth of a copy in the GPU's memory."""
     return Peak(1, target.gpu.f32_flops, _copies(), nominal=True)
@@ -293,7 +302,9 @@ def _kind(target: Target) -> str:
     return f"{target.key} {name.split(bytes(1))[0].decode(errors='replace')}"
 
 
-METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate, _no_rate, _kind)
+METER = Meter(
+    GpuMachine, _event_clock, _nothing_to_arrange, _as_it_is, _peak, _no_rate, _no_rate, _kind
+)
 
 
 def _device_code(compiled: CompiledFunc) -> DeviceCode:

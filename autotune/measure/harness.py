@@ -150,6 +150,7 @@ class Harness:
                 job.fill,
                 floor,
                 machine.sample,
+                machine.regain,
             )
         try:
             self._check_again(loaded, built)
@@ -252,7 +253,7 @@ class Harness:
         with self._lock.timing(), loaded.machine.alone():
             self._enter("run")
             machine = loaded.machine
-            turns = Turns(calls, machine.clock, fill / ROUNDS, machine.sample)
+            turns = Turns(calls, machine.clock, fill / ROUNDS, machine.sample, machine.regain)
             self._about(None)
             self._enter("run", "in a race")
             for _ in range(ROUNDS):

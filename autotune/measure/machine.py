@@ -21,7 +21,7 @@ from ...ir.target import Place, Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .host.peak import Peak
-from .timing import Clock
+from .timing import Clock, Regain
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -71,13 +71,17 @@ class Machine(Protocol):
     def alone(self) -> AbstractContextManager[None]:
         """Return a context for timing code."""
 
+    def regain(self) -> bool:
+        """Wait until the cores run at their usual pace; False if they had lost it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Meter:
     """Running and timing of code in one kind of place.
 
     ``machine`` prepares a program there, from its arguments and the reuse distance of each input in
-    bytes. ``clock`` times code there, in the context ``alone``. ``peak`` measures the place's
+    bytes. ``clock`` times code there, in the context ``alone`` and where ``regain`` finds the cores
+    at their pace. ``peak`` measures the place's
     peaks, ``rate`` only its f32 operations per second, and ``stream`` the bytes per second from
     beyond the L2 caches; 0 if no single figure bounds them. ``kind`` names the class of machines
     whose times may be compared with each other.
@@ -86,6 +90,7 @@ class Meter:
     machine: Callable[[Program, Sequence[Array], Target, Sequence[float]], Machine]
     clock: Callable[[Target], Clock]
     alone: Callable[[Target], AbstractContextManager[None]]
+    regain: Callable[[Target], Regain]
     peak: Callable[[Target], Peak]
     rate: Callable[[Target], float]
     stream: Callable[[Target], float]

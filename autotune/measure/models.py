@@ -37,7 +37,7 @@ def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> 
     clock = found.clock(target)
     with lock.timing(), found.alone(target):
         enter("run")
-        runs = compare(calls, clock, job.fill, settled)
+        runs = compare(calls, clock, job.fill, settled, found.regain(target))
     return tuple(Outcome("ok", tuple(r)) for r in runs)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ from ...ir.target import HERE, Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
+from .host.pace import pace_of
 from .host.peak import processor_peak, processor_rate, processor_stream
 from .host.placement import placed
 from .library import LibraryRun, library_call
 from .machine import Array, CheckedRun, Meter
 from .memory.stain import stained
 from .memory.stir import Stirrer, passing, room_for
-from .timing import SAMPLE, Clock, clock_for
+from .timing import SAMPLE, Clock, Regain, clock_for
 
 
 class CpuMachine:
@@ -76,6 +78,10 @@ class CpuMachine:
     def alone(self) -> AbstractContextManager[None]:
         """Return a context that pins threads to cores while code is timed."""
         return placed(self.target.threads)
+
+    def regain(self) -> bool:
+        """Wait until the cores run at their usual pace; False if they had lost it."""
+        return _regain(self.target)()
 
 
 class NativeRun:
@@ -157,10 +163,17 @@ def _placed(target: Target) -> AbstractContextManager[None]:
     return placed(target.threads)
 
 
+@cache
+def _regain(target: Target) -> Regain:
+    return pace_of(target, clock_for(target.threads)).regain
+
+
 def _kind(target: Target) -> str:
     here = Target.parse(HERE)
     caches = "+".join(f"{size >> 10}K" for size in (here.l1, here.l2, here.l3))
     return f"{here.key} {caches}"
 
 
-METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate, processor_stream, _kind)
+METER = Meter(
+    CpuMachine, _clock, _placed, _regain, processor_peak, processor_rate, processor_stream, _kind
+)

@@ -19,6 +19,8 @@ from ..log.records import quantile, typical
 Call: TypeAlias = Callable[[int], None]
 Clock: TypeAlias = Callable[[], float]
 Runs: TypeAlias = Sequence[Sequence[float]]
+Regain: TypeAlias = Callable[[], bool]
+"""Waits until the cores run at their usual pace, as ``Pace.regain``; False if they had lost it."""
 
 QUICK = 3  # samples before a candidate may be given up
 HOPELESS = 1.5  # times the incumbent from which a candidate is given up
@@ -33,9 +35,14 @@ WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
 PATIENCE = 0.5  # seconds to prepare and time calls one by one; a busy machine takes long for it
 FIRST = 4  # calls that are not timed, where each call is prepared and timed alone
 DRIFT = 1.1  # slowdowns of the yardstick below this are noise
-TRIES = 3  # attempts at a reading that exceeds the machine's peak
+TRIES = 3  # attempts at a reading that exceeds the machine's peak, or during which cores slowed
 CALIBRATED = 1.05  # the real peak relative to the measured one, at most
 BURST = 3.0  # a larger slowdown is an interruption, which does not affect the next kernel
+
+
+def at_pace() -> bool:
+    """Take the cores to run at their usual pace: a ``Regain`` where that cannot be known."""
+    return True
 
 
 def clock_for(threads: int) -> Clock:
@@ -96,14 +103,18 @@ def time_call(
 
 
 def compare(
-    calls: Sequence[Call], clock: Clock, seconds: float, settled: Callable[[Runs], bool]
+    calls: Sequence[Call],
+    clock: Clock,
+    seconds: float,
+    settled: Callable[[Runs], bool],
+    regain: Regain = at_pace,
 ) -> list[list[float]]:
     """Return the seconds per call of each, in rounds until ``settled`` or the time is used up.
 
     That is checked every ``CHECK_EVERY`` rounds.
     """
     began = clock()
-    turns = Turns(calls, clock, ROUND)
+    turns = Turns(calls, clock, ROUND, regain=regain)
     while True:
         for _ in range(CHECK_EVERY):
             turns.round()
@@ -115,18 +126,24 @@ class Turns:
     """Calls timed in turns: in every round each gets the same number of samples.
 
     The order is reversed after every turn (A B B A). A round adds one run to each call: the typical
-    one of its samples.
+    one of its samples. A round during which the cores lost their pace is repeated.
     """
 
     def __init__(
-        self, calls: Sequence[Call], clock: Clock, fill: float, least: float = SAMPLE
+        self,
+        calls: Sequence[Call],
+        clock: Clock,
+        fill: float,
+        least: float = SAMPLE,
+        regain: Regain = at_pace,
     ) -> None:
         """``fill`` is the seconds of samples of each call in a round, unless calls are longer.
 
         Samples take ``least`` seconds; with 0, each is a single prepared call.
         """
         self.runs: list[list[float]] = [[] for _ in calls]
-        self._clock = clock
+        self._clock, self._regain = clock, regain
+        regain()
         self._warm = bool(least)
         inner = [repeats(call, clock, least) for call in calls]
         once = [sample(call, times, clock) for call, times in zip(calls, inner, strict=True)]
@@ -138,6 +155,15 @@ class Turns:
 
     def round(self) -> None:
         """Add one run of each."""
+        self._regain()
+        for _ in range(TRIES):
+            samples = self._samples()
+            if self._regain():
+                break
+        for runs, found in zip(self.runs, samples, strict=True):
+            runs.append(typical(tuple(found)))
+
+    def _samples(self) -> list[list[float]]:
         samples: list[list[float]] = [[] for _ in self.runs]
         began = time.monotonic()
         for turn in range(self._turns):
@@ -148,8 +174,7 @@ class Turns:
                     call(1)  # other code ran before
                 samples[n].append(sample(call, times, self._clock))
             self._lanes.reverse()
-        for runs, found in zip(self.runs, samples, strict=True):
-            runs.append(typical(tuple(found)))
+        return samples
 
 
 @dataclass(slots=True)
@@ -190,20 +215,28 @@ def read_off(
     fill: float,
     floor: float,
     least: float = SAMPLE,
+    regain: Regain = at_pace,
 ) -> tuple[tuple[float, ...], float] | None:
     """Return runs of a kernel, and the drift during them.
 
     A time below ``floor`` seconds exceeds the machine's peak: drift is limited so that the
-    corrected time does not, and a reading that does is repeated, up to ``TRIES`` times in all. None
-    if all of them do.
+    corrected time does not. A reading that does, or during which the cores lost their pace, is
+    repeated, up to ``TRIES`` times in all; None if none is possible.
     """
     limit = floor / CALIBRATED
+    found: tuple[tuple[float, ...], float] | None = None
+    regain()
     for _ in range(TRIES):
         before = yardstick.drift(clock, least)
         runs = time_call(call, clock, incumbent * before, fill, least)
+        kept = regain()
         if typical(runs) < limit:
             continue
         # A slowdown of only one of the two was an interruption, which may not affect the runs.
         drift = min(before, yardstick.drift(clock, least)) if before > 1 else 1.0
-        return runs, max(1.0, min(drift, typical(runs) / limit)) if limit else drift
-    return None
+        drift = max(1.0, min(drift, typical(runs) / limit)) if limit else drift
+        if found is None or typical(runs) < typical(found[0]):
+            found = runs, drift
+        if kept:
+            break
+    return found

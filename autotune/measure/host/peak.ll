@@ -1,5 +1,5 @@
 ; What a machine can do at best: chains of vector FMAs in registers, a pass over memory, a copy,
-; steps of one cycle each, parallel loops without work; see ``peak.py``.
+; steps of one cycle each, parallel loops; see ``peak.py``.
 target triple = "${triple}"
 
 declare ${v} @llvm.fmuladd.v${lanes}f32(${v}, ${v}, ${v})
@@ -97,5 +97,27 @@ loop:
   %more = icmp ult i64 %next, %times
   br i1 %more, label %loop, label %done
 done:
+  ret void
+}
+
+; The context has the turns of each thread's loop, then the sink of each.
+define void @peak_part(ptr %context, i64 %begin, i64 %end) {
+entry:
+  %turns = load i64, ptr %context
+  br label %loop
+loop:
+  %k = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %next = add i64 %k, 1
+  %at = getelementptr ptr, ptr %context, i64 %next
+  %sink = load ptr, ptr %at
+  call void @peak_fma(i64 %turns, ptr %sink)
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define void @peak_burst(ptr %parallel, i64 %count, ptr %context) {
+  call void %parallel(ptr @peak_part, ptr %context, i64 %count)
   ret void
 }

@@ -2,8 +2,9 @@
 
 The loops are compiled for the target like any kernel: independent chains of vector FMAs in
 registers, a pass over a working set, a copy, a chain of steps of one cycle each, parallel loops
-without work. Several threads run the same loop concurrently, each on a core of its own, and their
-rates are added. The peaks of a bench and a calibration (``autotune/calibrate``) are read here.
+without work and of multiply-adds. Several threads run the same loop concurrently, each on a core of
+its own, and their rates are added. The peaks of a bench and a calibration (``autotune/calibrate``)
+are read here.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ BESIDE = 4  # registers that accumulators leave
 STEPS = 32  # of one cycle each, in a turn of their loop; even
 TURNS = 100_000  # of a loop in registers, per call
 FORKS = 200  # parallel loops per call
+BURST = 16_000  # turns of the loop in registers in a burst of each thread: some 50 microseconds
 LINE = 128  # bytes, of the longest cache line
 REPEATS = 7
-QUICK = 3  # repetitions if the rate is only needed as a bound
 LEAST = 0.02  # seconds per repetition
 COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 
@@ -196,6 +197,15 @@ class PeakLoops:
         pool = runtime().addresses["nw_parallel"]
         return Looping(lambda n: forks(pool, FORKS, self.target.threads), float(FORKS))
 
+    def burst(self) -> Looping:
+        """Return one parallel loop of multiply-adds in the pool's threads; in operations."""
+        burst = self._function("peak_burst", _POINTER, _INT, _POINTER)
+        runtime().set_threads(self.target.threads)
+        pool, threads = runtime().addresses["nw_parallel"], self.target.threads
+        told = np.array([BURST, *(s.ctypes.data for s in self._sink)], np.int64)
+        amount = 2.0 * chains_of(self.target) * self.target.lanes(f32) * BURST * threads
+        return Looping(lambda n: burst(pool, self.target.threads, told.ctypes.data), amount)
+
     def _function(self, name: str, *parameters: Any) -> Callable[..., object]:
         return ctypes.CFUNCTYPE(None, *parameters)(self._library.address(name))
 
@@ -240,7 +250,7 @@ def processor_rate(target: Target) -> float:
     lock = MachineLock()
     try:
         with lock.timing():
-            return repeat(loops.fma(target.threads), QUICK).best
+            return repeat(loops.fma(target.threads)).best
     finally:
         lock.close()
 
@@ -254,7 +264,7 @@ def processor_stream(target: Target) -> float:
     lock = MachineLock()
     try:
         with lock.timing():
-            return repeat(loops.read(4 * target.l2, target.threads), QUICK).best
+            return repeat(loops.read(4 * target.l2, target.threads)).best
     finally:
         lock.close()
 

@@ -27,6 +27,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> PeakLoops:
     monkeypatch.setattr(peak, "PASSED", 1 << 14)
     monkeypatch.setattr(peak, "TURNS", 10)
     monkeypatch.setattr(peak, "FORKS", 3)
+    monkeypatch.setattr(peak, "BURST", 5)
     return PeakLoops(HERE)
 
 
@@ -63,9 +64,19 @@ def test_registers_and_parallel_loops_run(loops: PeakLoops) -> None:
         (loops.fma(2), 2.0 * peak.chains_of(HERE) * HERE.lanes(f32) * 10),
         (loops.cycles(), peak.STEPS * 10.0),
         (loops.forks(), 3.0),
+        (loops.burst(), 2 * 2.0 * peak.chains_of(HERE) * HERE.lanes(f32) * 5),
     ):
         looping.call(0)
         assert looping.amount == amount
+
+
+def test_a_burst_runs_on_every_thread(loops: PeakLoops) -> None:
+    for sink in loops._sink:
+        sink[0] = 1
+    loops.burst().call(0)
+    for sink in loops._sink:
+        starts = np.repeat(np.arange(peak.chains_of(HERE), dtype=np.float32), HERE.lanes(f32))
+        assert np.array_equal(sink[: len(starts)], 1 + starts + 5), "1 is added each turn"
 
 
 def test_rates_of_threads_are_added() -> None:
