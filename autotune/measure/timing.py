@@ -37,6 +37,7 @@ FIRST = 4  # calls that are not timed, where each call is prepared and timed alo
 DRIFT = 1.1  # slowdowns of the yardstick below this are noise
 TRIES = 3  # attempts at a reading that exceeds the machine's peak, or during which cores slowed
 CALIBRATED = 1.05  # the real peak relative to the measured one, at most
+BELOW = 1 - 1e-12  # keeps a quotient of floats below the limit that it is bounded by
 BURST = 3.0  # a larger slowdown is an interruption, which does not affect the next kernel
 
 
@@ -234,7 +235,7 @@ def read_off(
             continue
         # A slowdown of only one of the two was an interruption, which may not affect the runs.
         drift = min(before, yardstick.drift(clock, least)) if before > 1 else 1.0
-        drift = max(1.0, min(drift, typical(runs) / limit)) if limit else drift
+        drift = max(1.0, min(drift, BELOW * typical(runs) / limit)) if limit else drift
         if found is None or typical(runs) < typical(found[0]):
             found = runs, drift
         if kept:

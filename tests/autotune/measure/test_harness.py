@@ -291,6 +291,10 @@ def test_no_correction_makes_a_kernel_faster_than_the_machine() -> None:
     floor = 2e-4  # the machine cannot do it in less
     runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, floor) or ((), 0.0)
     assert typical(runs) / drift == pytest.approx(floor / CALIBRATED)
+    for n in range(1, 200):
+        floor = 2e-4 * n / 191
+        runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, floor) or ((), 0.0)
+        assert typical(runs) / drift >= floor / CALIBRATED, "not by a rounding either"
 
 
 def test_a_reading_that_cannot_be_is_taken_again_and_then_refused() -> None:
