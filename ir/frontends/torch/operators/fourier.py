@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ...lax.fft import complex_of_pairs, fft, pairs_of_complex
 from ...lax.term import Term
-from .call import AtenCall, Rows
+from .call import AtenCall, Operator, Rows
 
 Ints = Sequence[int]
 
@@ -51,10 +52,23 @@ def _c2r(c: AtenCall, x: Term, dim: Ints, normalization: int, last_dim_size: int
     return _scale(found, sizes, normalization, True)
 
 
+def _unscaled(transform: Operator, last: str) -> Operator:
+    """The row of a transform without normalization, whose arguments are named."""
+
+    def operator(c: AtenCall, x: Term, *, dim: Ints, **rest: Any) -> Term:
+        found: Term = transform(c, x, dim, 0, rest[last])
+        return found
+
+    return operator
+
+
 ROWS: Rows = {
     "aten._fft_c2c.default": _c2c,
     "aten._fft_r2c.default": _r2c,
     "aten._fft_c2r.default": _c2r,
+    "prims.fft_c2c.default": _unscaled(_c2c, "forward"),
+    "prims.fft_r2c.default": _unscaled(_r2c, "onesided"),
+    "prims.fft_c2r.default": _unscaled(_c2r, "last_dim_size"),
     "aten.view_as_real.default": lambda c, x: pairs_of_complex(x),
     "aten.view_as_complex.default": lambda c, x: complex_of_pairs(x),
 }

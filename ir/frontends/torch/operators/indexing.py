@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import s64
+from ....dtypes import s32, s64
 from ...lax.arithmetic import floor_divide
 from ...lax.indexing import (
     Update,
@@ -19,7 +19,7 @@ from ...lax.indexing import (
     take_along_axis,
     wrap,
 )
-from ...lax.reductions import cumulative, identity, sum_
+from ...lax.reductions import cumulative, identity
 from ...lax.shaping import (
     broadcast_to,
     concatenate,
@@ -292,17 +292,24 @@ def _take(c: AtenCall, x: Term, index: Term) -> Term:
 
 
 def _search(c: AtenCall, edges: Term, values: Any, right: bool, sorter: Term | None = None) -> Term:
-    """The count of edges that are below each value; with ``right`` also those that equal it."""
+    """The count of edges that are below each value; with ``right`` also those that equal it.
+
+    Found as torch finds it, by halving, so that edges that are not sorted give the same.
+    """
     if sorter is not None:
         edges = take_along_axis(edges, sorter, edges.rank - 1)
     a, v = c.promoted(edges, values)
-    rank = a.rank - 1
-    new = expand_dims(v, [v.rank])
-    outer = expand_dims(a, [rank]) if rank else reshape(a, (*[1] * v.rank, a.dims[-1]))
-    below = outer <= new if right else outer < new
-    if v.dtype.is_float:
-        below = below | new.differs(new)
-    return sum_(below.to(s64), [-1])
+    size = a.dims[-1]
+    begin, end = (full(c.graph, n, s32, v.dims) for n in (0, size))
+    for _ in range(size.bit_length()):
+        middle = begin + (end - begin).do("shift-right-logical", 1)
+        near = middle.do("minimum", size - 1)
+        edge = take(a, near, 0) if a.rank == 1 else take_along_axis(a, near, a.rank - 1)
+        beyond = edge > v if right else edge >= v  # false with NaN
+        left = begin < end
+        begin = (left & ~beyond).select(middle + 1, begin)
+        end = (left & beyond).select(middle, end)
+    return begin.to(s64)
 
 
 def _searchsorted(

@@ -195,3 +195,61 @@ def test_views_of_memory_that_is_in_another_order(called: Called) -> None:
     part = memory.reshape(4, 6)[:, :5]
     with pytest.raises(UnsupportedError, match="does not cover"):
         called("aten.as_strided.default", [(f32, (24,))], part, [24], [1])
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 100])
+def test_values_are_found_among_edges(called: Called, size: int, right: bool) -> None:
+    rng = np.random.default_rng(size)
+    edges = np.sort(rng.integers(0, 50, size)).astype(np.float32)
+    values = np.concatenate([rng.uniform(-1, 51, 20), edges[:5], [np.nan, np.inf, -np.inf]])
+    values = values.astype(np.float32).reshape(-1, 1)
+    wanted = np.searchsorted(edges, values, "right" if right else "left")
+    wanted[np.isnan(values)] = size
+    result = [(s64, values.shape)]
+    found = called("aten.searchsorted.Tensor", result, edges, values, right=right)
+    np.testing.assert_array_equal(found, wanted)
+    found = called("aten.bucketize.Tensor", result, values, edges, right=right)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_rows_of_values_are_found_among_rows_of_edges(called: Called) -> None:
+    rng = np.random.default_rng(0)
+    edges = np.sort(rng.integers(0, 30, (2, 3, 9)), -1)
+    values = rng.integers(-2, 33, (2, 3, 5))
+    order = np.argsort(-edges, -1)
+    wanted = [np.searchsorted(e, v) for e, v in zip(*map(_rows_of, (edges, values)), strict=True)]
+    found = called("aten.searchsorted.Tensor", [(s64, values.shape)], edges, values)
+    np.testing.assert_array_equal(found, np.reshape(wanted, values.shape))
+    turned = np.take_along_axis(edges, order, -1)
+    back = np.argsort(order, -1)
+    args: list[Any] = [[(s64, values.shape)], turned, values]
+    found = called("aten.searchsorted.Tensor", *args, sorter=back)
+    np.testing.assert_array_equal(found, np.reshape(wanted, values.shape))
+
+
+def _rows_of(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
+
+
+def test_edges_that_are_not_sorted_are_halved_as_in_torch(called: Called) -> None:
+    edges, values = np.array([5, 1, 4, 2, 3], np.int64), np.array([0, 1, 2, 3, 4, 5, 6])
+    # torch 2.13: torch.searchsorted(edges, values)
+    found = called("aten.searchsorted.Tensor", [(s64, (7,))], edges, values)
+    np.testing.assert_array_equal(found, [0, 0, 2, 2, 2, 5, 5])
+
+
+def test_transforms_without_normalization(called: Called) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    z = np.fft.fft2(x).astype(np.complex64)
+    close: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+    found = called("prims.fft_r2c.default", [(c64, (4, 4))], x, dim=[0, 1], onesided=True)
+    np.testing.assert_allclose(found, np.fft.rfft2(x), **close)
+    found = called("prims.fft_r2c.default", [(c64, (4, 6))], x, dim=[1], onesided=False)
+    np.testing.assert_allclose(found, np.fft.fft(x), **close)
+    for forward, wanted in ((True, np.fft.fft2(z)), (False, np.fft.ifft2(z) * z.size)):
+        found = called("prims.fft_c2c.default", [(c64, (4, 6))], z, dim=[0, 1], forward=forward)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    half = np.ascontiguousarray(z[:, :4])
+    found = called("prims.fft_c2r.default", [(f32, (4, 6))], half, dim=[0, 1], last_dim_size=6)
+    np.testing.assert_allclose(found, x * x.size, rtol=1e-4, atol=1e-4)
