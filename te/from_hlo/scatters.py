@@ -59,7 +59,7 @@ def scatter(d: Draft, x: Instruction) -> None:
 def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, ...]) -> _Target:
     """Axes over the updates, one window after the other.
 
-    Window dimensions as wide as the operand's never collide: spatial.
+    Window dimensions as wide as the operand's never collide, nor do batches: spatial.
     """
     dims = x.operands[0].array.dims
     batching = x.attrs.get("input_batching_dims", ())
@@ -71,16 +71,19 @@ def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, 
             strict=True,
         )
     )
-    whole = [u for n, u in windows.items() if extents[u] == dims[n]]
+    vector = x.attrs["index_vector_dim"]
+    scattered = [u for u in range(len(extents)) if u not in windows.values()]
+    among = x.attrs.get("scatter_indices_batching_dims", ())
+    batches = [scattered[b if b < vector else b - 1] for b in among]
+    whole = batches + [u for n, u in windows.items() if extents[u] == dims[n]]
     inside = [u for u in windows.values() if u not in whole]
-    rest = [u for u in range(len(extents)) if u not in windows.values()] + inside
+    rest = [u for u in scattered if u not in batches] + inside
     axes = (
         *d.emitter.spatial([extents[u] for u in whole]),
         *d.emitter.reducing([extents[u] for u in rest]),
     )
     found = dict(zip((*whole, *rest), variables(axes), strict=True))
-    batch = [found[u] for u in range(len(extents)) if u not in windows.values()]
-    vector = x.attrs["index_vector_dim"]
+    batch = [found[u] for u in scattered]
     place: list[Expr] = [found[windows[n]] if n in windows else const(0) for n in range(len(dims))]
     starts: list[tuple[Var, Expr]] = []
     conditions: list[Expr | None] = []
@@ -91,8 +94,8 @@ def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, 
         place[n] = add(place[n], start)
         size = extents[windows[n]] if n in windows else 1
         conditions.append(d.emitter.inside(start, dims[n] - size + 1))
-    for n, b in zip(batching, x.attrs.get("scatter_indices_batching_dims", ()), strict=True):
-        place[n] = batch[b if b < vector else b - 1]
+    for n, u in zip(batching, batches, strict=True):
+        place[n] = found[u]
     update = tuple(found[u] for u in range(len(extents)))
     return _Target(axes, update, tuple(place), starts, always(both(*conditions)))
 

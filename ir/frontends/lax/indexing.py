@@ -118,19 +118,36 @@ def scatter_nd(
 
     ``unique`` promises that no place is written twice.
     """
-    count, outer = indices.dims[-1], indices.rank - 1
+    return _scatter(x, indices, updates, range(indices.dims[-1]), update, unique=unique)
+
+
+def _scatter(
+    x: Term,
+    indices: Term,
+    updates: Term,
+    placed: Sequence[int],
+    update: Update | None,
+    batches: Sequence[int] = (),
+    unique: bool = False,
+) -> Term:
+    """HLO's ``scatter``: the last dimension of ``indices`` holds places in the ``placed`` ones.
+
+    ``batches`` are dimensions of ``x`` and, by the same numbers, of ``indices``; windows are whole.
+    """
+    outer, windows = indices.rank - 1, x.rank - len(placed) - len(batches)
     site = innermost([x, indices, updates])
-    value = site.infer(
-        "scatter",
-        [x.value, indices.value, updates.value],
-        update_window_dims=tuple(range(outer, outer + x.rank - count)),
-        inserted_window_dims=tuple(range(count)),
-        scatter_dims_to_operand_dims=tuple(range(count)),
-        index_vector_dim=outer,
-        unique_indices=unique,
-        to_apply=_updater(x.dtype, update),
-    )
-    return Term(site, value)
+    attrs: dict[str, object] = {
+        "update_window_dims": tuple(range(outer, outer + windows)),
+        "inserted_window_dims": tuple(placed),
+        "scatter_dims_to_operand_dims": tuple(placed),
+        "index_vector_dim": outer,
+        "unique_indices": unique,
+        "to_apply": _updater(x.dtype, update),
+    }
+    if batches:
+        attrs["input_batching_dims"] = attrs["scatter_indices_batching_dims"] = tuple(batches)
+    operands = [x.value, indices.value, updates.value]
+    return Term(site, site.infer("scatter", operands, **attrs))
 
 
 def put_along_axis(
@@ -139,11 +156,11 @@ def put_along_axis(
     """``x`` with ``x[i, indices[i, j, k], k]`` replaced by ``updates[i, j, k]``, or combined."""
     along = axis % x.rank
     site = innermost([x, indices, updates])
-    places = [
-        indices if k == along else iota(site, indices.dtype, indices.dims, k) for k in range(x.rank)
-    ]
+    batches = [k for k, d in enumerate(x.dims) if k != along and indices.dims[k] == d]
+    placed = [k for k in range(x.rank) if k not in batches]
+    places = [indices if k == along else iota(site, indices.dtype, indices.dims, k) for k in placed]
     vectors = concatenate([expand_dims(p, [-1]) for p in places], -1)
-    return scatter_nd(x, vectors, updates, update)
+    return _scatter(x, vectors, updates, placed, update, batches)
 
 
 def put(x: Term, indices: Term, updates: Term, axis: int, update: Update | None = None) -> Term:

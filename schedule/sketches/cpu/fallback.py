@@ -90,6 +90,9 @@ def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> 
     lanes = min(target.lanes(s.buffer.dtype) for s in info.stores)
     spatial, updates = loops[: len(info.spatial)], loops[len(info.spatial) :]
     if not side_by_side(info, lanes):
+        if parallel:
+            with suppress(ScheduleError):
+                sch.parallel(spatial[0])
         return
     *outer, row = spatial
     shares = min(target.threads, info.spatial[-1].extent // lanes)

@@ -1,4 +1,7 @@
-"""Updates of a scatter: in order, each on a row of neighbors as lanes; threads share the row."""
+"""Updates of a scatter: in order, each on a row of neighbors as lanes.
+
+Threads share the row, or batches.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,54 @@ def test_updates_of_one_place_stay_in_order(width: int, dtype: str, op: str) -> 
         if 0 <= row < 5:
             want[row] = apply(want[row], update)
     module = nw.parse(text(5, 400, width, dtype, op=op))
+    np.testing.assert_array_equal(nw.build(module, target="cpu -threads=2")(x, at, u), want)
+
+
+BATCHES = """HloModule batches
+keep { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }
+combine { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] subtract(b, a) }
+ENTRY main {
+  x = f32[B,9,W] parameter(0)
+  i = s32[M,B,1] parameter(1)
+  u = f32[M,B,W] parameter(2)
+  ROOT out = f32[B,9,W] scatter(x, i, u), update_window_dims={2}, inserted_window_dims={1},
+    scatter_dims_to_operand_dims={1}, index_vector_dim=2, to_apply=BY,
+    input_batching_dims={0}, scatter_indices_batching_dims={1}
+}
+"""
+
+
+def batches(b: int, m: int, w: int, by: str = "combine") -> str:
+    return (
+        BATCHES.replace("B,", f"{b},")
+        .replace("M,", f"{m},")
+        .replace("W]", f"{w}]")
+        .replace("BY", by)
+    )
+
+
+@pytest.mark.parametrize("width", [1, 64])
+def test_threads_share_batches(width: int) -> None:
+    sch = scheduled(batches(640, 5000, width))
+    name = next(b.name for b in sch.blocks() if "scatter" in b.name)
+    first, *_, last = (nest(sch.func).loops[x.var][-1].kind for x in sch.get_loops(name))
+    assert first == Kind.PARALLEL
+    assert last == (Kind.VECTOR if width > 1 else Kind.SERIAL)
+
+
+@pytest.mark.parametrize("by", ["combine", "keep"])
+@pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 1), (7, 17), (64, 3)])
+def test_updates_of_a_batch_stay_in_order(count: int, width: int, by: str) -> None:
+    rng = np.random.default_rng(width)
+    x = rng.integers(-9, 9, (count, 9, width)).astype(np.float32)
+    u = rng.integers(-9, 9, (300, count, width)).astype(np.float32)
+    at = rng.integers(-2, 11, (300, count, 1)).astype(np.int32)
+    want = x.copy()
+    for n in range(300):
+        for b in range(count):
+            if 0 <= (place := at[n, b, 0]) < 9:
+                want[b, place] = u[n, b] - want[b, place] if by == "combine" else u[n, b]
+    module = nw.parse(batches(count, 300, width, by))
     np.testing.assert_array_equal(nw.build(module, target="cpu -threads=2")(x, at, u), want)
 
 
