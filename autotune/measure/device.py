@@ -112,7 +112,7 @@ class GpuMachine:
         """Return an empty context: the host needs no preparation."""
         return nullcontext()
 
-    def regain(self) -> bool:
+    def regain(self, least: float) -> bool:
         """A GPU's clock is left to the yardstick."""
         return True
 

@@ -71,7 +71,7 @@ class Machine(Protocol):
     def alone(self) -> AbstractContextManager[None]:
         """Return a context for timing code."""
 
-    def regain(self) -> bool:
+    def regain(self, least: float) -> bool:
         """Wait until the cores run at their usual pace; False if they had lost it."""
 
 

@@ -79,9 +79,9 @@ class CpuMachine:
         """Return a context that pins threads to cores while code is timed."""
         return placed(self.target.threads)
 
-    def regain(self) -> bool:
+    def regain(self, least: float) -> bool:
         """Wait until the cores run at their usual pace; False if they had lost it."""
-        return _regain(self.target)()
+        return _regain(self.target)(least)
 
 
 class NativeRun:

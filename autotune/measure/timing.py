@@ -19,8 +19,11 @@ from ..log.records import quantile, typical
 Call: TypeAlias = Callable[[int], None]
 Clock: TypeAlias = Callable[[], float]
 Runs: TypeAlias = Sequence[Sequence[float]]
-Regain: TypeAlias = Callable[[], bool]
-"""Waits until the cores run at their usual pace, as ``Pace.regain``; False if they had lost it."""
+Regain: TypeAlias = Callable[[float], bool]
+"""Waits until the cores run at their usual pace, as ``Pace.regain``; False if they had lost it.
+
+Cores that may have slept are kept busy for so many seconds before.
+"""
 
 QUICK = 3  # samples before a candidate may be given up
 HOPELESS = 1.5  # times the incumbent from which a candidate is given up
@@ -30,6 +33,8 @@ SINGLE = 9  # samples instead of ``QUICK``, and in a turn, where each call is ti
 ROUNDS = 9  # of a race between kernels
 CHECK_EVERY = 6  # rounds of a comparison between two checks if it may end
 ROUND = 0.01  # seconds of each program in a round of a comparison, if its calls are short
+WOKEN = 0.01  # seconds of bursts before a reading: cores that slept stay slow for a while
+RACE_WOKEN = 0.05  # before a race
 SETTLE = 1e-3  # seconds of warm-up: sleeping threads wake, caches fill
 WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
 PATIENCE = 0.5  # seconds to prepare and time calls one by one; a busy machine takes long for it
@@ -41,7 +46,7 @@ BELOW = 1 - 1e-12  # keeps a quotient of floats below the limit that it is bound
 BURST = 3.0  # a larger slowdown is an interruption, which does not affect the next kernel
 
 
-def at_pace() -> bool:
+def at_pace(least: float) -> bool:
     """Take the cores to run at their usual pace: a ``Regain`` where that cannot be known."""
     return True
 
@@ -144,7 +149,7 @@ class Turns:
         """
         self.runs: list[list[float]] = [[] for _ in calls]
         self._clock, self._regain = clock, regain
-        regain()
+        regain(RACE_WOKEN)
         self._warm = bool(least)
         inner = [repeats(call, clock, least) for call in calls]
         once = [sample(call, times, clock) for call, times in zip(calls, inner, strict=True)]
@@ -156,10 +161,9 @@ class Turns:
 
     def round(self) -> None:
         """Add one run of each."""
-        self._regain()
         for _ in range(TRIES):
             samples = self._samples()
-            if self._regain():
+            if self._regain(0.0):
                 break
         for runs, found in zip(self.runs, samples, strict=True):
             runs.append(typical(tuple(found)))
@@ -226,11 +230,11 @@ def read_off(
     """
     limit = floor / CALIBRATED
     found: tuple[tuple[float, ...], float] | None = None
-    regain()
+    regain(WOKEN)
     for _ in range(TRIES):
         before = yardstick.drift(clock, least)
         runs = time_call(call, clock, incumbent * before, fill, least)
-        kept = regain()
+        kept = regain(0.0)
         if typical(runs) < limit:
             continue
         # A slowdown of only one of the two was an interruption, which may not affect the runs.

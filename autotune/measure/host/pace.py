@@ -16,7 +16,8 @@ from .peak import PeakLoops
 LEAST = 0.8  # of the usual rate, from which the cores are at their pace
 IN_A_ROW = 3  # bursts that have to be
 LEARNED = 0.1  # seconds of bursts from which the usual rate is learned
-PATIENCE = 0.25  # seconds of bursts until what is found is taken to be usual
+PATIENCE = 1.0  # seconds of bursts until what is found is taken to be usual
+ALLOWED, SHARE = 5.0, 0.1  # seconds that all waits may take, and the share of the time since
 
 
 class Pace:
@@ -24,28 +25,35 @@ class Pace:
 
     ``burst`` returns the rate of one, in any unit. Where the cores do not regain their pace within
     ``PATIENCE``, what they have is usual from then on, until a higher rate is seen again: a machine
-    that stays slow is waited for once.
+    that stays slow is waited for once, and one that is often slow for a tenth of the time.
     """
 
     def __init__(
         self, burst: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.usual = 0.0
-        self._burst, self._clock = burst, clock
+        self.usual = self.waited = 0.0
+        self._burst, self._clock, self._since = burst, clock, clock()
 
-    def regain(self) -> bool:
-        """Keep the cores busy until they run at their usual pace; return if they did at once."""
+    def regain(self, least: float = 0.0) -> bool:
+        """Keep the cores busy until they run at their usual pace; return if they did at once.
+
+        For ``least`` seconds in any case: a core that slept may be slow in what no burst shows.
+        """
         if not self.usual:
-            self.usual = self._best(LEARNED)
+            self._keep_busy(LEARNED)
             return False
+        if least:
+            self._keep_busy(least)
         if self._steady():
             return True
-        began, best = self._clock(), 0.0
-        while self._clock() - began < PATIENCE:
+        began, best = self._clock(), self._seen()
+        left = ALLOWED + SHARE * (began - self._since) - self.waited
+        while not self._steady():
+            if self._clock() - began >= min(PATIENCE, left):
+                self.usual = best
+                break
             best = max(best, self._seen())
-            if self._steady():
-                return False
-        self.usual = best
+        self.waited += self._clock() - began
         return False
 
     def _steady(self) -> bool:
@@ -57,11 +65,11 @@ class Pace:
         self.usual = max(self.usual, rate)
         return rate
 
-    def _best(self, seconds: float) -> float:
-        began, best = self._clock(), self._burst()
+    def _keep_busy(self, seconds: float) -> None:
+        began = self._clock()
+        self._seen()
         while self._clock() - began < seconds:
-            best = max(best, self._burst())
-        return best
+            self._seen()
 
 
 def pace_of(target: Target, clock: Callable[[], float]) -> Pace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nestwright.autotune.log.records import typical
-from nestwright.autotune.measure.host.pace import IN_A_ROW, LEARNED, PATIENCE, Pace
+from nestwright.autotune.measure.host.pace import ALLOWED, IN_A_ROW, LEARNED, PATIENCE, SHARE, Pace
 from nestwright.autotune.measure.processor import METER
 from nestwright.autotune.measure.timing import ROUNDS, TRIES, Turns, Yardstick, read_off
 from nestwright.ir.target import HERE, Target
@@ -48,6 +48,14 @@ def test_cores_at_their_pace_are_not_waited_for() -> None:
     assert m.now - before == pytest.approx(IN_A_ROW * BURST)
 
 
+def test_cores_that_slept_are_kept_busy_first() -> None:
+    m = Cores()
+    m.pace.regain()
+    before = m.now
+    assert m.pace.regain(0.01)
+    assert m.now - before == pytest.approx(0.01 + IN_A_ROW * BURST, abs=2 * BURST)
+
+
 def test_cores_that_share_one_are_waited_for() -> None:
     m = Cores()
     m.pace.regain()
@@ -69,6 +77,17 @@ def test_a_machine_that_stays_slow_is_waited_for_once() -> None:
     assert m.pace.regain() and m.pace.usual == 1.0
     m.speed = 0.5
     assert not m.pace.regain(), "until more was seen"
+
+
+def test_a_machine_that_is_often_slow_is_not_waited_for_all_the_time() -> None:
+    m = Cores()
+    m.pace.regain()
+    for _ in range(1000):
+        m.apart = m.now + 2.0
+        m.pace.regain()
+        m.now = m.apart
+        m.pace.regain()  # the usual rate is seen again
+    assert m.pace.waited < ALLOWED + (SHARE + 0.01) * m.now
 
 
 def test_a_reading_begins_when_the_cores_are_apart() -> None:
@@ -96,7 +115,7 @@ def test_a_reading_during_which_the_cores_slowed_is_taken_again() -> None:
 def test_the_least_reading_counts_where_the_pace_is_never_kept() -> None:
     m, stick, tries = Cores(), Yardstick(), []
 
-    def regain() -> bool:
+    def regain(least: float) -> bool:
         tries.append(m.now)
         m.speed = 1.0 if len(tries) == 2 else 0.5
         return False
@@ -117,5 +136,5 @@ def test_a_round_during_which_the_cores_slowed_is_repeated() -> None:
 def test_this_machine_has_a_pace() -> None:
     for threads in (1, 2):
         regain = METER.regain(Target.parse(f"{HERE} -threads={threads}"))
-        regain()
-        assert regain() in (True, False), "a burst ran, however busy the machine is"
+        regain(0.0)
+        assert regain(0.0) in (True, False), "a burst ran, however busy the machine is"
