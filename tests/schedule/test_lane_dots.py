@@ -251,3 +251,28 @@ def test_every_choice_computes_the_same() -> None:
         schedule = Schedule(func)
         sketch.apply(schedule, choices)
         assert np.array_equal(made.build({key: schedule.trace})(x), expected), choices
+
+
+MEASURED = {
+    512: {(8, 2): 588, (6, 4): 586, (10, 2): 589, (8, 3): 623, (6, 3): 625, (8, 1): 830},
+    1024: {(12, 2): 4736, (8, 2): 4760, (8, 3): 4879, (13, 1): 6548, (16, 1): 6421, (28, 1): 10351},
+}
+"""Microseconds on two cores of a Zen 4 by rows and vectors, of squares of bf16."""
+
+
+@pytest.mark.parametrize("size", list(MEASURED))
+def test_a_tile_is_estimated_as_it_was_measured(size: int) -> None:
+    """A number that all lanes share takes as many turns to load as a vector of others."""
+    made = PreparedModule(parse(text(size, size, size, BF16)), "cpu -mcpu=znver4 -threads=2")
+    (group,) = groups(made)
+    func = lower_group(group.computation, "square")
+    (sketch,) = (s for s in generate(func, made.target) if s.name == "pairs@2")
+    told = {
+        tile: sketch.cost({**sketch.default, "rows": tile[0], "vectors": tile[1]})
+        for tile in MEASURED[size]
+    }
+    best = min(told, key=lambda t: told[t])
+    assert MEASURED[size][best] <= 1.02 * min(MEASURED[size].values())
+    slow = {t for t, us in MEASURED[size].items() if us > 1.2 * min(MEASURED[size].values())}
+    assert {t for t in told if told[t] > 1.2 * told[best]} == slow
+    assert sketch.default["vectors"] > 1

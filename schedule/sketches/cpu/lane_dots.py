@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from ....ir.lane_dots import LaneDot, lane_dot
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
@@ -24,7 +26,7 @@ from .contraction import Contraction, made_by_feeder, tile_of
 from .fallback import around_anchor
 from .matching import CPU, FuncInfo
 from .pointwise import may_share_flops
-from .tile_cost import L2_LATE, LOADS_LATE
+from .tile_cost import L2_LATE, LOADS_LATE, crowded
 from .tiling import ROWS, result_loops
 
 NAMES = {4: "quads@2", 2: "pairs@2"}
@@ -127,8 +129,9 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     tiles_j = math.ceil(k.column.extent / width) * math.prod(a.extent for a in k.outer)
     turns = max(1.0, lanes * dot.sums.bits / core.vector_bits)
     work = rows * vectors * turns / core.fmas * (1.0 if dot.adding else 2.0)
-    loads = LOADS_LATE * (rows + vectors * turns) / core.loads
-    step = max(work, loads, core.fma_latency + 1.0)
+    loads = LOADS_LATE * (rows + vectors) * turns / core.loads
+    missed = float(crowded(k, np.asarray(rows), target)) * core.l1.line / core.l2.rate
+    step = max(work, loads, missed, core.fma_latency + 1.0)
     panel = k.depth * width * dot.own.bytes
     near = panel if c["order"] == "column" else panel * tiles_j
     rate = core.l2.rate if near < 0.6 * target.l2 else core.l3.rate

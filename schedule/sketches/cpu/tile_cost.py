@@ -132,7 +132,7 @@ def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vector
     cycles = np.maximum(work, LOADS_LATE * loads * turns / core.loads)
     cycles = np.maximum(cycles, float(core.fma_latency))
     if not stencil:
-        missed = _crowded(k, rows, target) * core.l1.line / core.l2.rate
+        missed = crowded(k, rows, target) * core.l1.line / core.l2.rate
         cycles = np.maximum(cycles, missed)
     cycles = cycles + _below_rows(k, rows, target)
     width = vectors * c["lanes"] * k.dtype.bytes
@@ -154,7 +154,7 @@ def _below_rows(k: Contraction, rows: Array, target: Target) -> Array:
     return np.where(missed, lines * cache.line / target.core.l2.rate, 0.0)
 
 
-def _crowded(k: Contraction, rows: Array, target: Target) -> Array:
+def crowded(k: Contraction, rows: Array, target: Target) -> Array:
     """Return the rows of a tile whose elements are not in L1 from one step to the next.
 
     Rows that are a multiple of some KiB apart share few sets. A set that more rows map to than it
