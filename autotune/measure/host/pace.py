@@ -17,7 +17,7 @@ LEAST = 0.8  # of the usual rate, from which the cores are at their pace
 IN_A_ROW = 3  # bursts that have to be
 LEARNED = 0.1  # seconds of bursts from which the usual rate is learned
 PATIENCE = 1.0  # seconds of bursts until what is found is taken to be usual
-ALLOWED, SHARE = 5.0, 0.1  # seconds that all waits may take, and the share of the time since
+ALLOWED, SHARE = 2.0, 0.1  # seconds that all waits may take, and the share of the time since
 
 
 class Pace:
