@@ -72,7 +72,7 @@ class Machine(Protocol):
         """Return a context for timing code."""
 
     def regain(self, least: float) -> bool:
-        """Wait until the cores run at their usual pace; False if they had lost it."""
+        """Wait until the cores run at their usual pace, as a ``Regain`` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,9 @@ class Meter:
 
     ``machine`` prepares a program there, from its arguments and the reuse distance of each input in
     bytes. ``clock`` times code there, in the context ``alone`` and where ``regain`` finds the cores
-    at their pace. ``peak`` measures the place's
-    peaks, ``rate`` only its f32 operations per second, and ``stream`` the bytes per second from
-    beyond the L2 caches; 0 if no single figure bounds them. ``kind`` names the class of machines
-    whose times may be compared with each other.
+    at their pace. ``peak`` measures the place's peaks, ``rate`` only its f32 operations per second,
+    and ``stream`` the bytes per second from beyond the L2 caches; 0 if no single figure bounds
+    them. ``kind`` names the class of machines whose times may be compared with each other.
     """
 
     machine: Callable[[Program, Sequence[Array], Target, Sequence[float]], Machine]

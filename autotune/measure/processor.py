@@ -80,7 +80,7 @@ class CpuMachine:
         return placed(self.target.threads)
 
     def regain(self, least: float) -> bool:
-        """Wait until the cores run at their usual pace; False if they had lost it."""
+        """Wait until the cores run at their usual pace, as a ``Regain`` does."""
         return _regain(self.target)(least)
 
 
