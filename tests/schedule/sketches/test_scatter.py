@@ -109,9 +109,10 @@ def test_threads_share_batches(width: int) -> None:
     assert last == (Kind.VECTOR if width > 1 else Kind.SERIAL)
 
 
+@pytest.mark.parametrize("spec", ["cpu -threads=2", "cuda-sim -arch=sm_90"])
 @pytest.mark.parametrize("by", ["combine", "keep"])
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 1), (7, 17), (64, 3)])
-def test_updates_of_a_batch_stay_in_order(count: int, width: int, by: str) -> None:
+def test_updates_of_a_batch_stay_in_order(count: int, width: int, by: str, spec: str) -> None:
     rng = np.random.default_rng(width)
     x = rng.integers(-9, 9, (count, 9, width)).astype(np.float32)
     u = rng.integers(-9, 9, (300, count, width)).astype(np.float32)
@@ -122,7 +123,7 @@ def test_updates_of_a_batch_stay_in_order(count: int, width: int, by: str) -> No
             if 0 <= (place := at[n, b, 0]) < 9:
                 want[b, place] = u[n, b] - want[b, place] if by == "combine" else u[n, b]
     module = nw.parse(batches(count, 300, width, by))
-    np.testing.assert_array_equal(nw.build(module, target="cpu -threads=2")(x, at, u), want)
+    np.testing.assert_array_equal(nw.build(module, target=spec)(x, at, u), want)
 
 
 def test_reduction_loops_of_an_opaque_block_keep_their_order() -> None:
