@@ -84,13 +84,16 @@ def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> 
     """Run the updates of a scatter in order, each on a row of neighbors.
 
     Threads share the row if it is long, or far away: each of them runs all the updates, and cores
-    take lines from each other that both have in cache.
+    take lines from each other that both have in cache. What is no row of lanes, such as batches, is
+    shared if it is as long.
     """
     loops = sch.get_loops(info.name)
     lanes = min(target.lanes(s.buffer.dtype) for s in info.stores)
     spatial, updates = loops[: len(info.spatial)], loops[len(info.spatial) :]
     if not side_by_side(info, lanes):
-        if parallel:
+        first = info.spatial[0]
+        steps = [abs(s.step(first.var) or 0) * s.buffer.dtype.bytes for s in info.stores]
+        if parallel and first.extent * min(steps) >= LONG * target.threads:
             with suppress(ScheduleError):
                 sch.parallel(spatial[0])
         return
