@@ -30,7 +30,8 @@ STRATEGIES = ("native", "prior", "random", "optuna:tpe")
 ENOUGH = 0.98  # of the final speed
 BURNING = """
 import os
-os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+if hasattr(os, "sched_setscheduler"):
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 parent = os.getppid()
 while os.getppid() == parent:
     for _ in range(1_000_000):

@@ -37,7 +37,7 @@ FEW = 8  # rows of the result, from which the products take longer than their we
 PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
 MISSED_STORE = 50.0  # cycles of a piece of a line that is stored among more than L1 holds
 EXTREME = 3  # instructions of a maximum or minimum that sees NaN
-SHORT_ROW = 1024.0  # bytes of rows from which pieces of them are waited for
+SHORT_ROW, LONG_ROW = 1024, 16384  # bytes of rows of which pieces are waited for; more is as much
 SHORT_WAIT, SHORT_LINES = 8.0, 3.0  # cycles of a piece's wait, and lines without one, in such rows
 LONGER = 2.75  # of both, for each doubling of the row
 UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
@@ -304,15 +304,16 @@ def _short_pieces(k: Contraction, width: Array, target: Target) -> Array:
     A tile reads a piece of each row. The prefetcher does not follow short pieces of distant rows:
     the longer the rows, the more is waited for each, and the more lines end that.
     """
-    terms = [a for a in k.anchor.inputs if a.stride(k.anchor_column) == 1]
-    if k.weights is not None or len(terms) != 1 or len(k.anchor.inputs) != 1:
+    if k.weights is not None or len(k.anchor.inputs) != 1:
         return np.zeros(())
-    size, buffer = terms[0].buffer.dtype.bytes, terms[0].buffer
-    row = size * (terms[0].stride(k.anchor.reduce[-1].var) or 0)
-    whole = size * math.prod(buffer.shape)
-    if row < SHORT_ROW or whole <= target.l2 * target.threads:
+    (terms,) = k.anchor.inputs
+    size = terms.buffer.dtype.bytes
+    row = size * (terms.stride(k.anchor.reduce[-1].var) or 0)
+    whole = size * math.prod(terms.buffer.shape)
+    by_columns = terms.stride(k.anchor_column) == 1
+    if not by_columns or row < SHORT_ROW or whole <= target.l2 * target.threads:
         return np.zeros(())
-    longer = min(math.log2(row / SHORT_ROW), 4.0)
+    longer = math.log2(min(row, LONG_ROW) / SHORT_ROW)
     waited, lines = SHORT_WAIT + LONGER * longer, SHORT_LINES + LONGER * longer
     each = waited * np.maximum(0.0, 1 - width * size / (target.core.l1.line * lines))
     return np.asarray(whole / (size * width) * each)

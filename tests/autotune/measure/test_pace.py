@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import pytest
 
 from nestwright.autotune.log.records import typical
-from nestwright.autotune.measure.host.pace import ALLOWED, IN_A_ROW, LEARNED, PATIENCE, SHARE, Pace
+from nestwright.autotune.measure.host.pace import (
+    ALLOWED,
+    IN_A_ROW,
+    LEARNED,
+    PATIENCE,
+    SHARE,
+    Pace,
+    pace_of,
+)
 from nestwright.autotune.measure.processor import METER
 from nestwright.autotune.measure.timing import ROUNDS, TRIES, Turns, Yardstick, read_off
 from nestwright.ir.target import HERE, Target
@@ -133,8 +144,11 @@ def test_a_round_during_which_the_cores_slowed_is_repeated() -> None:
     assert turns.runs == [pytest.approx([1e-4] * ROUNDS)] * 2
 
 
-def test_this_machine_has_a_pace() -> None:
-    for threads in (1, 2):
-        regain = METER.regain(Target.parse(f"{HERE} -threads={threads}"))
-        regain(0.0)
-        assert regain(0.0) in (True, False), "a burst ran, however busy the machine is"
+def test_this_machine_has_a_pace_for_each_number_of_threads() -> None:
+    one, two = (Target.parse(f"{HERE} -threads={n}") for n in (1, 2))
+    METER.regain(two)(0.0)
+    assert METER.regain(two) == METER.regain(two), "what was learned is kept"
+    assert METER.regain(one) != METER.regain(two)
+    pace = pace_of(two, time.perf_counter)
+    pace.regain()
+    assert 0 < pace.usual < math.inf
