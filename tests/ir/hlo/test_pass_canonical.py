@@ -369,6 +369,21 @@ def test_reductions_leave_merged_dimensions_alone(becomes):
     becomes(sink_reshapes, SUM + entry(head + part), None)
 
 
+SOFTMAX = (
+    "x = f32[2,15] parameter(0)  w = f32[2,2] parameter(1)"
+    "  d = f32[2,15] dot(w, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    "  v = f32[2,1,3,5] reshape(d)  low = f32[] constant(-inf)"
+    "  m = f32[2,1,3] reduce(v, low), dimensions={3}, to_apply=max"
+    "  t = f32[1,2,3] transpose(m), dimensions={1,0,2}"
+    "  b = f32[2,1,3,5] broadcast(t), dimensions={1,0,2}"
+    "  ROOT s = f32[2,1,3,5] subtract(v, b)"
+)
+
+
+def test_rows_of_another_shape_than_the_product_keep_it(becomes):
+    becomes(sink_reshapes, MAX + entry(SOFTMAX), None)
+
+
 NORMS = {
     "inference": "ROOT n = f32[4,3,2] batch-norm-inference(x, a, b, c, d), epsilon=0.001,"
     " feature_index=1",

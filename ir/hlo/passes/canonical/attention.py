@@ -34,7 +34,7 @@ def attention_orders(computation: Computation) -> dict[Instruction, bool]:
             if len(scores) != 1 or not any(i.opcode == "exponential" for i in between):
                 continue
             keys = _keys(scores[0], between)
-            if keys is not None:
+            if keys is not None and _sums_keys(values, side, scores[0], keys, between):
                 found[scores[0]] = keys == 0
                 found[values] = side == 1
                 break
@@ -59,21 +59,52 @@ def _between(weights: Instruction) -> list[Instruction]:
 
 def _keys(scores: Instruction, between: list[Instruction]) -> int | None:
     """Return which operand of the first product the softmax reduces; None if neither."""
-    ranks = [
-        o.array.rank
-        - len(scores.attrs.get(f"{side}_batch_dims", ()))
-        - len(scores.attrs.get(f"{side}_contracting_dims", ()))
-        for o, side in zip(scores.operands, ("lhs", "rhs"), strict=True)
-    ]
-    last = (scores.array.rank - ranks[1] - 1, scores.array.rank - 1)
     for side in (1, 0):
-        if ranks[side] and any(_reduced(scores, last[side], between)):
+        last = _last_free(scores, side)
+        if last is not None and any(
+            at in u.attrs["dimensions"]
+            for u, at in _places(scores, last, between)
+            if u.opcode == "reduce"
+        ):
             return side
     return None
 
 
-def _reduced(start: Instruction, dim: int, between: list[Instruction]) -> Iterator[bool]:
-    """Say of each reduction that follows whether it is over a dimension of ``start``."""
+def _sums_keys(
+    values: Instruction, side: int, scores: Instruction, keys: int, between: list[Instruction]
+) -> bool:
+    """False if the second product is known to sum over other places than those of the keys.
+
+    So it is where heads are mixed after a softmax.
+    """
+    if (last := _last_free(scores, keys)) is None:
+        return False
+    weights = values.operands[side]
+    summed = values.attrs.get(f"{('lhs', 'rhs')[side]}_contracting_dims", ())
+    found = [at for u, at in _places(scores, last, between) if u is weights]
+    return not found or any(at in summed for at in found)
+
+
+def _last_free(scores: Instruction, side: int) -> int | None:
+    """Return the last dimension of a product that comes from one operand alone; None without."""
+    ranks = [
+        o.array.rank
+        - len(scores.attrs.get(f"{name}_batch_dims", ()))
+        - len(scores.attrs.get(f"{name}_contracting_dims", ()))
+        for o, name in zip(scores.operands, ("lhs", "rhs"), strict=True)
+    ]
+    if not ranks[side]:
+        return None
+    return scores.array.rank - 1 - (ranks[1] if side == 0 else 0)
+
+
+def _places(
+    start: Instruction, dim: int, between: list[Instruction]
+) -> Iterator[tuple[Instruction, int]]:
+    """Yield what follows ``start``, each with the dimension that ``dim`` has become.
+
+    A reduction comes with that of its operand.
+    """
     users = {i: [u for u in between if i in u.operands] for i in between}
     waiting, seen = [(start, dim)], set[Instruction]()
     while waiting:
@@ -83,8 +114,9 @@ def _reduced(start: Instruction, dim: int, between: list[Instruction]) -> Iterat
                 continue
             seen.add(u)
             if u.opcode == "reduce":
-                yield at in u.attrs["dimensions"]
+                yield u, at
             elif (moved := _moved(u, i, at)) is not None:
+                yield u, moved
                 waiting.append((u, moved))
 
 

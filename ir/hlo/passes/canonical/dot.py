@@ -9,6 +9,7 @@ reductions: both fuse better that way.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...nodes import Computation, HloModule, Instruction, Shape
@@ -58,7 +59,7 @@ def _canonical(computation: Computation) -> Computation:
             return build.reshape(build.transpose(dot, shared.order), i.array.dims)
         if is_canonical(i) and not swap:
             return None
-        return _rewrite(i, _following(followers[old]), swap)
+        return _rewrite(i, _following(old, followers), swap)
 
     return rebuild(computation, rule)
 
@@ -99,11 +100,22 @@ def _places(i: Instruction) -> _Places:
     return _Places(batch, contracted, (left, right))
 
 
-def _following(after: tuple[Instruction, ...]) -> Dims | None:
-    """Return the permutation of the transpose that is a value's only user, or None."""
-    if len(after) == 1 and after[0].opcode == "transpose":
-        order: Dims = after[0].attrs["dimensions"]
-        return order
+def _following(
+    i: Instruction, followers: Mapping[Instruction, Sequence[Instruction]]
+) -> Dims | None:
+    """Return the permutation of the transpose that is the only use of a value, or None.
+
+    Element-wise work on the value and on broadcasts, such as a bias, may come in between.
+    """
+    while len(followers[i]) == 1:
+        (after,) = followers[i]
+        if after.opcode == "transpose":
+            order: Dims = after.attrs["dimensions"]
+            return order
+        others = [o for o in after.operands if o is not i]
+        if not is_pointwise(after) or any(o.opcode != "broadcast" for o in others):
+            return None
+        i = after
     return None
 
 

@@ -65,6 +65,8 @@ def _rewrite(i: Instruction, ranks: dict[Instruction, int]) -> Instruction | Non
     elif any(ranks.get(o, 0) >= rank for o in full):
         return None
     dims = preferred.operands[0].array.dims
+    if any(_has_other_rows(o, dims) for o in i.operands if o not in full):
+        return None
     moved = tuple(_moved(o, dims) for o in i.operands)
     shape = Shape(i.array.dtype, dims)
     new = make(i.opcode, shape, moved, name=i.name, metadata=i.metadata, **i.attrs)
@@ -76,6 +78,18 @@ def _is_spread(o: Instruction, depth: int = 4) -> bool:
     if o.opcode == "broadcast" or splat(o) is not None:
         return True
     return depth > 0 and is_pointwise(o) and all(_is_spread(x, depth - 1) for x in o.operands)
+
+
+def _has_other_rows(o: Instruction, dims: tuple[int, ...], depth: int = 8) -> bool:
+    """True if a spread ``o`` reduces rows of an array of as many elements as ``dims``, not of them.
+
+    An operation on it belongs to those rows, as in a softmax, and not to the anchor's epilogue.
+    """
+    if o.opcode == "reduce":
+        whole = o.operands[0].array
+        return whole.size == math.prod(dims) and whole.dims != dims
+    through = o.opcode in ("broadcast", "reshape", "transpose") or is_pointwise(o)
+    return through and depth > 0 and any(_has_other_rows(x, dims, depth - 1) for x in o.operands)
 
 
 def _moved(o: Instruction, dims: tuple[int, ...]) -> Instruction:
