@@ -24,6 +24,7 @@ from ..plan.nodes import (
     KernelThunk,
     LibraryThunk,
     Plan,
+    Start,
     WhileThunk,
     accesses,
     walk,
@@ -77,7 +78,7 @@ def _sharing(bundles: Sequence[Bundle]) -> list[Bundle]:
 def _pieces(plan: Plan) -> Iterator[tuple[int, int]]:
     """Yield where pieces of constants begin and end: slices that overlap are of one piece."""
     slices = {
-        (s.offset, s.offset + s.bytes)
+        (s.offset, s.offset + s.reach)
         for thunk in walk(plan.thunks)
         for part in accesses(thunk)
         for s in part
@@ -101,6 +102,9 @@ def _moved(bundle: Bundle, moved: Mapping[tuple[int, int], int], constants: Byte
 
     def place(value: Any) -> Any:
         match value:
+            case BufferSlice(start=Start() as start):
+                moved = replace(start, place=place(start.place))
+                return replace(place(replace(value, start=None)), start=moved)
             case BufferSlice(memory="constant", offset=offset):
                 begin = int(starts[np.searchsorted(starts, offset, "right") - 1])
                 return replace(value, offset=places[begin] + offset - begin)

@@ -133,6 +133,9 @@ def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Th
     """Replace every ``value`` slice in the thunks by its location in ``where``."""
 
     def at(s: BufferSlice) -> BufferSlice:
+        if s.start is not None:
+            start = replace(s.start, place=at(s.start.place))
+            return replace(at(replace(s, start=None)), start=start)
         if s.memory != "value":
             return s
         home = where[s.index]

@@ -33,18 +33,46 @@ class BufferSlice:
     """``bytes`` bytes at ``offset`` of a memory; ``index`` is the number of an argument or result.
 
     While a plan is made, memory ``value`` is that of a value without a location yet, by number.
+    With a ``start``, it is so many bytes of the piece that begins there when it is accessed.
     """
 
     memory: Memory
     offset: int
     bytes: int
     index: int = 0
+    start: Start | None = None
 
     def __str__(self) -> str:
         which = self.memory + (
             str(self.index) if self.memory in ("param", "result", "value") else ""
         )
-        return f"{which}[{self.offset}:{self.offset + self.bytes}]"
+        return f"{which}[{self.offset}:{self.offset + self.bytes}]{self.start or ''}"
+
+    @property
+    def reach(self) -> int:
+        """Bytes from the offset on that the slice may be part of."""
+        return self.bytes + (self.start.step * (self.start.count - 1) if self.start else 0)
+
+    @property
+    def reads(self) -> tuple[BufferSlice, ...]:
+        """What is read to read the slice: itself, and where it starts."""
+        return (self, self.start.place) if self.start else (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a piece of a buffer begins: ``clamp(place, 0, count - 1) * step`` bytes further on.
+
+    ``place`` holds an integer, ``signed`` or not, which is read whenever the piece is accessed.
+    """
+
+    place: BufferSlice
+    count: int
+    step: int
+    signed: bool
+
+    def __str__(self) -> str:
+        return f" + {self.step} * {self.place}"
 
 
 class KernelThunk(NamedTuple):
@@ -231,7 +259,11 @@ def _spec_to_json(s: ArraySpec) -> list[Any]:
 
 
 def _slice_to_json(s: BufferSlice) -> list[Any]:
-    return [s.memory, s.offset, s.bytes, s.index]
+    own = [s.memory, s.offset, s.bytes, s.index]
+    if s.start is None:
+        return own
+    at = s.start
+    return [*own, [_slice_to_json(at.place), at.count, at.step, at.signed]]
 
 
 def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
@@ -324,13 +356,13 @@ def check(plan: Plan) -> None:
         for s in (*read, *written):
             known = s.memory in sizes and min(s.offset, s.bytes, s.index) >= 0
             try:
-                inside = known and s.offset + s.bytes <= sizes[s.memory](s)
+                inside = known and s.offset + s.reach <= sizes[s.memory](s)
             except IndexError:
                 inside = False
             if not inside:
                 raise ArtifactError("the plan is damaged", f"{s} is out of bounds", thunk.name)
         for s in written:
-            if s.memory in ("param", "constant"):
+            if s.memory in ("param", "constant") or s.start is not None:
                 raise ArtifactError("the plan is damaged", f"{s} would be written", thunk.name)
 
 
@@ -345,14 +377,18 @@ def check_buffers(plan: Plan, buffers: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, ...]]:
-    """Return the slices that a thunk itself reads and writes, without the thunks inside it."""
+    """Return the slices that a thunk itself reads and writes, without the thunks inside it.
+
+    What says where a slice starts is read as well.
+    """
     match thunk:
         case KernelThunk(args=args, outputs=outputs):
-            return args[: len(args) - outputs], args[len(args) - outputs :]
+            inputs = len(args) - outputs
+            return tuple(r for s in args[:inputs] for r in s.reads), args[inputs:]
         case CopyThunk(source=source, target=target):
-            return (source,), (target,)
+            return source.reads, (target,)
         case LibraryThunk(operands=operands, results=results):
-            return operands, results
+            return tuple(r for s in operands for r in s.reads), results
         case WhileThunk(predicate=predicate):
             return (predicate,), ()
         case ConditionalThunk(selector=selector):
@@ -416,10 +452,21 @@ def _tree_from_json(data: Any, leaves: int, depth: int = 0) -> Tree:
 
 
 def _slice_from_json(data: Any) -> BufferSlice:
-    memory, offset, size, index = data
-    if memory not in ("param", "result", "arena", "constant"):
-        raise ValueError(f"no memory {memory!r}")
-    return BufferSlice(memory, _size(offset), _size(size), _size(index))
+    memory, offset, size, index, *start = data
+    if memory not in ("param", "result", "arena", "constant") or len(start) > 1:
+        raise ValueError(f"no slice {data!r}")
+    own = memory, _size(offset), _size(size), _size(index)
+    return BufferSlice(*own, *map(_start_from_json, start))
+
+
+def _start_from_json(data: Any) -> Start:
+    place, count, step, signed = data
+    own = _slice_from_json(place)
+    if own.start is not None or own.bytes not in (1, 2, 4, 8) or type(signed) is not bool:
+        raise ValueError(f"no start {data!r}")
+    if not _size(count):
+        raise ValueError("a piece without a place")
+    return Start(own, count, _size(step), signed)
 
 
 def _thunks_from_json(data: Any, depth: int) -> tuple[Thunk, ...]:

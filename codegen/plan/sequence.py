@@ -57,7 +57,7 @@ from .nodes import (
 )
 from .side_by_side import Joints, side_by_side
 from .signature import ArraySpec, Tree, slots
-from .slices import Slices, bounded, leaves, part_of, resized, sizes_of, spread
+from .slices import Slices, bounded, leaves, part_of, piece_of, resized, sizes_of, spread
 
 STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
@@ -385,6 +385,8 @@ class _Sequence:
                 return resized(i, *operands)
             case "slice":
                 return part_of(i, operands[0])
+            case "dynamic-slice":
+                return piece_of(i, operands)
             case "while":
                 return self.loop(i, operands[0], thunks)
             case "conditional":
@@ -477,7 +479,7 @@ class _Sequence:
         for source, target in zip(sources, targets, strict=True):
             if source == target:
                 continue
-            if source.memory == "value" and source.index in overwritten:
+            if any(s.memory == "value" and s.index in overwritten for s in source.reads):
                 saved = self.value(source.bytes, name)
                 first.append(CopyThunk(source, saved, name))
                 source = saved

@@ -154,8 +154,8 @@ def overlaps(some: Sequence[BufferSlice], others: Sequence[BufferSlice]) -> bool
     return any(
         a.memory == b.memory
         and a.index == b.index
-        and a.offset < b.offset + b.bytes
-        and b.offset < a.offset + a.bytes
+        and a.offset < b.offset + b.reach
+        and b.offset < a.offset + a.reach
         for a in some
         for b in others
     )

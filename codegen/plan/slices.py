@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ...ir.hlo.fuse.kinds import part_start
+from ...ir.hlo.fuse.kinds import part_start, piece_steps, start_of_piece
 from ...ir.hlo.nodes import AnyShape, Instruction, Shape, TokenShape, TupleShape
-from .nodes import BufferSlice
+from .nodes import BufferSlice, Start
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 
@@ -58,3 +58,13 @@ def part_of(i: Instruction, whole: Slices) -> Slices:
     """Return the piece of a buffer that a slice outside of groups is."""
     assert isinstance(whole, BufferSlice)
     return replace(whole, offset=whole.offset + part_start(i), bytes=i.array.bytes)
+
+
+def piece_of(i: Instruction, operands: Sequence[Slices]) -> Slices:
+    """Return the piece of a buffer that a dynamic slice outside of groups is."""
+    start = start_of_piece(i)
+    assert start is not None
+    whole, place = operands[0], operands[i.operands.index(start, 1)]
+    assert isinstance(whole, BufferSlice) and isinstance(place, BufferSlice)
+    signed = start.array.dtype.kind == "signed"
+    return replace(whole, bytes=i.array.bytes, start=Start(place, *piece_steps(i), signed))

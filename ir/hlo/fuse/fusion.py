@@ -34,7 +34,7 @@ from .loops import fuse_loops
 from .masks import compute_masks, select_by_masks
 from .rows import fuse_rows
 from .softmax import multiply_by_reciprocals
-from .state import State
+from .state import PIECES, State
 
 
 def fuse(
@@ -49,7 +49,7 @@ def fuse(
     Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), slices that
     are pieces of a buffer, and control flow, whose bodies are fused as computations of their own.
     """
-    state = State(computation)
+    state = State(computation, pieces=PIECES in kinds)
     if ATTENTION in kinds:
         fuse_attention(state, strided=STRIDED in kinds)
     fuse_anchors(state)

@@ -97,6 +97,30 @@ def part_start(i: Instruction) -> int:
     return place * i.array.dtype.bytes
 
 
+def start_of_piece(i: Instruction) -> Instruction | None:
+    """Return the start of a dynamic slice that is a piece of its operand's buffer, else None.
+
+    It is cut along one dimension, before which there are none, and may begin wherever a value may.
+    """
+    if i.opcode != "dynamic-slice" or any(i.operands[0].array.dynamic) or not i.array.size:
+        return None
+    whole, own = i.operands[0].array.dims, i.array.dims
+    cut = [d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b]
+    if len(cut) != 1 or math.prod(whole[: cut[0]]) != 1 or piece_steps(i)[1] % ALIGNMENT:
+        return None
+    start = i.operands[1 + cut[0]]
+    return None if is_free(start) else start
+
+
+def piece_steps(i: Instruction) -> tuple[int, int]:
+    """Return the number of places at which a piece of a buffer may begin, and their distance in
+    bytes.
+    """
+    whole, own = i.operands[0].array.dims, i.array.dims
+    (d,) = (d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b)
+    return whole[d] - own[d] + 1, math.prod(whole[d + 1 :]) * i.array.dtype.bytes
+
+
 def flops(i: Instruction) -> float:
     """Work for one element of an inlinable instruction, in additions; moving data is free."""
     return definition(i.opcode).in_place(i)

@@ -26,6 +26,7 @@ from .kinds import (
     nbytes,
     pattern,
     size,
+    start_of_piece,
 )
 
 LIMIT = 128
@@ -43,6 +44,10 @@ SMALL = 4096
 ACCESSES = 4
 """Most different places at which a group may need one producer for one result element."""
 
+PIECES = "pieces"
+"""Among the kinds of groups that only some targets take, the name of those that are given pieces of
+buffers, as dynamic slices cut them, without a copy."""
+
 Key = Hashable
 
 
@@ -59,13 +64,15 @@ class Growing:
 
 
 class State:
-    """The groups of one computation while they grow."""
+    """The groups of one computation while they grow.
 
-    def __init__(self, computation: Computation) -> None:
+    With ``pieces``, slices whose start is computed may be pieces of other buffers as well.
+    """
+
+    def __init__(self, computation: Computation, *, pieces: bool = False) -> None:
         self.computation = computation
         self.users = users(computation)
         self.clones = _clones(computation)
-        self.needs = {i: self._needs(i) for i in computation.instructions}
         self.needed_by: dict[Instruction, list[Instruction]] = {
             i: [] for i in computation.instructions
         }
@@ -73,6 +80,8 @@ class State:
         for i in reversed(computation.instructions):
             self._stored[i] = self._is_stored(i)
         self.parts = self._parts()
+        self._starts = self._place_pieces() if pieces else {}
+        self.needs = {i: self._needs(i) for i in computation.instructions}
         for i, sources in self.needs.items():
             if i not in self.clones or self._stored[i]:
                 for o in sources:
@@ -85,7 +94,9 @@ class State:
     def _needs(self, i: Instruction) -> tuple[Instruction, ...]:
         found: dict[Instruction, None] = {}
         for o in i.operands:
-            if o in self.clones and accepts_clone(i, o):
+            if self._starts.get(i) is o:
+                found[o] = None
+            elif o in self.clones and accepts_clone(i, o):
                 found.update(dict.fromkeys(self._needs(o)))
             elif not is_free(o) or not accepts_clone(i, o):
                 found[o] = None
@@ -136,6 +147,32 @@ class State:
                 if whole in found or (whole not in self.clones and not is_free(whole)):
                     found.add(i)
         return found
+
+    def _place_pieces(self) -> dict[Instruction, Instruction]:
+        """Add dynamic slices of what is in memory anyway to the parts; return where they start.
+
+        A start is stored, to be read whenever a kernel is given the piece.
+        """
+        found: dict[Instruction, Instruction] = {}
+        for i in self.computation.instructions:
+            start = start_of_piece(i) if self._stored[i] else None
+            if start is None or not self._is_in_memory(i.operands[0]):
+                continue
+            found[i] = start
+            self.parts.add(i)
+            self._stored[start] = True
+            while is_view(start):
+                start = start.operands[0]
+                self._stored[start] = True
+        return found
+
+    def _is_in_memory(self, i: Instruction) -> bool:
+        """True if a value has a buffer whether or not a slice of it is a piece of that."""
+        while is_view(i):
+            i = i.operands[0]
+        if i in self.parts or pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW, Pattern.OPAQUE):
+            return True
+        return self._stored[i] if is_work(i) else not is_free(i)
 
     def is_alias(self, i: Instruction) -> bool:
         """True if ``i`` is its operand's buffer, or a piece of it, where no group computes it."""

@@ -14,12 +14,15 @@ from nestwright.codegen.plan.nodes import (
     CopyThunk,
     KernelThunk,
     Plan,
+    Start,
     WhileThunk,
+    accesses,
     check,
     from_json,
     show,
     to_json,
 )
+from nestwright.codegen.plan.side_by_side import overlaps
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.dtypes import f32, s32
 from nestwright.ir.errors import ArtifactError
@@ -27,6 +30,8 @@ from nestwright.ir.errors import ArtifactError
 X, OUT = BufferSlice("param", 0, 16, 0), BufferSlice("result", 0, 16, 0)
 FLAG, STATE = BufferSlice("arena", 64, 1), BufferSlice("arena", 0, 16)
 WEIGHT = BufferSlice("constant", 0, 16)
+COUNT = BufferSlice("param", 0, 4, 1)
+PIECE = replace(WEIGHT, start=Start(COUNT, 4, 16, signed=True))
 
 PLAN = Plan(
     thunks=(
@@ -34,7 +39,7 @@ PLAN = Plan(
         WhileThunk(
             (KernelThunk("test", (STATE, FLAG), 1, "ab", "less"),),
             FLAG,
-            (KernelThunk("step", (STATE, WEIGHT, STATE), 1, "cd", "add"),),
+            (KernelThunk("step", (STATE, PIECE, STATE), 1, "cd", "add"),),
             "loop",
         ),
         ConditionalThunk(FLAG, ((CopyThunk(STATE, OUT),), (CopyThunk(X, OUT),)), "pick"),
@@ -62,7 +67,7 @@ def test_a_plan_prints() -> None:
         "while  # loop\n"
         "    call test (arena[0:16]) -> (arena[64:65])  # less\n"
         "  test arena[64:65]\n"
-        "    call step (arena[0:16], constant[0:16]) -> (arena[0:16])  # add\n"
+        "    call step (arena[0:16], constant[0:16] + 16 * param1[0:4]) -> (arena[0:16])  # add\n"
         "branch on arena[64:65]  # pick\n"
         "  case 0\n"
         "    copy arena[0:16] -> result0[0:16]  # \n"
@@ -81,11 +86,28 @@ def test_a_plan_prints() -> None:
         BufferSlice("constant", 0, 16),
         BufferSlice("value", 0, 16),
         BufferSlice("arena", -16, 16),
+        replace(STATE, start=Start(COUNT, 2, 16, signed=True)),
     ],
 )
 def test_a_thunk_that_writes_out_of_place_is_refused(target: BufferSlice) -> None:
     with pytest.raises(ArtifactError, match="damaged"):
         check(replace(PLAN, thunks=(CopyThunk(X, target),)))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [Start(COUNT, 5, 16, signed=True), Start(replace(COUNT, offset=4), 4, 16, signed=True)],
+)
+def test_a_piece_that_may_begin_out_of_place_is_refused(start: Start) -> None:
+    with pytest.raises(ArtifactError, match="damaged"):
+        check(replace(PLAN, thunks=(CopyThunk(replace(WEIGHT, start=start), STATE),)))
+
+
+def test_a_piece_is_where_all_of_its_places_are() -> None:
+    assert PIECE.reach == 64
+    assert overlaps([PIECE], [replace(WEIGHT, offset=48)])
+    assert not overlaps([PIECE], [replace(WEIGHT, offset=64)])
+    assert accesses(CopyThunk(PIECE, STATE)) == ((PIECE, COUNT), (STATE,))
 
 
 def damaged(path: list[Any], value: object) -> dict[str, Any]:
@@ -109,6 +131,11 @@ def damaged(path: list[Any], value: object) -> dict[str, Any]:
         (["thunks", 0, "source", 2], 1 << 70),
         (["thunks", 0, "target", 2], 8),
         (["thunks", 1, "body", 0, "outputs"], 9),
+        (["thunks", 1, "body", 0, "args", 1, 4, 1], 0),
+        (["thunks", 1, "body", 0, "args", 1, 4, 2], -16),
+        (["thunks", 1, "body", 0, "args", 1, 4, 3], 1),
+        (["thunks", 1, "body", 0, "args", 1, 4, 0, 2], 3),
+        (["thunks", 1, "body", 0, "args", 1, 4], []),
         (["thunks", 2, "branches"], []),
         (["thunks"], None),
     ],
