@@ -2,10 +2,10 @@
 
 ::
 
-    python benchmarks/accuracy.py --op tanh --op erf --stride 17       # every 17th f32
-    python benchmarks/accuracy.py --dtype f32 --json results           # all 2**32, resumable
-    python benchmarks/accuracy.py --dtype f64 --samples 100000000
-    python benchmarks/accuracy.py --dtype f16 --dtype bf16             # all 65,536 inputs
+    python benchmarks/accuracy/ulp.py --op tanh --op erf --stride 17       # every 17th f32
+    python benchmarks/accuracy/ulp.py --dtype f32 --json results           # all 2**32, resumable
+    python benchmarks/accuracy/ulp.py --dtype f64 --samples 100000000
+    python benchmarks/accuracy/ulp.py --dtype f16 --dtype bf16             # all 65,536 inputs
 
 A module of one instruction is built and run. One argument of at most 32 bits takes every stride-th
 bit pattern; f64 and pairs of arguments take ``--samples`` numbers drawn by ``--seed``, special ones
@@ -27,11 +27,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
+
 import ml_dtypes
 import numpy as np
-from accuracy_reference import ARITY, EXTENDED, FUNCTIONS, exact
 
 import nestwright as nw
+from accuracy.reference import ARITY, EXTENDED, FUNCTIONS, exact
 from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
 from nestwright.ir.conversion import to_odd

@@ -3,7 +3,7 @@
 ::
 
     git worktree add ../old 7c8387b
-    python benchmarks/accuracy_speed.py --old ../old --op tanh --dtype f32 --size 4096
+    python benchmarks/accuracy/speed.py --old ../old --op tanh --dtype f32 --size 4096
 
 Two processes, one per tree, take turns of some milliseconds on one thread. The ratio is that of the
 fastest turns, which others' work on the machine disturbs least; the median of the turns' ratios
@@ -22,7 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
+
+HERE = Path(__file__).resolve().parents[2]
 HOT = ("exponential", "exponential-minus-one", "log", "logistic", "tanh", "erf", "rsqrt")
 BODIES = {
     "softmax": (
