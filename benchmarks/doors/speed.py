@@ -2,10 +2,10 @@
 
 ::
 
-    python benchmarks/doors.py --json doors.json                    # all torch models
-    python benchmarks/doors.py --models bert vit --tune 200         # and tuned, 200 trials a graph
-    python benchmarks/onnx_models.py folder                         # write ONNX files, and
-    python benchmarks/doors.py --onnx folder/*.onnx                 # measure them
+    python benchmarks/doors/speed.py --json doors.json              # all torch models
+    python benchmarks/doors/speed.py --models bert vit --tune 200   # and tuned: 200 trials a graph
+    python benchmarks/doors/onnx/models.py folder                   # write ONNX files, and
+    python benchmarks/doors/speed.py --onnx folder/*.onnx           # measure them
 
 Torch models: eager, Inductor (skipped without a C++ compiler), nestwright, and nestwright tuned, by
 ``torch.compile``. ONNX files: ONNX Runtime and OpenVINO (where installed), nestwright, and tuned,
@@ -24,6 +24,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
 
 import numpy as np
 from side_by_side import medians, show_seconds
@@ -274,7 +278,8 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Call | 
             yield path.stem, onnx_ways(path, options.tune, options.threads)
         return
     import torch
-    from torch_models import MODELS
+
+    from doors.torch.models import MODELS
 
     for name in options.models or MODELS:
         torch._dynamo.reset()

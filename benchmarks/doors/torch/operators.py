@@ -2,10 +2,10 @@
 
 ::
 
-    python benchmarks/torch_operators.py                    # forward, f32, i64 and bool
-    python benchmarks/torch_operators.py --samples 2        # two samples of each
-    python benchmarks/torch_operators.py --gradients        # backward of the usual operators, f32
-    python benchmarks/torch_operators.py --only softmax,mm  # some
+    python benchmarks/doors/torch/operators.py                    # forward, f32, i64 and bool
+    python benchmarks/doors/torch/operators.py --samples 2        # two samples of each
+    python benchmarks/doors/torch/operators.py --gradients        # backward of usual operators, f32
+    python benchmarks/doors/torch/operators.py --only softmax,mm  # some
 
 Each sample of ``op_db`` (torch.testing._internal.common_methods_invocations) is traced by
 AOTAutograd; what comes out is compiled by ``graph_module`` and ``nw.build``, and called. Samples

@@ -2,11 +2,11 @@
 
 ::
 
-    python benchmarks/onnx_conformance.py nodes                    # about 1,880 cases
-    python benchmarks/onnx_conformance.py nodes --only 'reduce_.*' # those whose names match
-    python benchmarks/onnx_conformance.py nodes --every 20         # a sample; --start 1: the next
-    python benchmarks/onnx_conformance.py nodes --json nodes.json  # each case and its verdict
-    python benchmarks/onnx_conformance.py models --cache FOLDER    # fetched by pip, held there
+    python benchmarks/doors/onnx/conformance.py nodes                     # about 1,880 cases
+    python benchmarks/doors/onnx/conformance.py nodes --only 'reduce_.*'  # of matching names
+    python benchmarks/doors/onnx/conformance.py nodes --every 20          # a sample of them
+    python benchmarks/doors/onnx/conformance.py nodes --json nodes.json   # each case, its verdict
+    python benchmarks/doors/onnx/conformance.py models --cache FOLDER     # fetched by pip into it
 
 Nodes are judged by the package's own comparison. A verdict is right, wrong, refused (a typed
 error) or failed (any other). Nothing comes from the build cache.
@@ -27,6 +27,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
 
 import numpy as np
 from side_by_side import ROOT

@@ -2,8 +2,8 @@
 
 ::
 
-    python benchmarks/onnx_models.py folder            # all of them
-    python benchmarks/onnx_models.py folder bert yolo  # some
+    python benchmarks/doors/onnx/models.py folder            # all of them
+    python benchmarks/doors/onnx/models.py folder bert yolo  # some
 
 Each becomes ``folder/NAME.onnx`` beside ``folder/NAME.npz``, which has its inputs. Needs torch,
 timm, transformers and onnxscript; the quantized one needs onnxruntime too.
@@ -12,16 +12,21 @@ timm, transformers and onnxscript; the quantized one needs onnxruntime too.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
 
 import numpy as np
 import onnx
 import torch
 from onnx import helper, numpy_helper
 from torch import nn
-from torch_models import MODELS, Workload, whisper_config
+
+from doors.torch.models import MODELS, Workload, whisper_config
 
 Inputs = Mapping[str, Any]
 
