@@ -2,13 +2,13 @@
 
 ::
 
-    python benchmarks/fuzz.py programs --count 10000        # random programs, native
-    python benchmarks/fuzz.py schedules --count 20000       # random schedules, beside guard pages
-    python benchmarks/fuzz.py sketches --target "cuda-sim -arch=sm_90a"  # random decisions
-    python benchmarks/fuzz.py hlo nw npz --count 1000000    # edited inputs of these formats
-    python benchmarks/fuzz.py formats --count 1000000       # of all ten
-    python benchmarks/fuzz.py programs --only 4711 --shrink # one case again, made smaller
-    python benchmarks/fuzz.py hlo --coverage 600            # guided by coverage (needs atheris)
+    python benchmarks/fuzz/main.py programs --count 10000         # random programs, native
+    python benchmarks/fuzz/main.py schedules --count 20000        # random schedules, guard pages
+    python benchmarks/fuzz/main.py sketches --target "cuda-sim -arch=sm_90a"   # random decisions
+    python benchmarks/fuzz/main.py hlo nw npz --count 1000000     # edited inputs of these formats
+    python benchmarks/fuzz/main.py formats --count 1000000        # of all ten
+    python benchmarks/fuzz/main.py programs --only 4711 --shrink  # one case again, made smaller
+    python benchmarks/fuzz/main.py hlo --coverage 600             # by coverage (needs atheris)
 
 A case is drawn from ``--seed`` and its number, runs in a child with limits of memory and CPU time,
 and is told by its number when it fails. Ctrl-C ends a campaign with what it has; ``--start`` goes
@@ -22,8 +22,12 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
-from fuzzing import formats, kernels, programs, sandbox, schedules, sketches, xla
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
+
+from fuzz import formats, kernels, programs, sandbox, schedules, sketches, xla
 
 GENERATED = ("programs", "schedules", "sketches")
 
@@ -51,7 +55,7 @@ def main() -> int:
     found = 0
     for what in list(formats.FORMATS) if "formats" in args.what else args.what:
         if args.coverage is not None:
-            from fuzzing import coverage
+            from fuzz import coverage
 
             coverage.search(formats.FORMATS[what](), args.seed, args.coverage)  # never returns
         case = _case(what, args)
