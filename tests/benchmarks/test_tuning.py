@@ -1,4 +1,4 @@
-"""The arithmetic and the workloads of `benchmarks/tuning.py`; nothing is timed here."""
+"""The arithmetic and the workloads of `benchmarks/tuning/main.py`; nothing is timed here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from reference_logs import shares
-from tuning_tables import figures, tables
-from tuning_tables.shapes import MODELS, TWELVE, module, sixty
+from tuning import figures, tables
+from tuning.shapes import MODELS, TWELVE, module, sixty
 
 from nestwright.autotune.log.records import Trial
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning" / "main.py"
 
 
 def trial(cost: float, status: str = "ok", drift: float = 1.0) -> Trial:

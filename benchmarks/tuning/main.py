@@ -1,11 +1,11 @@
 """Tables on tuning: what it gains, how soon, and whether its readings can be believed.
 
-    python benchmarks/tuning.py shares [--only dot_512 ...] [MODEL.hlo ...]
-    python benchmarks/tuning.py quick [--few 8 --trials 256 --seeds 5]
-    python benchmarks/tuning.py agree [--busy]
-    python benchmarks/tuning.py sums [MODEL.hlo ...]
-    python benchmarks/tuning.py never --runs 30 [MODEL.hlo ...]
-    python benchmarks/tuning.py speed [MODEL.hlo ...] --limit 180
+    python benchmarks/tuning/main.py shares [--only dot_512 ...] [MODEL.hlo ...]
+    python benchmarks/tuning/main.py quick [--few 8 --trials 256 --seeds 5]
+    python benchmarks/tuning/main.py agree [--busy]
+    python benchmarks/tuning/main.py sums [MODEL.hlo ...]
+    python benchmarks/tuning/main.py never --runs 30 [MODEL.hlo ...]
+    python benchmarks/tuning/main.py speed [MODEL.hlo ...] --limit 180
 
 ``shares`` is the share of the tuned speed that is reached untuned, ``quick`` the share of the best
 of many trials that a strategy reaches after a few. ``agree`` compares what two tunings log for the
@@ -23,9 +23,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
 
 from checkout import importable
 
@@ -56,11 +60,10 @@ def main() -> None:
     chosen = _parse()
     until = time.monotonic() + chosen.seconds
     with importable():
-        from tuning_tables import tables
-        from tuning_tables.runs import Workbench
-
         from nestwright.autotune.measure.pool import Pool
         from nestwright.ir.target import Target
+        from tuning import tables
+        from tuning.runs import Workbench
 
         spec = f"cpu -threads={chosen.threads}" if chosen.threads else "cpu"
         target = Target.parse(spec)
