@@ -53,8 +53,8 @@ def _models() -> Iterator[tuple[str, Callable[[], str]]]:
     if importlib.util.find_spec("jax") is None:
         print("launches.py: without jax, GPT-2 is left out", file=sys.stderr)
         return
-    from gpu_run.decoding import FORMS
-    from gpu_run.models import MODELS, text
+    from gpu.measure.decoding import FORMS
+    from gpu.measure.models import MODELS, text
 
     for name, model in {"gpt2_decode": MODELS["gpt2_decode"], **FORMS}.items():
         yield name, lambda model=model: text(model)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The parts of `gpu.py`, each run in a child process of its own."""
+"""The parts of `main.py`, each run in a child process of its own."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def whole_models(part: Part) -> None:
     folder = part.options.kit / "models"
     names = sorted(p.name for p in folder.glob("*")) if folder.is_dir() else []
     if not names:
-        part.write("skipped", "models", why="there is no kit: see gpu_kit.py")
+        part.write("skipped", "models", why="there is no kit: see benchmarks/gpu/kit")
     for n, name in enumerate(names):
         turns = len(names) - n
         part.attempt(

@@ -1,4 +1,4 @@
-"""The rows of `gpu.py` as tables: facts, checks, times, rates, predictions, notes."""
+"""The rows of `main.py` as tables: facts, checks, times, rates, predictions, notes."""
 
 from __future__ import annotations
 

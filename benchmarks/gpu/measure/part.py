@@ -1,4 +1,4 @@
-"""A part of `gpu.py` under way: its rows, written as they come, its options and its clock.
+"""A part of `main.py` under way: its rows, written as they come, its options and its clock.
 
 Rows have a ``kind``: ``fact`` (of the machine), ``right`` (a check), ``timed`` (both clocks),
 ``kernel`` (one launch group, predicted and measured), ``tuned``, ``skipped`` and ``failed``.

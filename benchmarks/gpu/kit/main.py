@@ -1,9 +1,9 @@
 """The kit for a first run on a machine with a GPU that has no network: packs it, checks it.
 
-    python benchmarks/gpu_kit.py                     # packs .kit in the checkout, which git ignores
-    python benchmarks/gpu_kit.py --only wheels,ladder
-    python benchmarks/gpu_kit.py --check [--python PYTHON]  # on a bare Python 3.12, without a GPU
-    python benchmarks/gpu_kit.py --commands          # what to run there, in order
+    python benchmarks/gpu/kit/main.py                # packs .kit in the checkout: git ignores it
+    python benchmarks/gpu/kit/main.py --only wheels,ladder
+    python benchmarks/gpu/kit/main.py --check [--python PYTHON]   # on a bare Python 3.12, no GPU
+    python benchmarks/gpu/kit/main.py --commands     # what to run there, in order
 
 Packing needs the package index, the corpus beside the checkout and, for whole models, jax and
 flatbuffers. docs/decisions/gpu-first-run.md says what the kit is for.
@@ -18,8 +18,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
+
 from checkout import importable
-from gpu_run.kit import bare, contents, packing, session
+
+from gpu import places
+from gpu.kit import bare, packing, session
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,14 +39,14 @@ def main(argv: Sequence[str]) -> int:
         with importable():
             print(packing.pack(options.kit, options.only.split(",")))
     except packing.Refused as refusal:
-        print(f"gpu_kit.py: {refusal}", file=sys.stderr)
+        print(f"gpu/kit: {refusal}", file=sys.stderr)
         return 1
     return 0
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kit", type=Path, default=contents.folder(), help="the kit's folder")
+    parser.add_argument("--kit", type=Path, default=places.kit(), help="the kit's folder")
     parser.add_argument("--only", default=",".join(packing.MAKERS), help="parts to pack anew")
     parser.add_argument("--check", action="store_true", help="on a bare environment")
     parser.add_argument("--python", default="", help="of a bare environment; else one is made")

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import models, prebuilt, workloads
-from ..ours import leaves
-from ..prediction import predictions
+from .. import places
+from ..measure import models, prebuilt, workloads
+from ..measure.ours import leaves
+from ..measure.prediction import predictions
 from . import contents, right
 
 TARGET = "cuda -arch=sm_90"
@@ -71,7 +72,7 @@ def corpus(folder: Path, source: Path | None = None) -> None:
     from nestwright.ir.hlo.analysis.inputs import random_arguments
     from nestwright.ir.hlo.interp.evaluate import evaluate
 
-    models_of = contents.corpus() if source is None else source
+    models_of = places.corpus() if source is None else source
     for path in sorted(models_of.glob("*.hlo")):
         if path.stat().st_size < SMALL:
             module = load_model(path)
@@ -85,7 +86,7 @@ def corpus(folder: Path, source: Path | None = None) -> None:
 
 
 def kernels(folder: Path, small: bool = False) -> None:
-    """Every workload: building them all takes longer than a part of gpu.py may."""
+    """Every workload: building them all takes longer than a part of gpu/measure may."""
     from nestwright.codegen.driver.build import build
     from nestwright.ir.hlo.text import parse
 
@@ -131,7 +132,7 @@ def whole_model(name: str, model: models.Model) -> prebuilt.Prebuilt:
 
 def ladder(folder: Path) -> None:
     """The kernels of the ladder's rungs."""
-    script = contents.ROOT / "benchmarks" / "gpu_ladder.py"
+    script = places.ROOT / "benchmarks" / "gpu_ladder.py"
     run([sys.executable, str(script), "--prebuild", str(folder)])
 
 

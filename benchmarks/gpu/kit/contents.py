@@ -1,16 +1,12 @@
-"""The contents of the kit, one row per item, and their paths."""
+"""The contents of the kit, one row per item: files, faults, the packing list."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-NAME = ".kit"  # in the checkout's root; git ignores it
-VARIABLE = "NESTWRIGHT_GPU_KIT"
 LIMIT = 15 << 20  # bytes
 
 
@@ -28,19 +24,13 @@ ITEMS = (
     Item("wheels/xgboost_cpu-*.whl", "wheels", "the tuner's cost model"),
     Item("corpus/*.hlo", "corpus", "small models of the corpus, for the tests on a GPU"),
     Item("corpus/*.right.npz", "corpus", "the interpreter's results for them"),
-    Item("kernels/*.nw", "kernels", "gpu.py's workloads at full size, built for sm_90"),
+    Item("kernels/*.nw", "kernels", "the workloads of gpu/measure at full size, built for sm_90"),
     Item("models/*/model.nw", "models", "PTX and machine code for sm_90, weights as arguments"),
     Item("models/*/model.json", "models", "recipes of the arguments; predictions by group"),
     Item("models/*/right.npz", "models", "elements of the right results"),
     Item("models/*/model.jax", "models", "the same program as jax exports it"),
     Item("ladder/*", "ladder", "the kernels of gpu_ladder.py's rungs"),
 )
-
-
-def folder() -> Path:
-    """Return the kit's folder: the variable's, else the one in the checkout; it need not exist."""
-    named = os.environ.get(VARIABLE, "")
-    return Path(named) if named else ROOT / NAME
 
 
 def item_of(path: str) -> Item | None:
@@ -78,14 +68,3 @@ def rows() -> str:
     """Return the contents as a table of a Markdown page."""
     lines = [f"| `{i.pattern}` | {i.what} |" for i in ITEMS]
     return "\n".join(("| files | what they are |", "|---|---|", *lines))
-
-
-def case_folders() -> tuple[Path, ...]:
-    """Return the folders of small models: examples, and the kit's corpus or else the shared one."""
-    kit = folder() / "corpus"
-    return (ROOT / "examples", kit if kit.is_dir() else corpus())
-
-
-def corpus() -> Path:
-    """Return the models beside the checkout; they need not be there."""
-    return ROOT.parent / "shared" / "corpus" / "models"

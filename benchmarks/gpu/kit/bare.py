@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import contents
+from ..places import NAME, ROOT
 from .packing import PYTHON, Refused, run
 
 PACKAGES = (
@@ -77,7 +77,11 @@ def checks(cases: Sequence[str], wheels: bool) -> tuple[Check, ...]:
         Check("tune", ("-c", BLEND), ("xgboost" if wheels else "xgboost is not installed",)),
         Check("a strategy that is not there", ("-c", OPTUNA), ("optuna is not installed",)),
         Check("ladder", ("benchmarks/gpu_ladder.py", "--dry-run")),
-        Check("gpu.py", ("benchmarks/gpu.py", "--dry-run", "--out", "dry"), (" 0 wrong",)),
+        Check(
+            "measure",
+            ("benchmarks/gpu/measure/main.py", "--dry-run", "--out", "dry"),
+            (" 0 wrong",),
+        ),
         Check("cases", (*collect, "tests/codegen/runtime/cuda/test_device.py"), tuple(cases)),
     )
 
@@ -89,8 +93,8 @@ def check(kit: Path, python: str = "") -> int:
         folder = Path(name)
         try:
             python = python or environment(folder / "venv")
-            copy_tracked(contents.ROOT, folder / "checkout")
-            shutil.copytree(kit, folder / "checkout" / contents.NAME)
+            copy_tracked(ROOT, folder / "checkout")
+            shutil.copytree(kit, folder / "checkout" / NAME)
             wheels = [str(p) for p in sorted((kit / "wheels").glob("*.whl"))]
             run(
                 [

@@ -1,4 +1,4 @@
-"""Workloads of `gpu.py` as HLO text, each with what torch and jax call the same, and a reference.
+"""Workloads of `main.py` as HLO text, each with what torch and jax call the same, and a reference.
 
 A workload draws its arguments from a seed. ``reference`` says in NumPy, in f64, what some rows of
 the result must be: it is checked before anything is timed.

@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gpu
-import gpu_kit
 import gpu_ladder
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_run import prebuilt, workloads
-from gpu_run.kit import bare, contents, packing, right, session
-from gpu_run.part import Part
+from gpu import places
+from gpu.kit import bare, contents, main, packing, right, session
+from gpu.measure import main as measure
+from gpu.measure import prebuilt, workloads
+from gpu.measure.part import Part
 
-ROOT = contents.ROOT
+ROOT = places.ROOT
 PAGE = ROOT / "docs" / "decisions" / "gpu-first-run.md"
 
 
@@ -45,7 +45,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_every_row_has_a_maker_and_is_in_its_folder() -> None:
     assert {i.maker for i in contents.ITEMS} == set(packing.MAKERS)
     assert all(i.pattern.startswith(f"{i.maker}/") for i in contents.ITEMS)
-    assert f"/{contents.NAME}*/" in (ROOT / ".gitignore").read_text().split()
+    assert f"/{places.NAME}*/" in (ROOT / ".gitignore").read_text().split()
 
 
 def test_what_is_packed_is_what_the_rows_say(makers: Any, tmp_path: Path) -> None:
@@ -78,12 +78,12 @@ def test_a_kit_that_is_too_large_or_not_as_told_is_refused(makers: Any, tmp_path
 
 def test_the_command_packs_and_says_why_not(makers: Any, tmp_path: Path, capsys: Any) -> None:
     kit = tmp_path / "kit"
-    assert gpu_kit.main(["--kit", str(kit)]) == 0 and "bytes" in capsys.readouterr().out
+    assert main.main(["--kit", str(kit)]) == 0 and "bytes" in capsys.readouterr().out
     makers["ladder"] = lambda folder: packing.run([sys.executable, "-c", "exit('no ladder')"])
-    assert gpu_kit.main(["--kit", str(kit), "--only", "ladder"]) == 1
+    assert main.main(["--kit", str(kit), "--only", "ladder"]) == 1
     assert "no ladder" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        gpu_kit.main(["--only", "wheel"])
+        main.main(["--only", "wheel"])
 
 
 def test_small_models_come_with_right_results(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_results_of_every_type_come_back(tmp_path: Path) -> None:
 def test_a_whole_model_is_packed_and_right(tmp_path: Path) -> None:
     pytest.importorskip("jax", exc_type=ImportError)
     pytest.importorskip("flatbuffers", exc_type=ImportError)
-    from gpu_run import models
+    from gpu.measure import models
 
     def dense(p: Any, x: Any) -> Any:
         return x @ p("w", 16, 8, scale=0.25) + p("b", 8)
@@ -144,7 +144,7 @@ def test_workloads_come_out_of_the_kit_unless_a_log_has_schedules(
     target = "--target", "cuda -arch=sm_90", "--kit", str(tmp_path)
 
     def ready(*options: str) -> Any:
-        part = Part("matmul", gpu._options([*target, *options]))
+        part = Part("matmul", measure._options([*target, *options]))
         return part.ready(work.name, work.hlo, work.options)[0]
 
     assert ready().bundle.target.tf32
@@ -155,12 +155,12 @@ def test_workloads_come_out_of_the_kit_unless_a_log_has_schedules(
 def test_cases_are_the_kits_else_the_corpuss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(contents.VARIABLE, str(tmp_path))
-    assert contents.case_folders() == (ROOT / "examples", contents.corpus())
+    monkeypatch.setenv(places.VARIABLE, str(tmp_path))
+    assert places.case_folders() == (ROOT / "examples", places.corpus())
     (tmp_path / "corpus").mkdir()
-    assert contents.case_folders() == (ROOT / "examples", tmp_path / "corpus")
-    monkeypatch.delenv(contents.VARIABLE)
-    assert contents.folder() == ROOT / contents.NAME
+    assert places.case_folders() == (ROOT / "examples", tmp_path / "corpus")
+    monkeypatch.delenv(places.VARIABLE)
+    assert places.kit() == ROOT / places.NAME
 
 
 @pytest.mark.parametrize("step", session.STEPS, ids=lambda s: s.name)
@@ -171,10 +171,10 @@ def test_a_command_is_short_and_names_what_there_is(step: session.Step, tmp_path
     for name in re.findall(r"(?:benchmarks|tests)/[\w/]+\.py", step.command):
         assert (ROOT / name).exists()
     flat = step.body.replace("\\\n", " ")
-    for script, given in re.findall(r"benchmarks/(gpu|gpu_ladder)\.py([^\n>|;]*)", flat):
+    for script, given in re.findall(r"/(measure/main|gpu_ladder)\.py([^\n>|;]*)", flat):
         words = shlex.split(given.replace("$PARTS", "passes").replace("$RUNG", "driver"))
-        parser = {"gpu": gpu._options, "gpu_ladder": gpu_ladder._options}[script]
-        with_kit = [str(tmp_path) if w.startswith(contents.NAME) else w for w in words if w != "2"]
+        parser = gpu_ladder._options if script == "gpu_ladder" else measure._options
+        with_kit = [str(tmp_path) if w.startswith(places.NAME) else w for w in words if w != "2"]
         parser(with_kit)
 
 
@@ -189,8 +189,8 @@ def longest(body: str) -> int:
 
 def test_the_commands_fit_the_session() -> None:
     assert sum(s.seconds for s in session.STEPS if s.planned) < session.WHOLE - 300
-    (measure,) = (s for s in session.STEPS if s.name == "measure")
-    assert measure.seconds > gpu.TOTAL
+    (planned,) = (s for s in session.STEPS if s.name == "measure")
+    assert planned.seconds > measure.TOTAL
     shown = session.shown()
     assert all(step.command in shown for step in session.STEPS)
     (counters,) = (s for s in session.STEPS if s.name == "counters")

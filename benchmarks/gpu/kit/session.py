@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .contents import NAME
+from ..places import NAME
 
 LONGEST = 2000  # characters of one command
 LIMIT = 600  # seconds of one command
@@ -65,14 +65,14 @@ done
     Step(
         "measure",
         595,
-        "python3 benchmarks/gpu.py --out $O\n",
+        "python3 benchmarks/gpu/measure/main.py --out $O\n",
         "ratios to torch and jax, rates beside the copy's, REACHED, LAUNCH, OVERLAP by kind of "
         "sketch, and two logs of tuning",
     ),
     Step(
         "rest",
         595,
-        "python3 benchmarks/gpu.py --out $O --only $PARTS\n",
+        "python3 benchmarks/gpu/measure/main.py --out $O --only $PARTS\n",
         "the parts that `measure` did not come to: put PARTS=passes,models before it",
         planned=False,
     ),
@@ -81,7 +81,7 @@ done
         330,
         f"""for w in matmul_bf16_4096 softmax_256MiB layer_norm_256MiB gelu_chain_256MiB; do
   timeout 50 ncu --clock-control none --set basic --csv --target-processes all --launch-count 4 \\
-    python3 benchmarks/gpu.py --once $w > $O/ncu-$w.csv 2>&1
+    python3 benchmarks/gpu/measure/main.py --once $w > $O/ncu-$w.csv 2>&1
 done
 timeout 110 ncu --clock-control none --set basic --csv --launch-count 40 \\
   python3 -m nestwright run {NAME}/models/bert_base/model.nw --random 0 > $O/ncu-bert.csv 2>&1

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.py` without a GPU: a dry run, and its parts over stand-ins for a device."""
+"""`benchmarks/gpu/measure` without a GPU: a dry run, and its parts over stand-ins for a device."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gpu
 import numpy as np
 import pytest
-from gpu_run import clocks, exchange, ours, parts, peers, prebuilt, tuning, workloads
-from gpu_run.part import Part, rows_of
-from gpu_run.table import table
+from gpu.measure import clocks, exchange, main, ours, parts, peers, prebuilt, tuning, workloads
+from gpu.measure.part import Part, rows_of
+from gpu.measure.table import table
 
 from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.ir.gpus import runs_here
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
-SCRIPT = Path(gpu.__file__)
+SCRIPT = Path(main.__file__)
 CUDA = "cuda -arch=sm_90"
 
 
 def part_of(name: str, out: Path, *options: str) -> Part:
-    return Part(name, gpu._options(["--dry-run", "--out", str(out), *options]))
+    return Part(name, main._options(["--dry-run", "--out", str(out), *options]))
 
 
 def rows_in(out: Path, *kinds: str) -> list[dict[str, Any]]:
-    found = rows_of(out / gpu.ROWS)
+    found = rows_of(out / main.ROWS)
     return [r for r in found if not kinds or r["kind"] in kinds]
 
 
@@ -42,7 +41,7 @@ def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
         [sys.executable, SCRIPT, "--out", tmp_path / "r"], capture_output=True, text=True
     )
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr.startswith("gpu.py: there is no GPU to measure: ")
+    assert done.stderr.startswith("gpu/measure: there is no GPU to measure: ")
     assert not (tmp_path / "r").exists()
 
 
@@ -76,12 +75,12 @@ def test_a_dry_run_checks_and_times_and_writes(tmp_path: Path) -> None:
 def test_a_part_that_dies_or_hangs_is_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = gpu._options(["--dry-run", "--out", str(tmp_path)])
+    options = main._options(["--dry-run", "--out", str(tmp_path)])
     told = {"kind": "right", "part": "small", "name": "before", "ok": True, "error": 0.0}
 
     def dying(status: int, hang: bool) -> Any:
         def run(command: list[str], stdout: Any, timeout: float, **rest: Any) -> Any:
-            with (tmp_path / gpu.ROWS).open("a") as file:
+            with (tmp_path / main.ROWS).open("a") as file:
                 file.write(json.dumps(told) + '\n{"kind": "ri')
             stdout.write(b"its last words\n")
             stdout.flush()
@@ -95,20 +94,20 @@ def test_a_part_that_dies_or_hangs_is_a_note(
         (-11, False, "status -11: its last words"),
         (0, True, "stopped after"),
     ):
-        (tmp_path / gpu.ROWS).unlink(missing_ok=True)
-        monkeypatch.setattr(gpu.subprocess, "run", dying(status, hang))
-        gpu._child("small", 30, options)
+        (tmp_path / main.ROWS).unlink(missing_ok=True)
+        monkeypatch.setattr(main.subprocess, "run", dying(status, hang))
+        main._child("small", 30, options)
         before, note = rows_in(tmp_path)
         assert before == told and note["kind"] == "failed" and why in note["why"]
-    gpu._child("small", 1, options)
+    main._child("small", 1, options)
     assert "the time is up" in rows_in(tmp_path)[-1]["why"]
 
 
 def test_parts_that_do_not_exist_are_refused() -> None:
     with pytest.raises(SystemExit):
-        gpu._options(["--only", "matmull"])
-    assert list(gpu.LIMITS) == list(parts.PARTS)
-    assert sum(gpu.LIMITS.values()) <= gpu.TOTAL < 10 * 60
+        main._options(["--only", "matmull"])
+    assert list(main.LIMITS) == list(parts.PARTS)
+    assert sum(main.LIMITS.values()) <= main.TOTAL < 10 * 60
 
 
 def test_every_workload_is_what_its_reference_says() -> None:
@@ -204,23 +203,23 @@ def test_tuning_races_the_winner(
         return Namespace(trials=64, stopped="budget", tasks=())
 
     monkeypatch.setattr("nestwright.autotune.api.tune", tune)
-    limit = str(gpu.LIMITS["tuning"])
+    limit = str(main.LIMITS["tuning"])
     part = part_of("tuning", tmp_path, "--target", CUDA, "--seconds", limit)
     parts.run_part("tuning", part.options)
     assert not rows_in(tmp_path, "failed", "skipped")
     assert all(set(r["seconds"]) == {"default", "tuned"} for r in rows_in(tmp_path, "tuned"))
     assert [a["simulate_cost"] for a in asked] == [False, False]
     first, second = (a["seconds"] for a in asked)
-    assert first <= 0.4 * gpu.LIMITS["tuning"] and second <= 0.8 * gpu.LIMITS["tuning"]
+    assert first <= 0.4 * main.LIMITS["tuning"] and second <= 0.8 * main.LIMITS["tuning"]
     assert "times as fast" in table(rows_in(tmp_path))
 
 
 def test_a_workload_is_called_and_nothing_else(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
-    assert gpu.main(["--dry-run", "--out", str(out), "--once", "softmax_1024"]) == 0
+    assert main.main(["--dry-run", "--out", str(out), "--once", "softmax_1024"]) == 0
     assert not out.exists() and not capsys.readouterr().out
     with pytest.raises(SystemExit, match="there are matmul_bf16_64, "):
-        gpu.main(["--dry-run", "--once", "softmaxx"])
+        main.main(["--dry-run", "--once", "softmaxx"])
 
 
 def test_a_wrong_result_is_not_timed(tmp_path: Path) -> None:
@@ -339,7 +338,7 @@ def outside():
 TESTS = """
 import warnings
 import pytest
-from gpu_run import peers
+from gpu.measure import peers
 
 pytestmark = pytest.mark.filterwarnings(peers.WARNINGS)
 
@@ -359,7 +358,7 @@ def test_only_the_warnings_of_peers_pass(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text(WARNING)
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    env = {**os.environ, "PYTHONPATH": f"{SCRIPT.parent}{os.pathsep}{tmp_path}"}
+    env = {**os.environ, "PYTHONPATH": f"{SCRIPT.parents[2]}{os.pathsep}{tmp_path}"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
         capture_output=True,

@@ -1,8 +1,9 @@
 """Everything there is to know of target cuda on a machine with a GPU, in one call of nine minutes.
 
-    python benchmarks/gpu.py --out FOLDER [--only matmul,models] [--log LOG] [--dry-run]
-    python benchmarks/gpu.py --table FOLDER [FOLDER ...]     # of what was measured before
-    python benchmarks/gpu.py --once softmax_256MiB           # three calls, for ncu and its like
+    python benchmarks/gpu/measure/main.py --out FOLDER [--only matmul,models] [--log LOG]
+    python benchmarks/gpu/measure/main.py --out FOLDER --dry-run       # small, on this processor
+    python benchmarks/gpu/measure/main.py --table FOLDER [FOLDER ...]  # of what was measured before
+    python benchmarks/gpu/measure/main.py --once softmax_256MiB        # three calls, as for ncu
 
 Needs NumPy, llvmlite and cuda-python; compares with torch and jax where they are; no network, no
 installing. Every part runs in a child process of its own, under a time limit, and writes each
@@ -24,10 +25,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
+
 from checkout import importable
-from gpu_run.kit.contents import folder as kit_folder
-from gpu_run.part import ROWS, Part, rows_of
-from gpu_run.table import table
+
+from gpu import places
+from gpu.measure.part import ROWS, Part, rows_of
+from gpu.measure.table import table
 
 LIMITS = {  # seconds that each part may take: all together less than one command of ten minutes
     "machine": 75,
@@ -50,18 +55,18 @@ def main(argv: Sequence[str]) -> int:
         return 0
     with importable():
         if options.once:
-            from gpu_run.parts import once
+            from gpu.measure.parts import once
 
             once(Part("machine", options))
             return 0
         if options.child:
-            from gpu_run.parts import run_part
+            from gpu.measure.parts import run_part
 
             run_part(options.child, options)
             return 0
         why = "" if options.dry_run else _missing()
         if why:
-            print(f"gpu.py: there is no GPU to measure: {why}", file=sys.stderr)
+            print(f"gpu/measure: there is no GPU to measure: {why}", file=sys.stderr)
             return 2
         return _parent(options)
 
@@ -72,7 +77,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(LIMITS), help="parts, by name")
     parser.add_argument("--target", default="", help="default: cuda; for a dry run cpu")
     parser.add_argument("--log", type=Path, help="tuning log whose schedules are used")
-    parser.add_argument("--kit", type=Path, default=kit_folder(), help="what gpu_kit.py packed")
+    parser.add_argument("--kit", type=Path, default=places.kit(), help="what gpu/kit packed")
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for all parts together")
     parser.add_argument("--dry-run", action="store_true", help="small sizes, on this processor")
     parser.add_argument("--table", type=Path, nargs="+", help="only print the table of these")
@@ -119,7 +124,7 @@ def _child(part: str, seconds: float, options: argparse.Namespace) -> None:
     if seconds < 5:
         note.write("failed", part, why="not begun: the time is up")
         return
-    print(f"gpu.py: {part}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(f"gpu/measure: {part}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
     place, why = options.out / LOG, ""
     before = place.stat().st_size if place.exists() else 0
     with place.open("ab") as log:
