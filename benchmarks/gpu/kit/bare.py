@@ -76,7 +76,7 @@ def checks(cases: Sequence[str], wheels: bool) -> tuple[Check, ...]:
         Check("tune by the cost model", ("-m", "nestwright", *tune)),
         Check("tune", ("-c", BLEND), ("xgboost" if wheels else "xgboost is not installed",)),
         Check("a strategy that is not there", ("-c", OPTUNA), ("optuna is not installed",)),
-        Check("ladder", ("benchmarks/gpu_ladder.py", "--dry-run")),
+        Check("ladder", ("benchmarks/gpu/ladder/main.py", "--dry-run")),
         Check(
             "measure",
             ("benchmarks/gpu/measure/main.py", "--dry-run", "--out", "dry"),

@@ -29,7 +29,7 @@ ITEMS = (
     Item("models/*/model.json", "models", "recipes of the arguments; predictions by group"),
     Item("models/*/right.npz", "models", "elements of the right results"),
     Item("models/*/model.jax", "models", "the same program as jax exports it"),
-    Item("ladder/*", "ladder", "the kernels of gpu_ladder.py's rungs"),
+    Item("ladder/*", "ladder", "the kernels of the ladder's rungs"),
 )
 
 

@@ -132,7 +132,7 @@ def whole_model(name: str, model: models.Model) -> prebuilt.Prebuilt:
 
 def ladder(folder: Path) -> None:
     """The kernels of the ladder's rungs."""
-    script = places.ROOT / "benchmarks" / "gpu_ladder.py"
+    script = places.ROOT / "benchmarks" / "gpu" / "ladder" / "main.py"
     run([sys.executable, str(script), "--prebuild", str(folder)])
 
 

@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED=1 NESTWRIGHT_CACHE=/tmp/nw/cache PYTHONPATH=/tmp/nw/site
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
   --target /tmp/nw/site {NAME}/wheels/*.whl || exit
 """
-LADDER = f"benchmarks/gpu_ladder.py --prebuilt {NAME}/ladder"
+LADDER = f"benchmarks/gpu/ladder/main.py --prebuilt {NAME}/ladder"
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import gpu_ladder
 import ml_dtypes
 import numpy as np
 import pytest
 from gpu import places
 from gpu.kit import bare, contents, main, packing, right, session
+from gpu.ladder import main as ladder
 from gpu.measure import main as measure
 from gpu.measure import prebuilt, workloads
 from gpu.measure.part import Part
@@ -171,9 +171,9 @@ def test_a_command_is_short_and_names_what_there_is(step: session.Step, tmp_path
     for name in re.findall(r"(?:benchmarks|tests)/[\w/]+\.py", step.command):
         assert (ROOT / name).exists()
     flat = step.body.replace("\\\n", " ")
-    for script, given in re.findall(r"/(measure/main|gpu_ladder)\.py([^\n>|;]*)", flat):
+    for script, given in re.findall(r"/(measure|ladder)/main\.py([^\n>|;]*)", flat):
         words = shlex.split(given.replace("$PARTS", "passes").replace("$RUNG", "driver"))
-        parser = gpu_ladder._options if script == "gpu_ladder" else measure._options
+        parser = {"measure": measure._options, "ladder": ladder._options}[script]
         with_kit = [str(tmp_path) if w.startswith(places.NAME) else w for w in words if w != "2"]
         parser(with_kit)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ladder.machine import drawn
-from ladder.rung import Array, Skipped, expect, expect_equal, expect_near
-from ladder.site import Ground, Site
+from .machine import drawn
+from .rung import Array, Skipped, expect, expect_equal, expect_near
+from .site import Ground, Site
 
 FREE_SHARED = 48 << 10  # bytes of shared memory that a kernel has without asking
 SUMS = 1e-5  # relative error of sums of f32 in any order

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from checkout import importable
-from gpu_ladder import main
+from gpu.ladder.main import main
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

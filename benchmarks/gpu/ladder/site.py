@@ -11,9 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ladder import programs, stub
-from ladder.rung import Needs, Program, Rung, Skipped, Wrong
-from ladder.stub import Made
+from . import programs, stub
+from .rung import Needs, Program, Rung, Skipped, Wrong
+from .stub import Made
 
 GPU_ALONE = Made(None, "it was not asked for")
 

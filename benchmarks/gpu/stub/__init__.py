@@ -3,7 +3,7 @@
 ``library`` builds it from the C files in ``driver/``, ``control`` speaks with it, ``simulated``
 puts the simulator's kernels behind the launches of a model, and ``run`` starts a script over it::
 
-    python benchmarks/cuda_stub/run.py SCRIPT [ARGUMENTS]
+    python benchmarks/gpu/stub/run.py SCRIPT [ARGUMENTS]
 
 What it models, and what it cannot show, is in docs/decisions/cuda-stub.md.
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ladder.peers import find_peer
-from ladder.rung import expect_equal
-from ladder.site import Site
+from .peers import find_peer
+from .rung import expect_equal
+from .site import Site
 
 TURNS, DRY_TURNS = 1000, 25
 VIEWS = {

@@ -1,4 +1,4 @@
-"""Runs a Python script over the stand-in: ``python benchmarks/cuda_stub/run.py SCRIPT [ARGS]``.
+"""Runs a Python script over the stand-in: ``python benchmarks/gpu/stub/run.py SCRIPT [ARGS]``.
 
 The library is built into a temporary folder. What a correct program never does is told on stderr
 when a process ends (``CUDA_STUB_REPORT``). The environment can ask for more:
@@ -18,7 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1]
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
+
+from gpu.stub.library import build, environment
+
+FOLDER = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str]) -> int:
@@ -26,9 +31,6 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2
-    sys.path.insert(0, str(FOLDER))
-    from cuda_stub.library import build, environment
-
     with tempfile.TemporaryDirectory() as name:
         try:
             build(Path(name))

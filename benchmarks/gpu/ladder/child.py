@@ -22,9 +22,9 @@ from dataclasses import asdict
 from threading import Thread
 from typing import Any
 
-from ladder.outcome import FAILED, OK, Outcome, attempt
-from ladder.rung import Rung
-from ladder.site import Site
+from .outcome import FAILED, OK, Outcome, attempt
+from .rung import Rung
+from .site import Site
 
 KEPT = 1 << 17  # bytes of the beginning and of the end of what a child prints
 LAST = 0.9  # of its time, after which a child writes where its threads are

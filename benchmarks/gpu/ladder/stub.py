@@ -1,4 +1,4 @@
-"""The stub of the driver below a dry run, where this machine can have it: benchmarks/cuda_stub."""
+"""The stub of the driver below a dry run, where this machine can have it: gpu/stub."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made() -> Iterator[Made]:
     if why:
         yield Made(None, why)
         return
-    from cuda_stub.library import build
+    from ..stub.library import build
 
     with TemporaryDirectory(prefix="nestwright-") as folder:
         try:
@@ -37,7 +37,7 @@ def made() -> Iterator[Made]:
 
 
 def _lacking() -> str:
-    from cuda_stub.library import compiler
+    from ..stub.library import compiler
 
     try:
         bindings = importlib.util.find_spec("cuda.bindings")
@@ -56,14 +56,14 @@ def preload(file: Path) -> None:
 @cache
 def control() -> Any:
     """Return the control of this process's stub driver."""
-    from cuda_stub.control import Stub
+    from ..stub.control import Stub
 
     return Stub()
 
 
 def put_behind(exe: Any) -> None:
     """Have the simulator's kernels run where an executable launches its own."""
-    from cuda_stub.simulated import Kernels
+    from ..stub.simulated import Kernels
 
     Kernels(exe).attach(control())
 

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_ladder.py`: its options, its dry run, rungs that see what breaks."""
+"""`benchmarks/gpu/ladder`: its options, its dry run, rungs that see what breaks."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gpu_ladder
 import numpy as np
 import pytest
-from cuda_stub.library import compiler
-from ladder import hopper, probes, programs
-from ladder.rung import Needs, Skipped, Wrong, expect_equal, expect_near
-from ladder.site import Site
-from ladder.table import BY_NAME, RUNGS
+from gpu.ladder import hopper, main, probes, programs
+from gpu.ladder.rung import Needs, Skipped, Wrong, expect_equal, expect_near
+from gpu.ladder.site import Site
+from gpu.ladder.table import BY_NAME, RUNGS
+from gpu.stub.library import compiler
 
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.errors import SimulationError
 from nestwright.ir.gpus import runs_here
 
 HERE = Path(__file__).parent
-SCRIPT = Path(gpu_ladder.__file__)
+SCRIPT = Path(main.__file__)
 sys.path.insert(0, str(HERE))
 try:
     from mutated import MUTATIONS
@@ -54,7 +53,7 @@ def rows(folder: Path) -> dict[str, Any]:
 
 
 def test_the_list_has_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu_ladder.main(["--list"]) == 0
+    assert main.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == [r.name for r in RUNGS]
     assert all(rung.about in line for rung, line in zip(RUNGS, lines, strict=True))
@@ -71,7 +70,7 @@ def test_the_list_has_every_rung(capsys: pytest.CaptureFixture[str]) -> None:
 def test_rungs_keep_their_order_and_numbers(
     arguments: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gpu_ladder.main([*arguments, "--list"]) == 0
+    assert main.main([*arguments, "--list"]) == 0
     found = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     order = list(BY_NAME)
     assert found == [[str(order.index(n) + 1), n] for n in names]
@@ -91,7 +90,7 @@ def test_a_wrong_request_is_status_2(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        gpu_ladder.main(arguments)
+        main.main(arguments)
     assert caught.value.code == 2 and told in capsys.readouterr().err
 
 
@@ -99,7 +98,7 @@ def test_a_wrong_request_is_status_2(
 def test_without_a_gpu_it_says_so_and_stops(tmp_path: Path) -> None:
     done = ladder("--out", tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("gpu_ladder.py: there is no GPU to climb on: TargetError: ")
+    assert done.stderr.startswith("gpu/ladder: there is no GPU to climb on: TargetError: ")
     data = json.loads((tmp_path / "ladder.json").read_text())
     assert data["status"] == 2 and [r["state"] for r in data["rungs"]] == ["absent"]
 
@@ -182,7 +181,7 @@ def test_what_was_built_before_is_used(tmp_path: Path) -> None:
     [(rung, m.__name__) for rung, mutations in MUTATIONS.items() for m in mutations],
 )
 def test_what_breaks_fails_its_rung(rung: str, mutation: str, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}
+    env = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
     command = [sys.executable, HERE / "mutated.py", mutation, tmp_path, rung]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 1, done.stdout

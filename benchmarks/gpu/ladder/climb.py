@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from ladder.child import Child
-from ladder.outcome import ABSENT, FAILED, OK, SKIPPED, Outcome, attempt
-from ladder.report import Report
-from ladder.rung import Rung
-from ladder.site import Site
+from .child import Child
+from .outcome import ABSENT, FAILED, OK, SKIPPED, Outcome, attempt
+from .report import Report
+from .rung import Rung
+from .site import Site
 
 Numbered = tuple[int, Rung]
 

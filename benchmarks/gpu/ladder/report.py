@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ladder.outcome import ABSENT, FAILED, OK, SKIPPED, Outcome
+from .outcome import ABSENT, FAILED, OK, SKIPPED, Outcome
 
 STATUS_OK, STATUS_FAILED, STATUS_ABSENT = 0, 1, 2
 
@@ -51,12 +51,12 @@ class Report:
         counts = ", ".join(f"{states.count(s)} {s}" for s in (OK, FAILED, SKIPPED) if s in states)
         if status == STATUS_ABSENT:
             why = next(f.cause for f in self.outcomes if f.state == ABSENT)
-            print(f"gpu_ladder.py: there is no GPU to climb on: {why}", file=sys.stderr)
+            print(f"gpu/ladder: there is no GPU to climb on: {why}", file=sys.stderr)
         else:
             seconds = time.perf_counter() - self.begun
             print(f"{counts or 'nothing was run'} in {seconds:.0f} s; see {self.folder}")
         if interrupted:
-            print(f"gpu_ladder.py: ended by {interrupted}", file=sys.stderr)
+            print(f"gpu/ladder: ended by {interrupted}", file=sys.stderr)
         self._write(status)
         return status
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ladder.rung import Array, expect, expect_equal, expect_near
-from ladder.site import Site
+from .rung import Array, expect, expect_equal, expect_near
+from .site import Site
 
 PARTS = ("cp.async", "ldmatrix", "mma.sync")
 LARGE_SHARED = 192 << 10  # bytes of shared memory that four stages of the large tile take

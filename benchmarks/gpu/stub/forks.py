@@ -3,7 +3,7 @@
 A fork starts with a driver that nobody has used, and a crash or a hang ends nothing but itself. The
 child reads one request a line from stdin, in JSON, and answers with one line on stdout::
 
-    python -m cuda_stub.forks LIBRARY
+    python -m gpu.stub.forks LIBRARY
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Forks:
     def __init__(self, library: Path, folder: Path) -> None:
         made = environment(library.parent)
         made["PYTHONPATH"] = os.pathsep.join([str(folder), made.get("PYTHONPATH", "")])
-        command = [sys.executable, "-m", "cuda_stub.forks", str(library)]
+        command = [sys.executable, "-m", "gpu.stub.forks", str(library)]
         pipe = subprocess.PIPE
         self.child = subprocess.Popen(command, env=made, stdin=pipe, stdout=pipe, text=True)
 

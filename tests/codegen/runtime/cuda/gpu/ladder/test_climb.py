@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ladder import child as child_module
-from ladder.child import KEPT, Child
-from ladder.outcome import ABSENT, FAILED, OK, SKIPPED, Outcome
-from ladder.report import Report
-from ladder.rung import Rung
+from gpu.ladder import child as child_module
+from gpu.ladder.child import KEPT, Child
+from gpu.ladder.outcome import ABSENT, FAILED, OK, SKIPPED, Outcome
+from gpu.ladder.report import Report
+from gpu.ladder.rung import Rung
 
 SCRIPT = Path(__file__).parent / "rungs_that_misbehave.py"
-BENCHMARKS = Path(__file__).parents[5] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[6] / "benchmarks"
 LONG = 1e4  # seconds: a limit that is never reached
 BRIEF = 0.2  # seconds: a limit for what never answers
 
@@ -206,4 +206,4 @@ def test_no_gpu_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     report.add(1, Outcome("driver", ABSENT, cause="TargetError: no driver"))
     assert report.end() == 2
     told = capsys.readouterr().err
-    assert told == "gpu_ladder.py: there is no GPU to climb on: TargetError: no driver\n"
+    assert told == "gpu/ladder: there is no GPU to climb on: TargetError: no driver\n"

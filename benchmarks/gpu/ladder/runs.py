@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ladder.machine import drawn
-from ladder.peers import Lent
-from ladder.rung import Array, expect, expect_equal
-from ladder.site import Site
+from .machine import drawn
+from .peers import Lent
+from .rung import Array, expect, expect_equal
+from .site import Site
 
 REPLAYS = 3
 

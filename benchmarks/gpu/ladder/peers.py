@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ladder.rung import Array
+from .rung import Array
 
 NAPS = 8  # pieces of work that keep a stream busy for about half a millisecond together
 NAP_BYTES = 1 << 28

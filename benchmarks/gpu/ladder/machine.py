@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ladder.rung import Array, expect, expect_equal
-from ladder.site import Site
+from .rung import Array, expect, expect_equal
+from .site import Site
 
 PACKAGES = ("numpy", "llvmlite", "ml-dtypes", "cuda-bindings", "torch", "cupy", "jax", "triton")
 FILL = 0xA5  # of device memory before a copy

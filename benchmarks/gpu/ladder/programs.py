@@ -10,7 +10,7 @@ from typing import Any
 
 from checkout import ROOT
 
-from ladder.rung import Program
+from .rung import Program
 
 LARGE_TILE = {
     "tile_m": 256,

@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/cuda_stub/releases.py [--folder FOLDER] [RELEASE ...] [-- PYTEST ARGUMENTS]
+    python benchmarks/gpu/stub/releases.py [--folder FOLDER] [RELEASE ...] [-- PYTEST ARGUMENTS]
 
 Each release gets an environment of its own, which is made where it is not there yet: in a folder
 that is given, else in a temporary one. The exit status is 1 where tests failed.
@@ -19,7 +19,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RELEASES = ("12.8", "12.9", "13.0", "newest")
 TESTS = "tests/codegen/runtime/cuda/stub"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ladder.rung import Skipped
-from ladder.site import Site
+from .rung import Skipped
+from .site import Site
 
 OK, FAILED, SKIPPED, ABSENT = "ok", "FAILED", "skipped", "absent"
 CAUSE = 300  # characters of a cause that a line has

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ladder import programs
-from ladder.probes import Probe
-from ladder.rung import Skipped, expect, expect_equal
-from ladder.site import Ground, Site
+from . import programs
+from .probes import Probe
+from .rung import Skipped, expect, expect_equal
+from .site import Ground, Site
 
 TIMES = 20  # calls of a probe on a GPU: an order that is only likely shows
 SEEDS = 3  # and in the simulator

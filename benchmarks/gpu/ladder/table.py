@@ -6,8 +6,8 @@ mechanism does not work (``expect`` and its kin do), and gives the fact that its
 
 from __future__ import annotations
 
-from ladder import exchange, faults, hopper, kernels, machine, matrices, probes, programs, runs
-from ladder.rung import Needs, Rung
+from . import exchange, faults, hopper, kernels, machine, matrices, probes, programs, runs
+from .rung import Needs, Rung
 
 SQUARES, DRY_SQUARES = (64, 192, 1000), (64, 100, 192)
 COPIED = (1, 3, 255, 4097, (1 << 22) - 1, (1 << 22) + 1, (1 << 23) + 3)  # about the staging's 4 MiB

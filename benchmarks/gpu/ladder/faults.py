@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ladder.peers import Lent
-from ladder.rung import Wrong, expect, expect_equal
-from ladder.site import Site
+from .peers import Lent
+from .rung import Wrong, expect, expect_equal
+from .site import Site
 
 NOWHERE = 1 << 20  # an address at which no memory is
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ladder.rung import Array
+from .rung import Array
 
 ROWS, COLUMNS = 40, 96  # of a matrix that a box of 32 x 64 overhangs on both sides
 ROW, COLUMN = 16, 64  # where the box begins

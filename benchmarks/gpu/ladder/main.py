@@ -1,9 +1,9 @@
 """The first thing to run on a machine with an NVIDIA GPU: which mechanism works, which does not.
 
-    python benchmarks/gpu_ladder.py --out FOLDER [--only R,R | --from R] [--prebuilt FOLDER]
-    python benchmarks/gpu_ladder.py --prebuild FOLDER      # beforehand, on any machine
-    python benchmarks/gpu_ladder.py --dry-run              # without a GPU
-    compute-sanitizer python benchmarks/gpu_ladder.py --in-process --only RUNG
+    python benchmarks/gpu/ladder/main.py --out FOLDER [--only R,R | --from R] [--prebuilt FOLDER]
+    python benchmarks/gpu/ladder/main.py --prebuild FOLDER      # beforehand, on any machine
+    python benchmarks/gpu/ladder/main.py --dry-run              # without a GPU
+    compute-sanitizer python benchmarks/gpu/ladder/main.py --in-process --only RUNG
 
 Each rung is one mechanism, checked in a process of its own under a time limit, in the order in
 which they rely on each other: one line each, with what was found or the first line of why not.
@@ -24,15 +24,19 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
+
 from checkout import importable
-from ladder import programs, stub
-from ladder.child import serve
-from ladder.climb import Numbered, climb, in_process
-from ladder.report import Report
-from ladder.rung import Rung
-from ladder.site import Site, quiet
-from ladder.stub import Made
-from ladder.table import BY_NAME, RUNGS
+
+from gpu.ladder import programs, stub
+from gpu.ladder.child import serve
+from gpu.ladder.climb import Numbered, climb, in_process
+from gpu.ladder.report import Report
+from gpu.ladder.rung import Rung
+from gpu.ladder.site import Site, quiet
+from gpu.ladder.stub import Made
+from gpu.ladder.table import BY_NAME, RUNGS
 
 DRY_PATIENCE = 6.0  # times a rung's limits: a simulation beside other work
 MOST_AHEAD = 6

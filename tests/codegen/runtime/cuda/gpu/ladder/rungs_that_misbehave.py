@@ -1,4 +1,4 @@
-"""A script beside `gpu_ladder.py` whose rungs hang, crash, exit and print garbage.
+"""A script beside `gpu/ladder/main.py` whose rungs hang, crash, exit and print garbage.
 
 It is what `test_climb.py` climbs: ``--climb FOLDER RUNG...`` in one process, or a child.
 """
@@ -14,11 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
-from ladder.child import serve
-from ladder.climb import climb
-from ladder.report import Report
-from ladder.rung import Rung, Skipped, Wrong
-from ladder.site import Site
+from gpu.ladder.child import serve
+from gpu.ladder.climb import climb
+from gpu.ladder.report import Report
+from gpu.ladder.rung import Rung, Skipped, Wrong
+from gpu.ladder.site import Site
 
 FOREVER = "import time\nwhile True: time.sleep(1000)"
 
