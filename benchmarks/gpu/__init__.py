@@ -1,1 +1,5 @@
-"""Benchmarks of NVIDIA GPUs, for machines with one and without: the first run, times, code."""
+"""NVIDIA GPUs: a first run on one, times, counts in built code, and a stub of the driver.
+
+On a machine with a GPU ``ladder`` comes first, then ``measure``; ``kit`` packs what both bring
+along, and ``stub`` stands in for the driver elsewhere. ``budgets`` and ``launches`` run nothing.
+"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.measure import workloads
+from ..measure import workloads
 
 _SUM = "add { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
 _MAX = "max { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] maximum(a, b) }\n"

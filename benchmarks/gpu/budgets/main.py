@@ -1,10 +1,10 @@
 """Instructions in the hottest loops of important kernels, and what they may have.
 
-    python benchmarks/sass.py                                # sm_80, sm_90a, sm_100a
-    python benchmarks/sass.py --arch sm_90a --only softmax
-    python benchmarks/sass.py --json before.json             # then, in another checkout or later:
-    python benchmarks/sass.py --against before.json
-    python benchmarks/sass.py --opcodes --only "gelu f32"    # what the instructions are
+    python benchmarks/gpu/budgets/main.py                    # sm_80, sm_90a, sm_100a
+    python benchmarks/gpu/budgets/main.py --arch sm_90a --only softmax
+    python benchmarks/gpu/budgets/main.py --json before.json # then, in another checkout or later:
+    python benchmarks/gpu/budgets/main.py --against before.json
+    python benchmarks/gpu/budgets/main.py --opcodes --only "gelu f32"  # what the instructions are
 
 Nothing is run: the code is assembled by ptxas and read from nvdisasm (pip: nvidia-cuda-nvdisasm).
 
@@ -19,6 +19,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
+
 from checkout import importable
 
 _HEAD = ("kernel", "arch", "before", "now", "budget", "for each", "loop", "registers", "slow")
@@ -28,17 +31,17 @@ def main(argv: Sequence[str]) -> int:
     """Print the table."""
     options = _options(argv)
     with importable():
-        from budgets.count import missing
+        from gpu.budgets.count import missing
 
         if missing():
-            print(f"sass.py: there is no {missing()} on this machine", file=sys.stderr)
+            print(f"gpu/budgets: there is no {missing()} on this machine", file=sys.stderr)
             return 2
         return _table(options)
 
 
 def _table(options: argparse.Namespace) -> int:
-    from budgets.count import count, within
-    from budgets.table import ARCHES, BUDGETS
+    from gpu.budgets.count import count, within
+    from gpu.budgets.table import ARCHES, BUDGETS
 
     before: Mapping[str, float] = json.loads(options.against.read_text()) if options.against else {}
     now: dict[str, float] = {}

@@ -1,9 +1,9 @@
 """Launches of whole models on GPUs, counted without one.
 
-    python benchmarks/launches.py                             # sm_80, sm_90a, sm_100a
-    python benchmarks/launches.py --arch sm_90a --only bert --kernels
-    python benchmarks/launches.py --json counts.json          # then, in another checkout or later:
-    python benchmarks/launches.py --against counts.json
+    python benchmarks/gpu/launches/main.py                    # sm_80, sm_90a, sm_100a
+    python benchmarks/gpu/launches/main.py --arch sm_90a --only bert --kernels
+    python benchmarks/gpu/launches/main.py --json counts.json # then, in another checkout or later:
+    python benchmarks/gpu/launches/main.py --against counts.json
 
 Models are those of the corpus beside this checkout, forms of attention and, if jax is here, GPT-2
 as jax traces it, all with default schedules and weights as arguments. Columns: launches of one run;
@@ -23,6 +23,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
 
 from checkout import ROOT, importable
 
@@ -51,7 +54,7 @@ def _models() -> Iterator[tuple[str, Callable[[], str]]]:
     for path in sorted(ATTENTION.glob("*.hlo")):
         yield f"attention/{path.stem}", path.read_text
     if importlib.util.find_spec("jax") is None:
-        print("launches.py: without jax, GPT-2 is left out", file=sys.stderr)
+        print("gpu/launches: without jax, GPT-2 is left out", file=sys.stderr)
         return
     from gpu.measure.decoding import FORMS
     from gpu.measure.models import MODELS, text
@@ -62,9 +65,8 @@ def _models() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _row(name: str, text: str, arch: str, options: Any, before: Any) -> None:
     """Build a model, print its row and store it."""
-    from budgets.launches import count, to_json
-
     import nestwright as nw
+    from gpu.launches.count import count, to_json
 
     start = time.perf_counter()
     exe = nw.build(nw.parse(text), f"cuda -arch={arch}", cache=False)
@@ -84,7 +86,7 @@ def _row(name: str, text: str, arch: str, options: Any, before: Any) -> None:
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    from budgets.table import ARCHES
+    from gpu.budgets.table import ARCHES
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--arch", nargs="+", default=ARCHES)
