@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fuzzing import sandbox
+from fuzz import sandbox
 from side_by_side import ROOT
 
 CORPUS = ROOT.parent / "shared" / "corpus"

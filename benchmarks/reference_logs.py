@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _tasks(model: Path, target: Any) -> int:
-    from tuning_tables.runs import frozen_beside
+    from tuning.runs import frozen_beside
 
     from nestwright.autotune.tasks.extract import extract
     from nestwright.codegen.driver.build import PreparedModule
@@ -69,7 +69,7 @@ def _tasks(model: Path, target: Any) -> int:
 
 def _tuned(model: Path, target: Any, tasks: int, seconds: float, work: Path, out: Path) -> str:
     """Tune a model for some seconds and keep what wins; return what was gained, as a line."""
-    from tuning_tables.runs import frozen_beside
+    from tuning.runs import frozen_beside
 
     import nestwright as nw
     from nestwright.autotune.log.journal import merge

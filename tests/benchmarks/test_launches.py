@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from budgets.launches import ModelCount, count, to_json
+from gpu.launches.count import ModelCount, count, to_json
 
 import nestwright as nw
 

@@ -1,4 +1,4 @@
-"""Bounded runs of `benchmarks/fuzz.py`: nothing wrong, nothing foreign, no crash.
+"""Bounded runs of `benchmarks/fuzz/main.py`: nothing wrong, nothing foreign, no crash.
 
 ``NESTWRIGHT_FUZZ`` says how many cases of each are drawn instead, ``NESTWRIGHT_SEED`` from where.
 """
@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzzing import programs, sandbox
-from fuzzing.formats import FORMATS
-from fuzzing.guarded import Guarded
+from fuzz import programs, sandbox
+from fuzz.formats import FORMATS
+from fuzz.guarded import Guarded
 
 from nestwright.ir.hlo.text import parse
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "main.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")
 FEW = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing.loops import PROGRAMS
-from fuzzing.requests import ON_THREADS, WEIGHTS, Draw, attempt
+from fuzz.loops import PROGRAMS
+from fuzz.requests import ON_THREADS, WEIGHTS, Draw, attempt
 
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing.mutate import ODD
+from fuzz.mutate import ODD
 
 import nestwright as nw
 from nestwright.cli.arrays import read_constants

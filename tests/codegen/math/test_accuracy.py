@@ -1,4 +1,4 @@
-"""What `docs/accuracy.md` promises, by `benchmarks/accuracy.py` on fewer numbers.
+"""What `docs/accuracy.md` promises, by `benchmarks/accuracy/ulp.py` on fewer numbers.
 
 Every 16,411th f32, all f16 and bf16, samples of f64 and of pairs, and the numbers at which whole
 sweeps found the largest errors of the code before and after it was made exact.
@@ -6,21 +6,20 @@ sweeps found the largest errors of the code before and after it was made exact.
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from accuracy import ulp
 
 from nestwright.codegen.emit.expr import Emitter
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, f64
 from nestwright.ir.target import Target
 
-FOLDER = Path(__file__).parents[3] / "benchmarks"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "accuracy" / "ulp.py"
 HOST = Target.parse("cpu")
 FORMS = ["cpu", "cpu (bare)"]
 if HOST.machine == "x86_64":
@@ -61,19 +60,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[Any]:
-    """``benchmarks/accuracy.py`` as a module, whatever a checkout's folder is called."""
-    spec = importlib.util.spec_from_file_location("accuracy_script", FOLDER / "accuracy.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(FOLDER))
-    sys.modules[spec.name] = module  # its dataclasses look there
-    try:
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        del sys.modules[spec.name]
-        sys.path.remove(str(FOLDER))
+def script() -> Any:
+    """``benchmarks/accuracy/ulp.py`` as a module."""
+    return ulp
 
 
 def measured(script: Any, op: str, dtype: DType, target: str = "cpu", samples: int = 1) -> Any:
@@ -279,7 +268,7 @@ def test_the_judge_sees_what_is_wrong(script: Any) -> None:
 
 def test_the_script_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its status is the answer, and a finished row is not measured again."""
-    command = [sys.executable, FOLDER / "accuracy.py", "--op", "exponential"]
+    command = [sys.executable, SCRIPT, "--op", "exponential"]
     command += ["--stride", "1048573", "--json", tmp_path]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     again = subprocess.run([*command, "--most", "0.6"], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A few of the onnx package's own node tests, compiled; benchmarks/onnx_conformance.py runs all."""
+"""A few of the onnx package's own node tests; benchmarks/doors/onnx/conformance.py runs all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tests() -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore")  # of NumPy, while the package makes its tests
 @pytest.mark.parametrize("name", NAMES)
 def test_a_node(tests: dict[str, Any], name: str) -> None:
-    from onnx_conformance import run_node_case
+    from doors.onnx.conformance import run_node_case
 
     if name not in tests:
         pytest.skip(f"the installed onnx package has no {name}")

@@ -26,8 +26,8 @@ pytestmark = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_is_one_graph_and_right(name: str) -> None:
     import torch
-    from doors import arrays, distance
-    from torch_models import MODELS
+    from doors.speed import arrays, distance
+    from doors.torch.models import MODELS
 
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -47,6 +47,6 @@ def _left(told: Any) -> set[str]:
 
 
 def test_every_model_is_tested() -> None:
-    from torch_models import MODELS
+    from doors.torch.models import MODELS
 
     assert set(MODELS) == set(NAMES)

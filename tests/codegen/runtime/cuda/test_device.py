@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_run import peers
-from gpu_run.kit import right
-from gpu_run.kit.contents import case_folders
+from gpu.kit import right
+from gpu.measure import peers
+from gpu.places import case_folders
 
 import nestwright as nw
 from nestwright.codegen.driver.artifact import load

@@ -1,11 +1,11 @@
-"""The machine code of important kernels stays within its budgets; `benchmarks/sass.py` has all."""
+"""Machine code of important kernels stays within its budgets; `benchmarks/gpu/budgets` has all."""
 
 from __future__ import annotations
 
 import pytest
-from budgets.count import count, missing, within
-from budgets.kernels import TEXTS
-from budgets.table import ARCHES, BUDGETS, Budget
+from gpu.budgets.count import count, missing, within
+from gpu.budgets.kernels import TEXTS
+from gpu.budgets.table import ARCHES, BUDGETS, Budget
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no {missing()} on this machine")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cuda_stub.forks import Forks
-from cuda_stub.library import build, compiler
+from gpu.stub.forks import Forks
+from gpu.stub.library import build, compiler
 
 FOLDER = Path(__file__).parents[5] / "benchmarks"
 

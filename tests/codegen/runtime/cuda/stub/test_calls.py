@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_stub.control import Stub
-from cuda_stub.models import assert_right, leaves, prepared
+from gpu.stub.control import Stub
+from gpu.stub.models import assert_right, leaves, prepared
 
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.runtime.cuda import device as devices

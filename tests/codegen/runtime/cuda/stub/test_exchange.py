@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_stub.calls import good
-from cuda_stub.control import Stub
-from cuda_stub.models import prepared
+from gpu.stub.calls import good
+from gpu.stub.control import Stub
+from gpu.stub.models import prepared
 
 from nestwright.codegen.runtime.cuda.device import device
 from nestwright.codegen.runtime.cuda.strided import gather

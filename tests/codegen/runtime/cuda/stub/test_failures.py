@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cuda_stub.control import Stub
-from cuda_stub.models import assert_right, prepared
+from gpu.stub.control import Stub
+from gpu.stub.models import assert_right, prepared
 
 from nestwright.ir.errors import DeviceError, NestwrightError, NestwrightWarning
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_stub.control import Stub
-from cuda_stub.library import build, compiler, damaged, environment
-from cuda_stub.models import assert_right, prepared
+from gpu.stub.control import Stub
+from gpu.stub.library import build, compiler, damaged, environment
+from gpu.stub.models import assert_right, prepared
 
 from nestwright.ir.errors import NestwrightError, TargetError, UnsupportedError, VerifyError
 

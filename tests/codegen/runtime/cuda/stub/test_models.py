@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cuda_stub.control import Stub
-from cuda_stub.models import assert_right, prepared
+from gpu.stub.control import Stub
+from gpu.stub.models import assert_right, prepared
 
 ROOT = Path(__file__).parents[5]
 CORPUS = ROOT.parent / "shared" / "corpus" / "models"

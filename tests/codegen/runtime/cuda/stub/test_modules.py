@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_stub.calls import ended, failed, good, started
-from cuda_stub.control import Launched, Stub
-from cuda_stub.models import prepared
+from gpu.stub.calls import ended, failed, good, started
+from gpu.stub.control import Launched, Stub
+from gpu.stub.models import prepared
 
 from nestwright.codegen.plan.code.device import DeviceCode
 

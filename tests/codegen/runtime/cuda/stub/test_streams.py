@@ -6,8 +6,8 @@ import ctypes
 from typing import Any
 
 import pytest
-from cuda_stub.calls import ended, failed, good, started
-from cuda_stub.control import Stub
+from gpu.stub.calls import ended, failed, good, started
+from gpu.stub.control import Stub
 
 cu = pytest.importorskip("cuda.bindings.driver")
 

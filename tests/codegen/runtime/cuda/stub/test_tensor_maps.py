@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from cuda_stub.control import Launched, Stub
+from gpu.stub.control import Launched, Stub
 
 from nestwright.codegen.plan.code.device import DeviceCode, LaunchConfig, TensorMap
 from nestwright.codegen.plan.code.form import code_pieces

@@ -1,0 +1,1 @@
+"""torch: models of usual libraries, and its own operators held against eager mode."""

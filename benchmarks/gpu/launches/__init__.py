@@ -1,0 +1,1 @@
+"""Launches of whole models that are built for GPUs: counts of them, and the command."""

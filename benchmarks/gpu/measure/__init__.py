@@ -1,0 +1,1 @@
+"""Target cuda on a machine with a GPU: workloads, contenders, clocks, predictions, the table."""

@@ -1,1 +1,0 @@
-"""The parts of `gpu.py`: workloads, contenders, clocks, predictions, the table; and the kit."""

@@ -1,0 +1,1 @@
+"""Tables on tuning: workloads, races, arithmetic, and the command that prints them."""

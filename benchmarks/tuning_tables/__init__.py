@@ -1,1 +1,0 @@
-"""The tables on tuning of `benchmarks/tuning.py`: workloads, races, arithmetic."""
