@@ -28,6 +28,7 @@ VAGUE = {"utils", "helpers", "common", "misc"}
 ROOM = 26  # files straight in a folder that a reader can take in at once
 MODEL = str(ROOT / "examples" / "softmax.hlo")
 LONGEST = 600  # lines of a test file
+LARGEST = 1 << 20  # bytes of a tracked file
 RUNS = ("ir", "codegen/plan", "codegen/runtime", "codegen/targets/registry.py")
 """What running a built model may import: plan data and what is below it, no emitter."""
 
@@ -137,6 +138,13 @@ def test_rooms_are_small() -> None:
     files = [*package_files(), *(ROOT / "tests").rglob("*.py")]
     rooms = Counter(p.parent for p in files if p.name != "__init__.py")
     assert {str(r.relative_to(ROOT)): n for r, n in rooms.items() if n > ROOM} == {}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: what is tracked?")
+def test_nothing_large_is_tracked() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    assert [f for f in files if f.is_file() and f.stat().st_size > LARGEST] == []
 
 
 def test_tests_are_short_enough_to_read() -> None:
