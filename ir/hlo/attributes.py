@@ -16,7 +16,7 @@ KINDS: dict[str, str] = {
         "operand_batching_dims start_indices_batching_dims update_window_dims "
         "inserted_window_dims scatter_dims_to_operand_dims input_batching_dims "
         "scatter_indices_batching_dims lhs_contracting_dims rhs_contracting_dims lhs_batch_dims "
-        "rhs_batch_dims dynamic_slice_sizes fft_length",
+        "rhs_batch_dims lhs_ragged_dims rhs_group_dims dynamic_slice_sizes fft_length",
         "int": "index k iota_dimension feature_group_count batch_group_count index_vector_dim "
         "feature_index exponent_bits mantissa_bits channel_id delta num_carries",
         "float": "epsilon",

@@ -189,7 +189,9 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--show", type=int, default=200, help="characters of a reason")
     parser.add_argument("--json", type=Path, help="write every case there")
-    parser.add_argument("--cache", type=Path, default=Path("build/onnx_models"), help="models by pip")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("build/onnx_models"), help="models by pip"
+    )
     asked = parser.parse_args()
     os.environ.setdefault("NESTWRIGHT_CACHE", "off")
     began = time.perf_counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,49 @@ NpType = np.dtype[np.generic]
 def dot(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Contract two arrays into ``[batch.., lhs free.., rhs free..]``."""
     a, b = args
-    get = i.attrs.get
+    return contract(i.attrs, a, b, to_numpy(i.array.dtype))
+
+
+def ragged_dot(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
+    """Contract groups of consecutive rows, each with a right operand or to a result of its own.
+
+    Rows of no group give zeros.
+    """
+    a, b, sizes = args
+    to = to_numpy(i.array.dtype)
+    (ragged,) = i.attrs["lhs_ragged_dims"]
+    if ragged in i.attrs.get("lhs_batch_dims", ()):
+        return contract(i.attrs, a, b, to)
+    ends = np.minimum(np.cumsum(np.maximum(sizes, 0).astype(np.int64)), a.shape[ragged])
+    spans = [slice(s, e) for s, e in zip([0, *ends[:-1]], ends, strict=True)]
+    out = np.zeros(i.array.dims, to)
+    if ragged in i.attrs["lhs_contracting_dims"]:
+        place = i.attrs["lhs_contracting_dims"].index(ragged)
+        theirs = i.attrs["rhs_contracting_dims"][place]
+        for n, span in enumerate(spans):
+            out[n] = contract(i.attrs, _cut(a, ragged, span), _cut(b, theirs, span), to)
+        return out
+    (group,) = i.attrs["rhs_group_dims"]
+    attrs = {k: v for k, v in i.attrs.items() if k.startswith("lhs")}
+    for k in ("rhs_batch_dims", "rhs_contracting_dims"):
+        attrs[k] = tuple(d - (d > group) for d in i.attrs.get(k, ()))
+    batch = i.attrs.get("lhs_batch_dims", ())
+    fixed = (*batch, *i.attrs["lhs_contracting_dims"])
+    at = len(batch) + [d for d in range(a.ndim) if d not in fixed].index(ragged)
+    for n, span in enumerate(spans):
+        rows = contract(attrs, _cut(a, ragged, span), np.take(b, n, group), to)
+        _cut(out, at, span)[...] = rows
+    return out
+
+
+def _cut(a: Array, dim: int, span: slice) -> Array:
+    """Return a view of ``a`` along one dimension."""
+    return a[(slice(None),) * dim + (span,)]
+
+
+def contract(attrs: Mapping[str, Any], a: Array, b: Array, to: NpType) -> Array:
+    """Return the product of two arrays by the attributes of a ``dot``."""
+    get = attrs.get
     a_batch, b_batch = list(get("lhs_batch_dims", ())), list(get("rhs_batch_dims", ()))
     a_sum, b_sum = list(get("lhs_contracting_dims", ())), list(get("rhs_contracting_dims", ()))
     a_free = [d for d in range(a.ndim) if d not in a_batch + a_sum]
@@ -28,7 +71,7 @@ def dot(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     rows, columns = [a.shape[d] for d in a_free], [b.shape[d] for d in b_free]
     left = a.transpose(a_batch + a_free + a_sum).reshape(*batch, prod(rows), depth)
     right = b.transpose(b_batch + b_sum + b_free).reshape(*batch, depth, prod(columns))
-    out = matmul(left, right, to_numpy(i.array.dtype))
+    out = matmul(left, right, to)
     return out.reshape((*batch, *rows, *columns))
 
 

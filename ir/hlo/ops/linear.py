@@ -59,6 +59,43 @@ def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
     return Shape(wider(a.dtype, b.dtype), tuple(dims))
 
 
+def ragged_kind(attrs: Attrs) -> str:
+    """Return what the ragged dimension of a ``ragged-dot`` is: free, contracting or batch.
+
+    Groups of rows have right operands of their own, or make a result each, or mean nothing.
+    """
+    (ragged,) = attrs["lhs_ragged_dims"]
+    if ragged in attrs["lhs_contracting_dims"]:
+        return "contracting"
+    return "batch" if ragged in attrs.get("lhs_batch_dims", ()) else "free"
+
+
+def _ragged_dot(shapes: Shapes, attrs: Attrs) -> Shape:
+    require_count(shapes, 3)
+    a, b, sizes = (array(shapes, n) for n in range(3))
+    ragged = dims_of(attrs, "lhs_ragged_dims", a.rank)
+    groups = dims_of(attrs, "rhs_group_dims", b.rank, required=False)
+    if len(ragged) != 1 or not sizes.dtype.is_int:
+        refuse(f"lhs_ragged_dims {list(ragged)}, sizes {show_shape(sizes)}")
+    if sizes.rank != 1:
+        refuse(f"sizes {show_shape(sizes)}: one vector of sizes serves all batches and rows")
+    kind = ragged_kind(attrs)
+    if len(groups) != (kind == "free") or any(b.dims[d] != sizes.dims[0] for d in groups):
+        refuse(f"rhs_group_dims {list(groups)} of {show_shape(b)}, sizes {show_shape(sizes)}")
+    theirs = {n: attrs[n] for n in attrs if n.endswith(("_batch_dims", "_contracting_dims"))}
+    if set(groups) & {d for n, dims in theirs.items() if n.startswith("rhs") for d in dims}:
+        refuse("a group dimension is batch or contracting")
+    product = _dot((a, b), theirs)
+    if kind == "contracting":
+        return Shape(product.dtype, (*sizes.dims, *product.dims))
+    kept = list(product.dims)
+    if groups:
+        fixed = (*attrs.get("rhs_batch_dims", ()), *attrs["rhs_contracting_dims"])
+        free = [d for d in range(b.rank) if d not in fixed]
+        del kept[len(kept) - len(free) + free.index(groups[0])]
+    return Shape(product.dtype, tuple(kept))
+
+
 def _batch_norm(shapes: Shapes, attrs: Attrs) -> AnyShape:
     """Infer the result of ``batch-norm-training`` and ``-grad``: an array like the operand and two
     vectors of the feature dimension."""
@@ -177,6 +214,14 @@ DEFINITIONS = (
         narrow=NarrowPolicy.SUMMED,
         carries_nan=every_operand,
         complex=ComplexPolicy.PRODUCT,
+    ),
+    OpDef(
+        "ragged-dot",
+        attributes=f"{PAIRED} lhs_ragged_dims rhs_group_dims?",
+        shape=_ragged_dot,
+        result_type=both_or_neither_complex,
+        numpy=meaning_linear.ragged_dot,
+        work=products(_contracted),
     ),
     OpDef(
         "fft",

@@ -43,11 +43,6 @@ DEFINITIONS = (
         refused=("its order is not defined outside of XLA", "use sort on random keys"),
     ),
     OpDef(
-        "ragged-dot",
-        attributes=PAIRED,
-        refused=("this version has no code for ragged products", "write it as dots and selects"),
-    ),
-    OpDef(
         "scaled-dot",
         attributes=PAIRED,
         refused=(NO_CODE[0], "scale the operands and use dot"),

@@ -29,6 +29,7 @@ WRITTEN_OUT = (
     "stochastic-convert",
     "rng",
     "rng-bit-generator",
+    "ragged-dot",
     "scan",
 )
 """Operations that passes write as others."""

@@ -21,6 +21,7 @@ from .canonical.window import canonical_window
 from .complex.split import split_complex
 from .expand.batch_norm import expand_batch_norm
 from .expand.custom_calls import expand_custom_calls
+from .expand.ragged_dot import expand_ragged_dot
 from .expand.random_bits import expand_random_bits
 from .expand.rng import expand_rng
 from .expand.scan import expand_scan
@@ -55,6 +56,7 @@ from .simplify.move_transposes import move_transposes
 from .simplify.online_softmax import online_softmax
 from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
+from .simplify.raise_ragged_dot import raise_ragged_dot
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_constants import sink_constants
 from .simplify.sink_reshapes import sink_reshapes
@@ -121,6 +123,8 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(expand_stochastic_convert, "Stochastic rounding is a comparison with random bits."),
         _pass(expand_rng, "Random numbers are made of random bits, whose counter is state."),
         _pass(expand_random_bits, "Random bits are integer arithmetic."),
+        _pass(raise_ragged_dot, "JAX's masked products over all groups are ragged products."),
+        _pass(expand_ragged_dot, "A product of groups of rows is a loop over tiles of them."),
         _pass(expand_scan, "A scan is a loop.", EXPANDED),
         _pass(split_complex, "Only library calls compute on complex values.", REAL),
         _pass(widen_narrow, "Floats of 8 and integers of 4 bits have no arithmetic.", WIDENED),

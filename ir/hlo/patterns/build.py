@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DType, pred, to_numpy
-from ..nodes import Instruction, Shape, SliceDim
+from ..nodes import Instruction, Shape, SliceDim, TupleShape
 from ..rewrite import constant, make
 from .match import inverse, nonunit, segments, splat
 
@@ -28,6 +28,11 @@ def scalar(value: Any, dtype: DType) -> Instruction:
 def full(value: Any, dtype: DType, dims: Dims) -> Instruction:
     """An array of one value: a constant of rank 0, broadcast unless ``dims`` is empty."""
     return broadcast(scalar(value, dtype), (), dims)
+
+
+def iota(dtype: DType, dims: Dims, dim: int = 0) -> Instruction:
+    """The index along one of its dimensions."""
+    return make("iota", Shape(dtype, dims), iota_dimension=dim)
 
 
 def pointwise(opcode: str, *operands: Instruction, **attrs: Any) -> Instruction:
@@ -87,6 +92,34 @@ def part(x: Instruction, start: int, count: int) -> Instruction:
         return x
     shape = Shape(x.array.dtype, (count,))
     return make("slice", shape, (x,), slice=(SliceDim(start, start + count),))
+
+
+def rows(x: Instruction, at: Instruction, count: int, dim: int = 0) -> Instruction:
+    """``count`` indices of one dimension of ``x``, from the scalar ``at`` on."""
+    sizes = tuple(count if d == dim else n for d, n in enumerate(x.array.dims))
+    operands = (x, *_starts(x, at, dim))
+    return make("dynamic-slice", Shape(x.array.dtype, sizes), operands, dynamic_slice_sizes=sizes)
+
+
+def put_rows(x: Instruction, new: Instruction, at: Instruction, dim: int = 0) -> Instruction:
+    """``x`` with ``new`` over what ``rows`` takes."""
+    return make("dynamic-update-slice", x.array, (x, new, *_starts(x, at, dim)))
+
+
+def _starts(x: Instruction, at: Instruction, dim: int) -> list[Instruction]:
+    zero = scalar(0, at.array.dtype)
+    return [at if d == dim else zero for d in range(x.array.rank)]
+
+
+def tuple_of(values: Sequence[Instruction]) -> Instruction:
+    """A tuple, of values of any shape."""
+    return make("tuple", TupleShape(tuple(v.shape for v in values)), values)
+
+
+def element(x: Instruction, n: int) -> Instruction:
+    """Element ``n`` of a tuple."""
+    assert isinstance(x.shape, TupleShape)
+    return make("get-tuple-element", x.shape.elements[n], (x,), index=n)
 
 
 def transpose(x: Instruction, permutation: Sequence[int]) -> Instruction:

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nestwright.ir.errors import ParseError, UnsupportedError
+from nestwright.ir.errors import ParseError
 
 TYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 TYPES |= {"int32": "i32", "complex64": "complex<f32>", "bool": "i1", "int8": "i8"}
@@ -307,5 +307,49 @@ def test_what_does_not_fit_or_cannot_be_read_says_so(compute: Any) -> None:
         call(compute, "lgamma", [i], "tensor<2xi32>")
     with pytest.raises(ParseError, match="it takes floats"):
         call(compute, "is_inf", [i], "tensor<2xi1>")
-    with pytest.raises(UnsupportedError, match=r"chlo.ragged_dot.*ragged products are not read"):
-        call(compute, "ragged_dot", [x, x, i], "tensor<2x3xf32>")
+
+
+NUMBERS = {
+    "lhs_batching_dimensions": "",
+    "rhs_batching_dimensions": "",
+    "lhs_contracting_dimensions": "1",
+    "rhs_contracting_dimensions": "1",
+    "lhs_ragged_dimensions": "0",
+    "rhs_group_dimensions": "0",
+}
+
+
+def ragged() -> tuple[list[Any], Any]:
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    w = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    return [x, w, np.array([2, 3], np.int32)], np.concatenate([x[:2] @ w[0], x[2:] @ w[1]])
+
+
+def test_ragged_products(compute: Any) -> None:
+    arrays, wanted = ragged()
+    fields = ", ".join(f"{name} = [{dims}]" for name, dims in NUMBERS.items() if dims)
+    attrs = f"{{ragged_dot_dimension_numbers = #chlo.ragged_dot<{fields}>}}"
+    found = call(compute, "ragged_dot", arrays, "tensor<5x4xf32>", attrs)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_ragged_product_may_be_a_composite(compute: Any) -> None:
+    """As JAX exports it for accelerators; its decomposition is not looked at."""
+    arrays, wanted = ragged()
+    numbers = ", ".join(f"dense<{dims}> : tensor<{len(dims)}xi64>" for dims in NUMBERS.values())
+    types = "tensor<5x3xf32>, tensor<2x3x4xf32>, tensor<2xi32>"
+    text = f"""module @m {{
+  func.func @main(%x: tensor<5x3xf32>, %w: tensor<2x3x4xf32>, %n: tensor<2xi32>)
+      -> tensor<5x4xf32> {{
+    %0 = stablehlo.composite "chlo.ragged_dot" %x, %w, %n {{composite_attributes = {{
+      precision_config = ["DEFAULT", "DEFAULT"], ragged_dot_dimension_numbers = [{numbers}]}},
+      decomposition = @f, version = 1 : i32}} : ({types}) -> tensor<5x4xf32>
+    return %0 : tensor<5x4xf32>
+  }}
+  func.func private @f(%x: tensor<5x3xf32>, %w: tensor<2x3x4xf32>, %n: tensor<2xi32>)
+      -> tensor<5x4xf32> {{
+    %0 = stablehlo.constant dense<0.0> : tensor<5x4xf32>
+    return %0 : tensor<5x4xf32>
+  }}
+}}"""
+    np.testing.assert_array_equal(compute(text, *arrays)[0], wanted)

@@ -47,6 +47,30 @@ def dot(site: OpSite) -> Results:
     return site.make("dot", site.operands, **dims, **precision(site))
 
 
+_RAGGED = {
+    "lhs_batch_dims": "lhs_batching_dimensions",
+    "rhs_batch_dims": "rhs_batching_dimensions",
+    "lhs_contracting_dims": "lhs_contracting_dimensions",
+    "rhs_contracting_dims": "rhs_contracting_dimensions",
+    "lhs_ragged_dims": "lhs_ragged_dimensions",
+    "rhs_group_dims": "rhs_group_dimensions",
+}
+
+
+def ragged_dot(site: OpSite) -> Results:
+    """Make a ``ragged-dot``; a composite has its dimension numbers as a list."""
+    operands(site, 3)
+    given = site.op.attrs.get("composite_attributes", site.op.attrs)
+    numbers = given.get("ragged_dot_dimension_numbers") if isinstance(given, Mapping) else None
+    if isinstance(numbers, tuple) and len(numbers) == len(_RAGGED):
+        fields: Mapping[str, Any] = dict(zip(_RAGGED.values(), numbers, strict=True))
+    else:
+        fields = site.fields("ragged_dot_dimension_numbers")
+    found = {k: site.as_ints(fields.get(name, ()), name) for k, name in _RAGGED.items()}
+    attrs = {k: dims for k, dims in found.items() if dims or k.endswith("contracting_dims")}
+    return site.make("ragged-dot", site.operands, **attrs, **precision(site))
+
+
 def window(
     site: OpSite,
     sizes: tuple[int, ...],

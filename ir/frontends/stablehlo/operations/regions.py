@@ -12,6 +12,7 @@ from ....dtypes import DType, pred, u32
 from ....hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ....hlo.shape_text import show_shape
 from ..mlir.syntax import Dense, Dialect, MlirOp, MlirRegion, Type
+from .linear import ragged_dot
 from .plain import array_of, operands
 from .to_hlo import Handler, OpSite, Results, fits_type, is_open
 
@@ -132,8 +133,15 @@ def call_function(site: OpSite, name: Any, given: Sequence[Instruction]) -> Resu
     return found if count == 1 else site.builder.unpack(found, count)
 
 
+_COMPOSITES: Mapping[str, Handler] = {"chlo.ragged_dot": ragged_dot}
+"""Composites that are one operation here."""
+
+
 def composite(site: OpSite) -> Results:
-    """A composite means its decomposition."""
+    """A composite means its decomposition, or the operation of that name."""
+    name = site.op.attrs.get("name", "")
+    if (known := _COMPOSITES.get(getattr(name, "name", name))) is not None:
+        return known(site)
     return call_function(site, site.attr("decomposition"), site.operands)
 
 

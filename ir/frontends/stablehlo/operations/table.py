@@ -38,7 +38,6 @@ _QUANTIZED = _refused(
 _SIZES = _refused(
     "shapes are not values in HLO", "export the model with the shapes of its arguments known"
 )
-_RAGGED = _refused("ragged products are not read", "split the product by group")
 _ASYNC = _refused("asynchronous operations are not read", "use the synchronous operation")
 
 TABLE: Mapping[str, Handler] = {
@@ -55,8 +54,8 @@ TABLE: Mapping[str, Handler] = {
     ),
     **{f"stablehlo.async_{n}": _ASYNC for n in ("start", "done")},
     **{f"mhlo.async_{n}": _ASYNC for n in ("start", "update", "done")},
-    "chlo.ragged_dot": _RAGGED,
-    "mhlo.ragged_dot": _RAGGED,
+    "chlo.ragged_dot": linear.ragged_dot,
+    "mhlo.ragged_dot": linear.ragged_dot,
     "arith.constant": plain.constant,
     "tensor.cast": plain.identity,
     "func.call": regions.call,

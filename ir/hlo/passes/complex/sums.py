@@ -96,7 +96,7 @@ def _select_and_scatter(i: Instruction, operands: list[Value], rewrite: Rewrite)
     assert isinstance(operand, Parts) and isinstance(source, Parts) and isinstance(start, Parts)
     dims, windows = operand.re.array.dims, source.re.array.dims
     size, count = prod(dims), prod(windows)
-    line = make("iota", Shape(s32, (size,)), iota_dimension=0)
+    line = build.iota(s32, (size,))
     values = (operand.re, operand.im, build.reshape(line, dims))
     neutral = (start.re, start.im, build.scalar(-1, s32))
     shape = TupleShape(tuple(Shape(v.array.dtype, windows) for v in values))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....dtypes import f32
-from ...nodes import HloModule, Instruction, TupleShape
+from ...nodes import HloModule, Instruction
 from ...patterns import build
 from ...patterns.match import is_static
 from ...rewrite import make, map_computations, rebuild
@@ -100,7 +100,7 @@ def _training(i: Instruction) -> Instruction:
     variance = _mean(i, build.pointwise("multiply", centred, centred))
     result = _normalised(i, x, scale, offset, mean, variance)
     parts = (result, mean, variance)
-    return make("tuple", TupleShape(tuple(p.shape for p in parts)), parts)
+    return build.tuple_of(parts)
 
 
 def _gradient(i: Instruction) -> Instruction:
@@ -117,4 +117,4 @@ def _gradient(i: Instruction) -> Instruction:
     rest = build.pointwise("subtract", g, build.pointwise("divide", both, count))
     factor = build.pointwise("multiply", scale, inverse)
     parts = (build.pointwise("multiply", _spread(i, factor), rest), g_scale, g_offset)
-    return make("tuple", TupleShape(tuple(p.shape for p in parts)), parts)
+    return build.tuple_of(parts)

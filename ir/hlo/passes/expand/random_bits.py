@@ -39,7 +39,7 @@ def _expand(i: Instruction) -> Instruction | None:
     after, bits = generate(words, result)
     kept = [build.reshape(w, (1,)) for w in (words[0], *after)]
     new = make("concatenate", state.array, kept, dimensions=(0,))
-    return make("tuple", TupleShape((new.shape, bits.shape)), (new, bits))
+    return build.tuple_of((new, bits))
 
 
 def element(x: Instruction, n: int) -> Instruction:

@@ -36,7 +36,7 @@ def expansion(i: Instruction) -> Instruction:
     (dim,) = i.attrs["dimensions"]
     extent = [*(x.array.dims[dim] for x in inputs), *(s.dims[dim] for s in outputs), 0][0]
     blank = [build.full(0, s.dtype, s.dims) for s in outputs]
-    state = _tuple([build.scalar(0, s64), *blank, *inits, *inputs])
+    state = build.tuple_of([build.scalar(0, s64), *blank, *inits, *inputs])
     loop = make(
         "while",
         state.shape,
@@ -46,29 +46,20 @@ def expansion(i: Instruction) -> Instruction:
         condition=_condition(state.shape, extent),
         body=_body(i, state.shape, len(outputs), carries, extent),
     )
-    found = [_part(loop, n + 1) for n in range(len(arrays))]
-    return _tuple(found) if isinstance(i.shape, TupleShape) else found[0]
-
-
-def _tuple(values: Sequence[Instruction]) -> Instruction:
-    return make("tuple", TupleShape(tuple(v.shape for v in values)), values)
-
-
-def _part(x: Instruction, n: int) -> Instruction:
-    assert isinstance(x.shape, TupleShape)
-    return make("get-tuple-element", x.shape.elements[n], (x,), index=n)
+    found = [build.element(loop, n + 1) for n in range(len(arrays))]
+    return build.tuple_of(found) if isinstance(i.shape, TupleShape) else found[0]
 
 
 def _condition(shape: AnyShape, extent: int) -> Computation:
     state = parameter(0, shape, "state")
-    test = (_part(state, 0), build.scalar(extent, s64))
+    test = (build.element(state, 0), build.scalar(extent, s64))
     return assemble("scan_more", (state,), make("compare", Shape(pred), test, direction="LT"))
 
 
 def _body(i: Instruction, shape: AnyShape, outputs: int, carries: int, extent: int) -> Computation:
     """Return the loop's body: slice the inputs, run the computation, store its outputs."""
     state = parameter(0, shape, "state")
-    step, *values = (_part(state, n) for n in range(1 + outputs + len(i.operands)))
+    step, *values = (build.element(state, n) for n in range(1 + outputs + len(i.operands)))
     old, carried, inputs = values[:outputs], values[outputs:][:carries], values[outputs + carries :]
     (dim,) = i.attrs["dimensions"]
     at = step
@@ -78,7 +69,7 @@ def _body(i: Instruction, shape: AnyShape, outputs: int, carries: int, extent: i
     made = _results(i.attrs["to_apply"], (*slices, *carried))
     new = [_put(o, m, at, dim) for o, m in zip(old, made[:outputs], strict=True)]
     following = build.pointwise("add", step, build.scalar(1, s64))
-    root = _tuple([following, *new, *made[outputs:], *inputs])
+    root = build.tuple_of([following, *new, *made[outputs:], *inputs])
     return assemble("scan_turn", (state,), root)
 
 
@@ -100,23 +91,14 @@ def _results(called: Computation, values: Sequence[Instruction]) -> Values:
     root = new[called.root]
     if not isinstance(root.shape, TupleShape):
         return [root]
-    return [_part(root, n) for n in range(len(root.shape.elements))]
-
-
-def _starts(x: Instruction, at: Instruction, dim: int) -> list[Instruction]:
-    zero = build.scalar(0, s64)
-    return [at if d == dim else zero for d in range(x.array.rank)]
+    return [build.element(root, n) for n in range(len(root.shape.elements))]
 
 
 def _slice(x: Instruction, at: Instruction, dim: int) -> Instruction:
-    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.array.dims))
-    shape = Shape(x.array.dtype, sizes)
-    operands = (x, *_starts(x, at, dim))
-    cut = make("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
-    return build.reshape(cut, sizes[:dim] + sizes[dim + 1 :])
+    cut = build.rows(x, at, 1, dim)
+    return build.reshape(cut, cut.array.dims[:dim] + cut.array.dims[dim + 1 :])
 
 
 def _put(x: Instruction, value: Instruction, at: Instruction, dim: int) -> Instruction:
     dims = value.array.dims
-    update = build.reshape(value, (*dims[:dim], 1, *dims[dim:]))
-    return make("dynamic-update-slice", x.array, (x, update, *_starts(x, at, dim)))
+    return build.put_rows(x, build.reshape(value, (*dims[:dim], 1, *dims[dim:])), at, dim)

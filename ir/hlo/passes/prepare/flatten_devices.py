@@ -55,4 +55,4 @@ def _alone(i: Instruction) -> Instruction:
         values = tuple(build.full(0, o.array.dtype, o.array.dims) for o in values)
     if not isinstance(i.shape, TupleShape):
         return values[0]
-    return make("tuple", TupleShape(tuple(v.shape for v in values)), values)
+    return build.tuple_of(values)

@@ -92,5 +92,4 @@ def _element(x: Instruction, index: int) -> Instruction:
     """Return one element of a tuple."""
     if x.opcode == "tuple":
         return x.operands[index]
-    assert isinstance(x.shape, TupleShape)
-    return make("get-tuple-element", x.shape.elements[index], (x,), index=index)
+    return build.element(x, index)

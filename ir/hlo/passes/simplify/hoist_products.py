@@ -51,7 +51,7 @@ def _loop(i: Instruction) -> Instruction | None:
     attrs = {"condition": _widened(condition, shape), "body": _reading(body, shape, found)}
     loop = replace(i, shape=shape, operands=(replace(start, shape=shape, operands=given),))
     loop = with_attrs(loop, **attrs)
-    results = (_element(loop, k) for k in range(len(start.operands)))
+    results = (build.element(loop, k) for k in range(len(start.operands)))
     return make("tuple", i.shape, results, name=i.name)
 
 
@@ -107,11 +107,6 @@ def _every(dot: Instruction, xs: Instruction, weights: Instruction) -> Instructi
     return replace(made, shape=shape, operands=(rows, weights))
 
 
-def _element(state: Instruction, k: int) -> Instruction:
-    assert isinstance(state.shape, TupleShape)
-    return make("get-tuple-element", state.shape.elements[k], (state,), index=k)
-
-
 def _widened(c: Computation, shape: TupleShape) -> Computation:
     """Return a computation whose parameter has further elements."""
     (old,) = c.parameters
@@ -124,20 +119,14 @@ def _reading(body: Computation, shape: TupleShape, products: Products) -> Comput
     body = _widened(body, shape)
     (state,) = body.parameters
     before = len(body.root.operands)
-    rows = {name: _element(state, before + n) for n, name in enumerate(products)}
+    rows = {name: build.element(state, before + n) for n, name in enumerate(products)}
 
     def rule(i: Instruction) -> Instruction | None:
         if i.opcode != "dot" or i.name not in rows:
             return None
         cut = _step(i.operands[0])
         assert cut is not None
-        index, sizes = cut.operands[1], (1, *i.array.dims)
-        zeros = [build.scalar(0, index.array.dtype)] * i.array.rank
-        operands = (rows[i.name], index, *zeros)
-        row = make(
-            "dynamic-slice", Shape(i.array.dtype, sizes), operands, dynamic_slice_sizes=sizes
-        )
-        return build.reshape(row, i.array.dims)
+        return build.reshape(build.rows(rows[i.name], cut.operands[1], 1), i.array.dims)
 
     body = rebuild(body, rule)
     root = replace(body.root, shape=shape, operands=(*body.root.operands, *rows.values()))

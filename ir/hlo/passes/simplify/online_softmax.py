@@ -42,15 +42,17 @@ class _Rewriting:
     def rule(self, i: Instruction) -> Instruction | None:
         if i.name in self.sums.values():
             self.pairs[i.name] = _pair(i)
-            return _element(self.pairs[i.name], 0)
+            return build.element(self.pairs[i.name], 0)
         if i.name not in self.sums:
             return None
         pair = self.pairs[self.sums[i.name]]
         scale = _row(i.operands[0].operands[0].operands[1])
         assert scale is not None
         shift = build.reshape(scale, i.array.dims)
-        left = build.pointwise("subtract", _element(pair, 0), shift)
-        return build.pointwise("multiply", _element(pair, 1), build.pointwise("exponential", left))
+        left = build.pointwise("subtract", build.element(pair, 0), shift)
+        return build.pointwise(
+            "multiply", build.element(pair, 1), build.pointwise("exponential", left)
+        )
 
 
 def online_softmax(module: HloModule) -> HloModule:
@@ -134,11 +136,6 @@ def _pair(top: Instruction) -> Instruction:
     shape = TupleShape((top.array, top.array))
     operands = (x, ones, start, build.scalar(0.0, f32))
     return make("reduce", shape, operands, name=top.name, **{**top.attrs, "to_apply": _online(f32)})
-
-
-def _element(pair: Instruction, n: int) -> Instruction:
-    assert isinstance(pair.shape, TupleShape)
-    return make("get-tuple-element", pair.shape.elements[n], (pair,), index=n)
 
 
 def _online(dtype: DType) -> Computation:

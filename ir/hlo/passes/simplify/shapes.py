@@ -16,7 +16,7 @@ import numpy as np
 from ....arrays import row_major
 from ....dtypes import to_numpy
 from ...meaning.values import simple_op
-from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
+from ...nodes import HloModule, Instruction, PadDim, SliceDim
 from ...patterns import build
 from ...patterns.match import all_static, is_splat, splat
 from ...rewrite import make, map_computations, rebuild, with_attrs, with_operands
@@ -211,7 +211,7 @@ def _iota(i: Instruction) -> Instruction | None:
         return build.full(0, i.array.dtype, i.array.dims)
     if i.array.rank == 1:
         return None
-    line = make("iota", Shape(i.array.dtype, (extent,)), iota_dimension=0)
+    line = build.iota(i.array.dtype, (extent,))
     return build.broadcast(line, (axis,), i.array.dims)
 
 
