@@ -10,8 +10,8 @@ import pytest
 from nestwright.autotune.bench import cell
 from nestwright.autotune.bench.data import BenchReport, read_report
 from nestwright.autotune.bench.race import run
-from nestwright.cli.bench import BETWEEN_TARGETS
-from nestwright.cli.sweep import print_report
+from nestwright.cli.commands.bench import BETWEEN_TARGETS
+from nestwright.cli.display.sweep import print_report
 
 from ..autotune.bench.reports import CELL, REPORT
 

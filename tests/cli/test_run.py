@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nestwright.codegen.driver.oracle as oracle
-from nestwright.cli.arrays import in_order
+from nestwright.cli.inputs.arrays import in_order
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, f32

@@ -22,8 +22,8 @@ from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.units import clock, span
 from nestwright.autotune.tuner.progress import Progress, TaskResult
 from nestwright.autotune.tuner.session import TuningSession
-from nestwright.cli.live import Display, line, picture, spark
-from nestwright.cli.tune import LEAST
+from nestwright.cli.commands.tune import LEAST
+from nestwright.cli.display.live import Display, line, picture, spark
 from nestwright.codegen.driver.stages import STAGES
 
 COMMAND = [sys.executable, "-m", "nestwright"]
@@ -270,7 +270,7 @@ def test_a_time_limit_counts_from_the_commands_start(nestwright, dense: Path, mo
 
 
 def test_a_process_knows_its_age() -> None:
-    code = "import time; time.sleep(0.2)\nfrom nestwright.cli.age import process_age\n"
+    code = "import time; time.sleep(0.2)\nfrom nestwright.cli.main import process_age\n"
     command = [sys.executable, "-c", code + "print(process_age() >= 0.2)"]
     assert subprocess.check_output(command, text=True).strip() == "True"
 

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..ir.errors import ArgumentError
-from .library import library_lines, library_options, read_library
-from .options import ModelCommand, RecipeOptions, recipe_options
-from .variants import variant_lines
-from .weights import weight_lines
+from ...ir.errors import ArgumentError
+from ..display.built import library_lines, variant_lines, weight_lines
+from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
+
+FORMATS = ("nw", "c")
+
+
+def library_options() -> Callable[[Any], Any]:
+    """``--format``, ``--weights-as`` and ``--name``; ``read_library`` reads them."""
+    options = (
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            default="nw",
+            show_default=True,
+            help="What is written: a file for `nestwright run`, or a folder with a C library.",
+        ),
+        click.option(
+            "--weights-as",
+            type=click.Choice(["object", "file"]),
+            help="Where a C library has its weights: in itself (default), or in a file to map.",
+        ),
+        click.option("--name", help="Name of a C library, with which its symbols begin."),
+    )
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.command(cls=ModelCommand)
@@ -54,7 +83,7 @@ def build(
     With --format c the output is a folder with a static library, which C programs link, headers,
     an example program, and files for CMake and pkg-config.
     """
-    from ..ir.files import require_place
+    from ...ir.files import require_place
 
     library = read_library(form, weights_as, name, output, target)
     if output is not None and library is None:
@@ -78,8 +107,8 @@ def build(
             )
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
-    from ..autotune.variants import built
-    from ..codegen.plan.code.device import DeviceCode
+    from ...autotune.variants import built
+    from ...codegen.plan.code.device import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
@@ -120,11 +149,41 @@ def build(
         click.echo(f"  {'other':<10} {total - sum(stages.values()):8.3f} s")
 
 
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    """Options of ``Executable.export_c``."""
+
+    options: dict[str, Any]
+
+
+def read_library(
+    form: str, weights_as: str | None, name: str | None, output: str | None, target: str
+) -> LibraryOptions | None:
+    """Return the options of the C library that is asked for; None if it is not.
+
+    ``ArgumentError`` for options without the format they belong to, or the format without ``-o``;
+    ``UnsupportedError`` for a target that has no C libraries.
+    """
+    if form != "c":
+        for option, value in {"--weights-as": weights_as, "--name": name}.items():
+            if value is not None:
+                why = "only C libraries have this option"
+                raise ArgumentError(f"{option} {value}", why, hint="add --format c")
+        return None
+    if output is None:
+        raise ArgumentError("--format c", "a C library is a folder", hint="name it: -o DIR")
+    from ...codegen.export.checks import require_target
+    from ...ir.target import Target
+
+    require_target(Target.parse(target))
+    return LibraryOptions({"name": name or "", "weights": weights_as or "object"})
+
+
 def _from_stage(path: str, stage: str, target: str, output: str | None, as_json: bool) -> str:
     """Build a dumped text, write it if that is wanted, and return what is to be said."""
-    from ..codegen.driver.from_stage import build_from, made_of, read_text, require_start
-    from ..ir.files import whole_file
-    from ..ir.target import Target
+    from ...codegen.driver.from_stage import build_from, made_of, read_text, require_start
+    from ...ir.files import whole_file
+    from ...ir.target import Target
 
     start = time.perf_counter()
     machine = Target.parse(target)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .group import Suggesting
+from ..syntax.group import Suggesting
 
 if TYPE_CHECKING:
-    from ..autotune.log.contents import Log
+    from ...autotune.log.contents import Log
 
 
 @click.group(cls=Suggesting)
@@ -24,8 +24,8 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(paths: tuple[str, ...], as_json: bool) -> None:
     """List every trial."""
-    from ..autotune.log.journal import read
-    from ..autotune.log.units import duration
+    from ...autotune.log.journal import read
+    from ...autotune.log.units import duration
 
     held = read(*paths)
     if as_json:
@@ -60,11 +60,11 @@ def show(paths: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -> None:
     """Show each workload's best schedule."""
-    from ..autotune.log.journal import read
-    from ..autotune.log.records import holds_estimates, quantile
-    from ..autotune.log.units import duration
-    from ..ir.target import Target
-    from ..schedule.language.schedule import Trace
+    from ...autotune.log.journal import read
+    from ...autotune.log.records import holds_estimates, quantile
+    from ...autotune.log.units import duration
+    from ...ir.target import Target
+    from ...schedule.language.schedule import Trace
 
     held, key = read(*paths), None
     if target is not None:
@@ -110,7 +110,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
 @click.option("--winners", is_flag=True, help="Keep only what builds need.")
 def merge(paths: tuple[str, ...], output: str, winners: bool) -> None:
     """Merge logs, keeping each record once."""
-    from ..autotune.log.journal import merge as merge_logs
+    from ...autotune.log.journal import merge as merge_logs
 
     kept, dropped = merge_logs(paths, output, winners)
     told = "others" if winners else "repeated ones"
@@ -122,9 +122,9 @@ def merge(paths: tuple[str, ...], output: str, winners: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def check(paths: tuple[str, ...], as_json: bool) -> int:
     """Look for broken lines and inconsistent records; exit 1 if there are any."""
-    from ..autotune.log.journal import check as check_log
-    from ..autotune.log.journal import log_files
-    from ..autotune.log.units import counted
+    from ...autotune.log.journal import check as check_log
+    from ...autotune.log.journal import log_files
+    from ...autotune.log.units import counted
 
     files = log_files(*paths)
     found = [problem for path in files for problem in check_log(path)]
@@ -142,8 +142,8 @@ def check(paths: tuple[str, ...], as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def stats(paths: tuple[str, ...], as_json: bool) -> None:
     """Count trials by status and source, and show each winner's gain."""
-    from ..autotune.log.contents import stats as count
-    from ..autotune.log.journal import read
+    from ...autotune.log.contents import stats as count
+    from ...autotune.log.journal import read
 
     facts = count(read(*paths))
     if as_json:
@@ -167,8 +167,8 @@ def stats(paths: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def export(paths: tuple[str, ...], storage: str, as_json: bool) -> None:
     """Write a study of Optuna's for each workload, and show which decisions matter."""
-    from ..autotune.log.journal import read
-    from ..autotune.log.units import counted
+    from ...autotune.log.journal import read
+    from ...autotune.log.units import counted
 
     export_log = _exporter()
     held = read(*paths)
@@ -183,10 +183,10 @@ def export(paths: tuple[str, ...], storage: str, as_json: bool) -> None:
 
 
 def _exporter() -> Callable[[Log, str], dict[str, dict[str, float]]]:
-    from ..ir.errors import UnsupportedError
+    from ...ir.errors import UnsupportedError
 
     try:
-        from ..autotune.search.optuna_study import export
+        from ...autotune.search.optuna_study import export
     except ImportError:
         raise UnsupportedError(
             "export to Optuna", "optuna is not installed", hint="pip install 'nestwright[optuna]'"

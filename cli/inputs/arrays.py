@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ir.archive import opened
-from ..ir.errors import ArgumentError, ArtifactError
-from ..ir.files import whole_file
+from ...ir.archive import opened
+from ...ir.errors import ArgumentError, ArtifactError
+from ...ir.files import whole_file
 
 if TYPE_CHECKING:  # `--help` needs neither LLVM nor NumPy
-    from ..codegen.plan.signature import ArraySpec
-    from ..ir.arrays import Array as Array
+    from ...codegen.plan.signature import ArraySpec
+    from ...ir.arrays import Array as Array
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -22,7 +22,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     Raises ``ArgumentError`` for a file that is missing, unreadable, damaged, too large, or holds
     pickled objects.
     """
-    from ..ir.npy import read_arrays
+    from ...ir.npy import read_arrays
 
     try:
         with opened(path) as archive:
@@ -81,7 +81,7 @@ def sizes(arrays: Mapping[str, Array]) -> dict[str | int, tuple[int, ...]]:
 
 
 def _typed(array: Array, param: ArraySpec) -> Array:
-    from ..ir.dtypes import to_numpy
+    from ...ir.dtypes import to_numpy
 
     dtype = to_numpy(param.dtype)
     bare = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.subdtype is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ..autotune.calibrate.readings import Calibration
+    from ...autotune.calibrate.readings import Calibration
 
 
 @click.command()
@@ -20,11 +20,11 @@ def calibrate(target: str, as_json: bool) -> int:
 
     Takes a few seconds, during which nothing else should run. Builds do not depend on it.
     """
-    from ..autotune.calibrate.store import path, save
-    from ..autotune.calibrate.take import take
-    from ..autotune.measure.machine import require_timeable
-    from ..ir.errors import TargetError
-    from ..ir.target import Target
+    from ...autotune.calibrate.store import path, save
+    from ...autotune.calibrate.take import take
+    from ...autotune.measure.machine import require_timeable
+    from ...ir.errors import TargetError
+    from ...ir.target import Target
 
     machine = Target.parse(target)
     require_timeable(machine, "calibrate")
@@ -56,7 +56,7 @@ def rows(found: Calibration) -> list[dict[str, object]]:
 
 def lines(found: Calibration) -> list[str]:
     """Return rates as text, a line each."""
-    from ..autotune.calibrate.readings import called
+    from ...autotune.calibrate.readings import called
 
     return [f"  {called(n):<36} {_figure(n[0], r):>12}" for n, r in found.rates.items()]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.errors import ArgumentError, ParseError
+from ...ir.errors import ArgumentError, ParseError
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
-    from ..ir.passes import Pass
+    from ...ir.passes import Pass
 
 
 @click.command()
@@ -50,24 +50,24 @@ def _text(path: Path) -> str:
 
 
 def _graph_passes() -> dict[str, str]:
-    from ..ir.hlo.passes.pipeline import PIPELINE
+    from ...ir.hlo.passes.pipeline import PIPELINE
 
     named = PIPELINE.named()
     return {name: step.then for name, step in named.items()}
 
 
 def _lowering_passes(target: str) -> dict[str, str]:
-    from ..codegen.targets.registry import backend
-    from ..ir.target import Target
+    from ...codegen.targets.registry import backend
+    from ...ir.target import Target
 
     machine = Target.parse(target)
     return {row.name: row.then for row in backend(machine).lowering.rows}
 
 
 def _through_graph(text: str, source: str, names: Iterable[str]) -> str:
-    from ..ir.hlo.analysis.verify import verify
-    from ..ir.hlo.passes.pipeline import PIPELINE
-    from ..ir.hlo.text import parse, show
+    from ...ir.hlo.analysis.verify import verify
+    from ...ir.hlo.passes.pipeline import PIPELINE
+    from ...ir.hlo.text import parse, show
 
     module = parse(text, source)
     verify(module)
@@ -77,10 +77,10 @@ def _through_graph(text: str, source: str, names: Iterable[str]) -> str:
 
 
 def _through_lowering(text: str, names: Iterable[str], target: str) -> str:
-    from ..codegen.targets.registry import backend
-    from ..ir.loop.parser import parse
-    from ..ir.loop.printer import show
-    from ..ir.target import Target
+    from ...codegen.targets.registry import backend
+    from ...ir.loop.parser import parse
+    from ...ir.loop.printer import show
+    from ...ir.target import Target
 
     func = parse(text)
     machine = Target.parse(target)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.errors import ArgumentError
-from .arrays import in_order, read_constants, read_npz
-from .group import Suggesting
-from .options import ModelCommand, excess_precision_option
+from ...ir.errors import ArgumentError
+from ..inputs.arrays import in_order, read_constants, read_npz
+from ..syntax.group import Suggesting
+from ..syntax.options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:  # `--help` needs no LLVM
-    from ..codegen.replay.archive import Report
-    from ..codegen.replay.locate import Fault
-    from ..codegen.replay.run import ReplayResult, Setting
-    from ..codegen.replay.shrink import Failing
-    from ..ir.hlo.nodes import AnyShape, Computation, HloModule
-    from ..ir.target import Target
-    from ..schedule.language.trace import Trace
-    from .arrays import Array
+    from ...codegen.replay.archive import Report
+    from ...codegen.replay.locate import Fault
+    from ...codegen.replay.run import ReplayResult, Setting
+    from ...codegen.replay.shrink import Failing
+    from ...ir.hlo.nodes import AnyShape, Computation, HloModule
+    from ...ir.target import Target
+    from ...schedule.language.trace import Trace
+    from ..inputs.arrays import Array
 
 
 class _Replay(Suggesting):
@@ -81,8 +81,8 @@ def run(
     --random, a report provides its own arguments, and those of a model are drawn from seed 0. With
     --bisect, a failing model is shrunk and written as a report, with its HLO next to it.
     """
-    from ..codegen.replay.locate import locate
-    from ..codegen.replay.run import replay as again
+    from ...codegen.replay.locate import locate
+    from ...codegen.replay.run import replay as again
 
     case = _case(model, **given)
     wanted = _stored(case, model) if against == "bundle" else None
@@ -104,8 +104,8 @@ def run(
 @click.option("-o", "--output", type=click.Path(), required=True, help="File to write.")
 def pack(model: str, output: str, **given: Any) -> None:
     """Run MODEL once and pack everything needed to run it on another machine."""
-    from ..codegen.replay.archive import write
-    from ..codegen.replay.run import replay as again
+    from ...codegen.replay.archive import write
+    from ...codegen.replay.run import replay as again
 
     case = _case(model, **given)
     outcome = again(case.module, case.args, case.setting)
@@ -135,14 +135,14 @@ def _case(
     constants: str | None,
     excess_precision: bool | None,
 ) -> ReplayCase:
-    from ..codegen.driver.artifact import is_artifact, load
-    from ..codegen.replay.archive import is_report, read
-    from ..codegen.replay.run import Setting
-    from ..ir.frontends.imported import Imported
-    from ..ir.frontends.load import load as load_model
-    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
-    from ..ir.hlo.text import parse
-    from ..ir.target import Target
+    from ...codegen.driver.artifact import is_artifact, load
+    from ...codegen.replay.archive import is_report, read
+    from ...codegen.replay.run import Setting
+    from ...ir.frontends.imported import Imported
+    from ...ir.frontends.load import load as load_model
+    from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+    from ...ir.hlo.text import parse
+    from ...ir.target import Target
 
     report = read(Path(model)) if is_report(Path(model)) else None
     built = load(model) if report is None and is_artifact(model) else None
@@ -176,14 +176,14 @@ def _case(
 
 
 def _drawn(entry: Computation, seed: int) -> list[Array]:
-    from ..ir.hlo.analysis.inputs import random_arguments
+    from ...ir.hlo.analysis.inputs import random_arguments
 
     return list(random_arguments(entry, seed))
 
 
 def _read(path: str, entry: Computation) -> list[Array]:
-    from ..codegen.plan.signature import ArraySpec
-    from ..ir.hlo.nodes import Shape, TupleShape
+    from ...codegen.plan.signature import ArraySpec
+    from ...ir.hlo.nodes import Shape, TupleShape
 
     def specs(name: str, shape: AnyShape) -> list[ArraySpec]:
         match shape:
@@ -199,8 +199,8 @@ def _read(path: str, entry: Computation) -> list[Array]:
 
 def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log's text."""
-    from ..autotune.log.best import best_traces
-    from ..ir.scratch import scratch
+    from ...autotune.log.best import best_traces
+    from ...ir.scratch import scratch
 
     if not records:
         return {}
@@ -222,13 +222,13 @@ def _stored(case: ReplayCase, model: str) -> tuple[Array, ...]:
 
 def _right_here(case: ReplayCase) -> bool:
     """True if the model agrees with the interpreter on this machine."""
-    from ..codegen.replay.run import replay as again
+    from ...codegen.replay.run import replay as again
 
     return again(case.module, case.args, case.setting).ok
 
 
 def _shrink(fault: Fault) -> Failing | None:
-    from ..codegen.replay.shrink import Shrinker
+    from ...codegen.replay.shrink import Shrinker
 
     def tell(found: Failing) -> None:
         click.echo(f"  {found.size} instructions still fail", err=True)
@@ -238,9 +238,9 @@ def _shrink(fault: Fault) -> Failing | None:
 
 def _write_smallest(case: ReplayCase, setting: Setting, found: Failing | None, output: str) -> str:
     """Write a report and its HLO; return its path, empty if there is nothing to write."""
-    from ..codegen.replay.archive import write
-    from ..ir.files import whole_file
-    from ..ir.hlo.text import show
+    from ...codegen.replay.archive import write
+    from ...ir.files import whole_file
+    from ...ir.hlo.text import show
 
     if found is None:
         return ""
@@ -253,9 +253,9 @@ def _write_smallest(case: ReplayCase, setting: Setting, found: Failing | None, o
 
 def _report(case: ReplayCase, outcome: ReplayResult, frozen: bool = False) -> Report:
     """Return what is packed of a case; with ``frozen`` its constants are in the module."""
-    from ..codegen.replay.archive import Report, machine, versions
-    from ..ir.comparison import leaves
-    from ..ir.hlo.text import show
+    from ...codegen.replay.archive import Report, machine, versions
+    from ...ir.comparison import leaves
+    from ...ir.hlo.text import show
 
     return Report(
         name=case.module.name,

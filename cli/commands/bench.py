@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 import click
 
-from ..ir.errors import ArgumentError, ReportError
-from ..ir.target import KINDS
-from .options import ModelCommand, RecipeOptions, recipe_options
-from .profile import print_profile, profile_options, write_traces
+from ...ir.errors import ArgumentError, ReportError
+from ...ir.target import KINDS
+from ..display.profile import print_profile, write_traces
+from ..syntax.options import ModelCommand, RecipeOptions, profile_options, recipe_options
 
 Numbers: TypeAlias = tuple[int, ...] | None
 
@@ -111,14 +111,14 @@ def bench(
 
     Several targets, numbers of threads, batch sizes or logs make a sweep.
     """
-    from ..autotune.bench import bench as bench_models
-    from ..autotune.bench.against import compared
-    from ..autotune.bench.data import read_report
-    from ..autotune.bench.peers.table import PEERS
-    from ..codegen.runtime.profile.data import Profile
-    from ..ir.files import require_place
-    from ..ir.target import with_accuracy
-    from .sweep import print_report
+    from ...autotune.bench import bench as bench_models
+    from ...autotune.bench.against import compared
+    from ...autotune.bench.data import read_report
+    from ...autotune.bench.peers.table import PEERS
+    from ...codegen.runtime.profile.data import Profile
+    from ...ir.files import require_place
+    from ...ir.target import with_accuracy
+    from ..display.sweep import print_report
 
     if fail_on_regression and against is None:
         raise ArgumentError("--fail-on-regression", "there is no --against to compare with")
@@ -176,8 +176,8 @@ class _Underway:
     def __exit__(
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        from ..autotune.bench.data import read_report
-        from ..autotune.bench.kept import kept_line
+        from ...autotune.bench.data import read_report
+        from ...autotune.bench.kept import kept_line
 
         if error is None or self.place is None:
             return
@@ -199,8 +199,8 @@ def _cached() -> Path | None:
 
     Nor if others may write to the folder that it is in.
     """
-    from ..codegen.driver.store import folder
-    from ..ir.files import cache_folder, distrust_reason
+    from ...codegen.driver.store import folder
+    from ...ir.files import cache_folder, distrust_reason
 
     if folder() is None:
         return None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.errors import ArgumentError
+from ...ir.errors import ArgumentError
 
 if TYPE_CHECKING:  # `--help` needs no tuner
-    from ..autotune.lowered import Lowered
-    from ..autotune.rules import OpenShapes, OpenSize, SizeRule
+    from ...autotune.lowered import Lowered
+    from ...autotune.rules import OpenShapes, OpenSize, SizeRule
 
 SHAPE_HINT = "--shape input=1x3x224x224, or --shape 0=8x? for the first input"
 RANGE_HINT = "--shape input=1..64x3x224x224 --rule buckets"
@@ -29,7 +29,7 @@ class ModelCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the formats, as the rows of the front-ends have them now."""
-        from ..ir.frontends.registry import readable_files
+        from ...ir.frontends.registry import readable_files
 
         self.epilog = f"MODEL is a file of {readable_files()}."
         super().format_epilog(ctx, formatter)
@@ -62,7 +62,7 @@ def rule_option() -> Callable[[Any], Any]:
 
 def read_rule(text: str | None, shapes: OpenShapes | None) -> SizeRule:
     """Return the rule of ``--rule`` for sizes of ``--shape``; ``ArgumentError`` for no rule."""
-    from ..autotune import rules
+    from ...autotune import rules
 
     if text is None:
         return "exact"
@@ -152,6 +152,20 @@ def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]
     )
 
 
+def profile_options() -> Callable[[Any], Any]:
+    """``--profile`` and ``--trace``, which implies it."""
+    table = click.option(
+        "--profile", is_flag=True, help="Print the time of every step of a call, most time first."
+    )
+    trace = click.option(
+        "--trace",
+        type=click.Path(),
+        metavar="T.json",
+        help="Write the profile's events here as Chrome trace JSON, which Perfetto opens.",
+    )
+    return lambda command: table(trace(command))
+
+
 @dataclass(frozen=True, slots=True)
 class RecipeOptions:
     """The options as they were given; None, and no shapes, for those that were not."""
@@ -189,7 +203,7 @@ class RecipeOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``lower`` by keyword, files read; but for the accuracy."""
-        from .arrays import read_constants
+        from ..inputs.arrays import read_constants
 
         return {
             "shapes": read_shapes(self.shapes),
@@ -200,7 +214,7 @@ class RecipeOptions:
 
     def lowered(self, model: str, target: str) -> Lowered:
         """Return the model with these options; raises what ``lower`` raises."""
-        from ..autotune.lowered import lower
+        from ...autotune.lowered import lower
 
         return lower(model, target=target, accuracy=self.accuracy, **self.arguments())
 

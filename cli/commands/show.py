@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..ir.archive import is_zip
-from ..ir.errors import ArgumentError
-from .options import (
+from ...ir.archive import is_zip
+from ...ir.errors import ArgumentError
+from ..syntax.options import (
     ModelCommand,
     RecipeOptions,
     recipe_options,
@@ -21,9 +21,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
-    from ..autotune.lowered import Lowered
-    from ..ir.target import Target
-    from ..schedule.language.trace import Trace
+    from ...autotune.lowered import Lowered
+    from ...ir.target import Target
+    from ...schedule.language.trace import Trace
 
 DEFAULT = "optimized"
 STDOUT = "-"
@@ -37,13 +37,13 @@ class StageOption(click.Option):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the stages that begin as what was typed."""
-        from ..codegen.driver.stages import STAGES
+        from ...codegen.driver.stages import STAGES
 
         return [CompletionItem(name) for name in STAGES if name.startswith(incomplete)]
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the help with the names of all stages."""
-        from ..codegen.driver.stages import STAGES
+        from ...codegen.driver.stages import STAGES
 
         self.help = f"{', '.join(STAGES)}.  [default: {DEFAULT}]"
         return super().get_help_record(ctx)
@@ -91,7 +91,7 @@ def show(
     Of OUT (a built model) the stages are `plan`, which is the default, and `hlo`.
     """
     if not passes and dump is html is dot is group is None and is_zip(model):
-        from .built import show_built
+        from ..display.built import show_built
 
         if show_built(model, stage, trusted, as_json):
             return
@@ -130,13 +130,13 @@ def _traces(log: str | None, target: Target) -> Mapping[str, Trace]:
     """Return the best schedules of a log; none without one."""
     if log is None:
         return {}
-    from ..autotune.log.best import best_traces
+    from ...autotune.log.best import best_traces
 
     return best_traces(log, target)
 
 
 def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
-    from ..codegen.driver.dump import dump_stages
+    from ...codegen.driver.dump import dump_stages
 
     traces = _traces(log, model.target)
     module, frozen = model.imported.module, model.frozen
@@ -149,8 +149,8 @@ def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
 
 def _page(model: Lowered, path: Path, stages: str | None, log: str | None) -> Shown:
     """Write the page of a model's groups."""
-    from ..autotune.explain.model import graph_page
-    from ..ir.files import whole_file
+    from ...autotune.explain.model import graph_page
+    from ...ir.files import whole_file
 
     page = graph_page(model, stages, log).encode()
     with whole_file(path) as file:
@@ -160,9 +160,9 @@ def _page(model: Lowered, path: Path, stages: str | None, log: str | None) -> Sh
 
 def _graphviz(model: Lowered, path: str) -> Shown:
     """Write the graph of a model's groups for Graphviz, or return it."""
-    from ..autotune.explain.dot import show_dot
-    from ..autotune.explain.graph import model_graph
-    from ..ir.files import whole_file
+    from ...autotune.explain.dot import show_dot
+    from ...autotune.explain.graph import model_graph
+    from ...ir.files import whole_file
 
     text = show_dot(model_graph(model.prepared(), model.name))
     if path == STDOUT:
@@ -173,9 +173,9 @@ def _graphviz(model: Lowered, path: str) -> Shown:
 
 
 def _passes(model: Lowered, log: str | None) -> Shown:
-    from ..codegen.driver.pass_report import graph_report, lowering_report
-    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
-    from ..ir.hlo.passes.weights.narrow import narrow_weights
+    from ...codegen.driver.pass_report import graph_report, lowering_report
+    from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+    from ...ir.hlo.passes.weights.narrow import narrow_weights
 
     machine, traces = model.target, _traces(log, model.target)
     graph, optimized = graph_report(freeze(model.imported.module, model.frozen))

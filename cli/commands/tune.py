@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import ArgumentError
-from .options import ModelCommand, RecipeOptions, recipe_options
+from ...ir.errors import ArgumentError
+from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
 
 if TYPE_CHECKING:
-    from ..autotune.fleet.crew import Crew
-    from ..autotune.tuner.progress import TuneResult
-    from ..ir.target import Target
+    from ...autotune.fleet.crew import Crew
+    from ...autotune.tuner.progress import TuneResult
+    from ...ir.target import Target
 
 LEAST = 1e-3  # seconds given to tuning where starting has used them up
 
@@ -78,8 +78,8 @@ def tune(
     as_json: bool,
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command resumes where it stopped."""
-    from ..autotune.tuner.progress import TuningInterrupted
-    from .live import Display
+    from ...autotune.tuner.progress import TuningInterrupted
+    from ..display.live import Display
 
     lowered = recipe.lowered(model, target)
     if seconds is not None:  # what it took to get here counts, too
@@ -104,7 +104,7 @@ def tune(
     if as_json:
         click.echo(json.dumps(_facts(result, simulate_cost)))
     else:
-        from ..ir.target import HERE
+        from ...ir.target import HERE
 
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
         asked += recipe.asked
@@ -129,14 +129,14 @@ def _crew(
         return None
     if simulated:
         raise ArgumentError(f"--scheduler {scheduler}", "with --simulate-cost nothing is measured")
-    from ..autotune.fleet.dask import Certificates, connect, resource_of
+    from ...autotune.fleet.dask import Certificates, connect, resource_of
 
     return connect(scheduler, Certificates(*certificates), resource or resource_of(target))
 
 
 def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
     """Return the result as plain data for JSON."""
-    from ..autotune.tuner.progress import totals
+    from ...autotune.tuner.progress import totals
 
     before, after = totals(result.tasks)
     return {
@@ -159,7 +159,7 @@ def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
 
 def _told(result: TuneResult, estimated: bool) -> str:
     """Return the result as text: a line per task, the whole, the notes."""
-    from ..autotune.log.units import counted, duration
+    from ...autotune.log.units import counted, duration
 
     lines, sign = [], "~" if estimated else ""
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
@@ -176,9 +176,9 @@ def _told(result: TuneResult, estimated: bool) -> str:
 
 def _gain(result: TuneResult, sign: str) -> str:
     """Return the speedup as text: of the whole model if it was raced, else of its tasks."""
-    from ..autotune.log.records import quantile
-    from ..autotune.log.units import duration
-    from ..autotune.tuner.progress import totals
+    from ...autotune.log.records import quantile
+    from ...autotune.log.units import duration
+    from ...autotune.tuner.progress import totals
 
     verdict = result.verdict
     if verdict is None:

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.errors import ArgumentError
-from .arrays import in_order, read_constants, read_npz, sizes, write_npz
-from .options import (
+from ...ir.errors import ArgumentError
+from ..display.built import variant_lines, weight_lines
+from ..display.profile import print_profile
+from ..inputs.arrays import in_order, read_constants, read_npz, sizes, write_npz
+from ..inputs.ranks import Ranks, own_parts, ranks
+from ..syntax.options import (
     ModelCommand,
     RecipeOptions,
     has_ranges,
+    profile_options,
     read_open_shapes,
     read_rule,
     read_shapes,
@@ -25,19 +29,15 @@ from .options import (
     rule_option,
     trusted_option,
 )
-from .profile import print_profile, profile_options
-from .ranks import Ranks, own_parts, ranks
-from .variants import variant_lines
-from .weights import weight_lines
 
 if TYPE_CHECKING:
-    from ..autotune.lowered import Lowered
-    from ..codegen.runtime.executable import Executable
-    from ..codegen.runtime.profile.data import Profile
-    from ..ir.comparison import Comparison
-    from ..ir.frontends.registry import Shapes
-    from ..ir.hlo.nodes import HloModule
-    from .arrays import Array
+    from ...autotune.lowered import Lowered
+    from ...codegen.runtime.executable import Executable
+    from ...codegen.runtime.profile.data import Profile
+    from ...ir.comparison import Comparison
+    from ...ir.frontends.registry import Shapes
+    from ...ir.hlo.nodes import HloModule
+    from ..inputs.arrays import Array
 
 
 @click.command(cls=ModelCommand)
@@ -84,8 +84,8 @@ def run(
         "--rule": rule,
         **recipe.given,
     }
-    from ..ir.comparison import leaves
-    from ..ir.files import require_place
+    from ...ir.comparison import leaves
+    from ...ir.files import require_place
 
     here = ranks()
     with here.together():
@@ -120,7 +120,7 @@ def run(
 
 def _profiled(exe: Executable, args: Sequence[Any], here: Ranks) -> Profile:
     """Return the profile; ranks share the cores, so none is given any, nor compared with a peak."""
-    from ..autotune.measure.roofline import profiled
+    from ...autotune.measure.roofline import profiled
 
     return profiled(exe, args) if here.size == 1 else exe.profile(*args)
 
@@ -132,8 +132,8 @@ def _prepare(
 
     ``given`` are the options of the build, None for those that are not given.
     """
-    from ..codegen.driver.artifact import is_artifact, load
-    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
+    from ...codegen.driver.artifact import is_artifact, load
+    from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 
     if is_artifact(model):
         for option, value in given.items():
@@ -156,7 +156,7 @@ def _prepare(
     shapes = read_open_shapes(given["--shape"] or ())
     rule = read_rule(given["--rule"], shapes)
     if shapes and has_ranges(shapes):
-        from .open_sizes import prepare_open
+        from ..inputs.open_sizes import prepare_open
 
         return prepare_open(model, inputs, shapes, rule, given["--log"], options)
     lowered = _lowered(model, inputs, read_shapes(given["--shape"] or ()), options)
@@ -169,8 +169,8 @@ def _lowered(
     model: str, inputs: str | None, shapes: Shapes | None, options: Mapping[str, Any]
 ) -> Lowered:
     """Return the model of these shapes; sizes that stay open are those of the inputs."""
-    from ..autotune.lowered import lower
-    from ..ir.frontends.load import recognized
+    from ...autotune.lowered import lower
+    from ...ir.frontends.load import recognized
 
     lowered = lower(model, shapes=shapes, **options)
     if inputs is None or not recognized(Path(model)).sized or _is_settled(lowered):
@@ -195,7 +195,7 @@ def _arguments(
     rank: int,
 ) -> list[Any]:
     """Return one value per parameter: an array, or a tuple where the parameter is one."""
-    from ..codegen.runtime.arguments import rebuild
+    from ...codegen.runtime.arguments import rebuild
 
     params = exe.plan.params
     if inputs is not None and seed is None:
@@ -221,8 +221,8 @@ def _check(
     weights: str | None,
     here: Ranks,
 ) -> list[Comparison]:
-    from ..codegen.driver.oracle import Oracle, on_devices
-    from ..ir.comparison import compare_all, leaves
+    from ...codegen.driver.oracle import Oracle, on_devices
+    from ...ir.comparison import compare_all, leaves
 
     if here.size > 1:
         everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..ir.errors import ArgumentError, CommunicationError, NestwrightError
+from ...ir.errors import ArgumentError, CommunicationError, NestwrightError
 
 if TYPE_CHECKING:
-    from ..codegen.runtime.collectives.communicator import Communicator
-    from ..codegen.runtime.executable import Executable
-    from ..ir.hlo.nodes import HloModule
+    from ...codegen.runtime.collectives.communicator import Communicator
+    from ...codegen.runtime.executable import Executable
+    from ...ir.hlo.nodes import HloModule
     from .arrays import Array
 
 RANK = "{rank}"
@@ -89,7 +89,7 @@ class Ranks:
 
     def require(self, exe: Executable) -> None:
         """Raise ``CommunicationError`` unless the program is for so many ranks."""
-        from ..codegen.runtime.collectives.join import exchanges, require_count
+        from ...codegen.runtime.collectives.join import exchanges, require_count
 
         if self.world is not None or exchanges(exe.plan):
             require_count(exe.bundle, self.size)
@@ -123,7 +123,7 @@ class Ranks:
 
 def ranks() -> Ranks:
     """Return this process among those that `mpiexec` started, or on its own."""
-    from ..codegen.runtime.collectives.mpi import MpiCommunicator, launched, world
+    from ...codegen.runtime.collectives.mpi import MpiCommunicator, launched, world
 
     if not launched():
         return Ranks()
@@ -140,7 +140,7 @@ def own_parts(
     """
     import numpy as np
 
-    from ..ir.hlo.shardings import tiles
+    from ...ir.hlo.shardings import tiles
 
     params = exe.plan.params
     if len(arrays) != len(params) or all(

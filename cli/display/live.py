@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..autotune.log.units import clock, counted, duration, span
-from ..autotune.tuner.progress import Progress, TaskResult
+from ...autotune.log.units import clock, counted, duration, span
+from ...autotune.tuner.progress import Progress, TaskResult
 
 BARS = "▁▂▃▄▅▆▇█"
 BAR = 24  # columns

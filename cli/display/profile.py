@@ -1,40 +1,24 @@
-"""Profiles on the command line: the options that ask for one, the table, the trace."""
+"""Profiles: a table of the steps of a call, and traces as files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import click
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..codegen.runtime.profile.data import Profile
-    from ..codegen.runtime.profile.figures import ProfileRow
+    from ...codegen.runtime.profile.data import Profile
+    from ...codegen.runtime.profile.figures import ProfileRow
 
 WIDE = 150  # columns where there is no terminal
 SOURCES = 2  # lines of the model that a row shows
 LONG = 34  # characters of a name
 
 
-def profile_options() -> Callable[[Any], Any]:
-    """``--profile`` and ``--trace``, which implies it."""
-    table = click.option(
-        "--profile", is_flag=True, help="Print the time of every step of a call, most time first."
-    )
-    trace = click.option(
-        "--trace",
-        type=click.Path(),
-        metavar="T.json",
-        help="Write the profile's events here as Chrome trace JSON, which Perfetto opens.",
-    )
-    return lambda command: table(trace(command))
-
-
 def print_profile(profile: Profile) -> None:
     """Print a profile as a table, the heaviest steps first, and what to know about it."""
-    from ..autotune.log.units import counted, duration, rate
+    from ...autotune.log.units import counted, duration, rate
     from .terminal import terminal
 
     console = terminal(WIDE)
@@ -73,7 +57,7 @@ def _table(profile: Profile) -> Table:
 def _cells(profile: Profile, row: ProfileRow) -> list[Any]:
     from rich.text import Text
 
-    from ..autotune.log.units import duration, rate, share
+    from ...autotune.log.units import duration, rate, share
 
     peak = profile.roofline(row)
     texts = [
@@ -101,6 +85,6 @@ def _short(source: str) -> str:
 
 def write_traces(profiles: Sequence[Profile], path: str) -> None:
     """Write the traces of some profiles as one file, whole or not at all."""
-    from ..codegen.runtime.profile.trace import write
+    from ...codegen.runtime.profile.trace import write
 
     write(profiles, path)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..autotune.build import build
-from ..autotune.lowered import lower
-from ..autotune.rules import OpenShapes, OpenSize, SizeRule
-from ..codegen.plan.signature import ArraySpec
-from ..ir.dtypes import to_numpy
-from ..ir.errors import ArgumentError
-from ..ir.hlo.nodes import HloModule
-from ..ir.hlo.passes.prepare.freeze_parameters import freeze
+from ...autotune.build import build
+from ...autotune.lowered import lower
+from ...autotune.rules import OpenShapes, OpenSize, SizeRule
+from ...codegen.plan.signature import ArraySpec
+from ...ir.dtypes import to_numpy
+from ...ir.errors import ArgumentError
+from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from .arrays import in_order, read_npz
 
 if TYPE_CHECKING:
-    from ..autotune.lowered import Lowered
-    from ..codegen.runtime.executable import Executable
+    from ...autotune.lowered import Lowered
+    from ...codegen.runtime.executable import Executable
 
 
 def prepare_open(

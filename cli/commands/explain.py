@@ -6,7 +6,7 @@ import json
 
 import click
 
-from .options import ModelCommand, RecipeOptions, recipe_options
+from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
 
 
 @click.command(cls=ModelCommand)
@@ -26,8 +26,8 @@ def explain(
 ) -> None:
     """Tell why MODEL is fused and scheduled as it is, what tuning promises, and why the cache has
     it or not. Options are those of `build`; nothing is compiled or measured."""
-    from ..autotune.explain.model import explain_model
-    from ..autotune.explain.text import show_group, show_model
+    from ...autotune.explain.model import explain_model
+    from ...autotune.explain.text import show_group, show_model
 
     lowered = recipe.lowered(model, target)
     found = explain_model(lowered, log)

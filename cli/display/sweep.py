@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ..autotune.bench.data import TUNED
-from ..autotune.log.units import counted, duration, rate
+from ...autotune.bench.data import TUNED
+from ...autotune.log.units import counted, duration, rate
 from .terminal import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..autotune.bench.data import Against, BenchReport, CellBench, Change, WayBench
+    from ...autotune.bench.data import Against, BenchReport, CellBench, Change, WayBench
 
 PIPED = 120  # columns where there is no terminal
 FEW = 4  # cells up to which their groups are printed

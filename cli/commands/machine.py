@@ -15,8 +15,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def targets(as_json: bool) -> None:
     """List the targets and what was detected on this machine."""
-    from ..autotune.calibrate.store import load
-    from ..ir.target import HERE, Target, kinds
+    from ...autotune.calibrate.store import load
+    from ...ir.target import HERE, Target, kinds
     from .calibrate import lines, rows
 
     host = Target.parse(HERE)
@@ -71,9 +71,9 @@ def doctor(as_json: bool) -> int:
 
     Exit 1 if something of the installation is wrong.
     """
-    from ..autotune.log.units import counted
-    from ..autotune.measure.host.trust import trust
-    from ..ir.target import HERE, Target
+    from ...autotune.log.units import counted
+    from ...autotune.measure.host.trust import trust
+    from ...ir.target import HERE, Target
 
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
     findings += [_calibration(), _cluster(), *_settings()]
@@ -126,7 +126,7 @@ def _clash() -> Check:
 
 def _llvm() -> Check:
     """A form that some versions of LLVM get wrong, tried here as LLVM has it and as we emit it."""
-    from ..codegen.driver.llvm_faults import masked_stores
+    from ...codegen.driver.llvm_faults import masked_stores
 
     found = masked_stores()
     return Check("LLVM", found.ours, found.summary)
@@ -136,8 +136,8 @@ def _compiles() -> Check:
     """Build and run `x + y` through every floor."""
     import numpy as np
 
-    from ..autotune.build import build
-    from ..ir.hlo.text import parse
+    from ...autotune.build import build
+    from ...ir.hlo.text import parse
 
     text = (
         "HloModule doctor\n\nENTRY main {\n  x = f32[4] parameter(0)\n  y = f32[4] parameter(1)\n"
@@ -153,8 +153,8 @@ def _compiles() -> Check:
 
 
 def _calibration() -> Check:
-    from ..autotune.calibrate.store import VARIABLE, load, path
-    from ..ir.target import HERE, Target
+    from ...autotune.calibrate.store import VARIABLE, load, path
+    from ...ir.target import HERE, Target
 
     host = Target.parse(HERE)
     place = path(host)
@@ -187,9 +187,9 @@ def _bindings() -> str:
 
 def _gpu() -> Check:
     """The GPU that target cuda means; not ok where there is none."""
-    from ..codegen.runtime.cuda.driver import DriverError, driver
-    from ..ir.errors import TargetError
-    from ..ir.gpus import best_arch, capability
+    from ...codegen.runtime.cuda.driver import DriverError, driver
+    from ...ir.errors import TargetError
+    from ...ir.gpus import best_arch, capability
 
     try:
         api = driver()
@@ -217,7 +217,7 @@ def _cluster() -> Check:
 
 
 def _ptxas() -> Check:
-    from ..codegen.targets.cuda import ptxas
+    from ...codegen.targets.cuda import ptxas
 
     found = ptxas.find()
     if found is None:
