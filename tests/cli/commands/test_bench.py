@@ -13,7 +13,7 @@ from nestwright.autotune.bench.race import run
 from nestwright.cli.commands.bench import BETWEEN_TARGETS
 from nestwright.cli.display.sweep import print_report
 
-from ..autotune.bench.reports import CELL, REPORT
+from ...autotune.bench.reports import CELL, REPORT
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ def runs(report: BenchReport) -> dict[int, float | None]:
 def test_killed_then_interrupted_then_finished(
     nestwright, dense: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = str(Path(__file__).parents[2])
+    home = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": home}
     killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
     first = read_report("r.json")
