@@ -21,8 +21,8 @@ from nestwright.ir.loop.visit import equal, walk
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.sketches.generate import generate
-from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
-from nestwright.schedule.sketches.gpu.matmul import Matmul, find_matmul
+from nestwright.schedule.sketches.gpu.products.contraction import matmul_sketches
+from nestwright.schedule.sketches.gpu.products.matmul import Matmul, find_matmul
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
 

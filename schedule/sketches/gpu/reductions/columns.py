@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import BlockAxis
-from ....ir.target import Target
-from ...combiner import combiner_of
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo, describe
-from ...space.lookup import below, own_loops
-from ...space.space import Choices, Sketch, cheapest
-from .clusters import (
+from .....ir.loop.nodes import BlockAxis
+from .....ir.target import Target
+from ....combiner import combiner_of
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo, describe
+from ....space.lookup import below, own_loops
+from ....space.space import Choices, Sketch, cheapest
+from ..launches.clusters import (
     CLUSTERS,
     Cluster,
     merged_rows,
@@ -28,8 +28,7 @@ from .clusters import (
     stage_loops,
     stage_reductions,
 )
-from .direct import unroll_terms
-from .machine import (
+from ..launches.machine import (
     ARRIVAL,
     BARRIER,
     LATENCY,
@@ -44,7 +43,7 @@ from .machine import (
     resident,
     waste,
 )
-from .threads import (
+from ..launches.threads import (
     APART,
     BLOCKS,
     ROW_OF_BLOCKS,
@@ -56,6 +55,7 @@ from .threads import (
     powers,
     ways_to_join,
 )
+from .direct import unroll_terms
 
 WIDEST = 16  # bytes of one load
 DEEP = 32  # terms from which sharing them pays

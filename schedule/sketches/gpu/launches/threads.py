@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ....ir.loop.notes import CLUSTER
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import describe
-from ...space.space import Choices
+from .....ir.loop.notes import CLUSTER
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import describe
+from ....space.space import Choices
 
 X, Y, Z = "threadIdx.x", "threadIdx.y", "threadIdx.z"
 BLOCKS = "blockIdx.x"

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ....ir.dtypes import DType, f32
-from ....ir.loop.intrinsics import TABLE, WARP
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import PIPELINE
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below
-from ...space.space import Choices
+from .....ir.dtypes import DType, f32
+from .....ir.loop.intrinsics import TABLE, WARP
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.notes import PIPELINE
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below
+from ....space.space import Choices
+from ..launches.threads import Y, Z
 from .matmul import Matmul, MatmulOperand
-from .threads import Y, Z
 from .tiles import (
     BlockDim,
     MatmulBlocks,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ....ir.loop.notes import ASYNC, IN_TURN
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import describe
-from ...space.lookup import below, own_loops
-from ...space.space import Choices
+from .....ir.loop.notes import ASYNC, IN_TURN
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import describe
+from ....space.lookup import below, own_loops
+from ....space.space import Choices
+from ..elementwise.transpose import find_transpose, transpose_sketch
+from ..launches.threads import APART, BLOCKS, X, Y, Z, bind_flat, bind_parts, fused
 from .matmul import Matmul, MatmulOperand
-from .threads import APART, BLOCKS, X, Y, Z, bind_flat, bind_parts, fused
-from .transpose import find_transpose, transpose_sketch
 
 ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
 ASYNC_SM = 80

@@ -14,15 +14,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....ir.loop.intrinsics import WARP
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...primitives.matmul import Product, product_of
-from ...space.analyze import BlockInfo, describe
-from ...space.lookup import below, own_loops
-from ...space.space import Choice, Choices, Sketch, cheapest
-from .machine import (
+from .....ir.loop.intrinsics import WARP
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....primitives.matmul import Product, product_of
+from ....space.analyze import BlockInfo, describe
+from ....space.lookup import below, own_loops
+from ....space.space import Choice, Choices, Sketch, cheapest
+from ..launches.machine import (
     ARRIVAL,
     BARRIER,
     LATENCY,
@@ -34,8 +34,8 @@ from .machine import (
     overlapped,
     resident,
 )
+from ..launches.threads import BLOCKS, X, Y, Z, fused, power_up, powers
 from .matmul import Matmul, MatmulOperand, find_product
-from .threads import BLOCKS, X, Y, Z, fused, power_up, powers
 from .tiles import PART, BlockDim, make_product, result_by_role
 
 FEW = 16  # rows or columns below which an operand fits into registers

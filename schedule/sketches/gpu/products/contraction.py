@@ -12,12 +12,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ....ir.loop.intrinsics import WARP
-from ....ir.target import Target
-from ...language.schedule import Schedule
-from ...space.space import Choice, Choices, Sketch, cheapest
-from .last_wave import LastWave, divide, find_last_wave, waves
-from .machine import (
+from .....ir.loop.intrinsics import WARP
+from .....ir.target import Target
+from ....language.schedule import Schedule
+from ....space.space import Choice, Choices, Sketch, cheapest
+from ..launches.machine import (
     ARRIVAL,
     BARRIER,
     LATENCY,
@@ -27,11 +26,12 @@ from .machine import (
     memory_seconds,
     resident,
 )
+from ..launches.threads import APART, CLUSTERED, LAST, clusters_fit, power_up, powers, ways_to_join
+from .last_wave import LastWave, divide, find_last_wave, waves
 from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import LAYOUTS, apply_simt, threads_of
-from .threads import APART, CLUSTERED, LAST, clusters_fit, power_up, powers, ways_to_join
 from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
 
 L2_BYTES = 48.0  # of L2 bandwidth per multiprocessor and cycle

@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import BlockAxis, Var
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo
-from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, stage_reductions
-from .machine import LAUNCH, LaunchShape, distinct, flops_of, launch_seconds, overlapped, waste
-from .threads import BLOCKS, X, powers
+from .....ir.loop.nodes import BlockAxis, Var
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo
+from ....space.space import Choices, Sketch, cheapest
+from ..launches.clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, stage_reductions
+from ..launches.machine import (
+    LAUNCH,
+    LaunchShape,
+    distinct,
+    flops_of,
+    launch_seconds,
+    overlapped,
+    waste,
+)
+from ..launches.threads import BLOCKS, X, powers
 
 WIDEST = 16  # bytes of one load
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ....ir.loop.nodes import Block, Buffer, Load
-from ....ir.loop.visit import exprs, walk, walk_expr
-from ....ir.target import Target
-from ...errors import ScheduleError
-from ...language.schedule import Schedule
-from ...legality import single_store
-from ...space.analyze import BlockInfo, blocks_of, describe
+from .....ir.loop.nodes import Block, Buffer, Load
+from .....ir.loop.visit import exprs, walk, walk_expr
+from .....ir.target import Target
+from ....errors import ScheduleError
+from ....language.schedule import Schedule
+from ....legality import single_store
+from ....space.analyze import BlockInfo, blocks_of, describe
 from .clusters import common_rows, worth_one_launch
 from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
 

@@ -11,16 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import BlockAxis, Buffer
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo
-from ...space.lookup import below, own_loops
-from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster
-from .machine import LaunchShape, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
-from .threads import BLOCKS, X, Y, fused, powers
+from .....ir.loop.nodes import BlockAxis, Buffer
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo
+from ....space.lookup import below, own_loops
+from ....space.space import Choices, Sketch, cheapest
+from ..launches.clusters import CLUSTERS, Cluster
+from ..launches.machine import (
+    LaunchShape,
+    access_bytes,
+    bursts,
+    flops_of,
+    issue_seconds,
+    launch_seconds,
+)
+from ..launches.threads import BLOCKS, X, Y, fused, powers
 
 WIDEST = 16  # bytes of one access
 LEAST = 8  # elements along an axis from which a tile pays for its barrier

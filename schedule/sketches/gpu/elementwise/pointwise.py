@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import Var
-from ....ir.loop.notes import RESIDENT
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo
-from ...space.space import Choices, Sketch, cheapest
-from ..cpu.pointwise import trailing
-from .clusters import CLUSTERS, Cluster, place
-from .machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_seconds
-from .threads import bind_flat, fused, powers
+from .....ir.loop.nodes import Var
+from .....ir.loop.notes import RESIDENT
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo
+from ....space.space import Choices, Sketch, cheapest
+from ...cpu.pointwise import trailing
+from ..launches.clusters import CLUSTERS, Cluster, place
+from ..launches.machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_seconds
+from ..launches.threads import bind_flat, fused, powers
 
 WIDEST = 16  # bytes of one load
 ENTRY = 3  # accesses that take as long as a thread's own instructions: its indices, its end

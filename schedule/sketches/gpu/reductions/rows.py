@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.intrinsics import WARP, warp_results
-from ....ir.loop.nodes import SHARED_ALIGN, Buffer, Const, Load, Scope, Store, Var
-from ....ir.loop.visit import exprs, walk, walk_expr
-from ....ir.target import Target
-from ...combiner import combiner_of
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo, describe
-from ...space.lookup import below
-from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
-from .machine import (
+from .....ir.loop.intrinsics import WARP, warp_results
+from .....ir.loop.nodes import SHARED_ALIGN, Buffer, Const, Load, Scope, Store, Var
+from .....ir.loop.visit import exprs, walk, walk_expr
+from .....ir.target import Target
+from ....combiner import combiner_of
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo, describe
+from ....space.lookup import below
+from ....space.space import Choices, Sketch, cheapest
+from ..launches.clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
+from ..launches.machine import (
     BARRIER,
     LATENCY,
     LaunchShape,
@@ -35,7 +35,7 @@ from .machine import (
     resident,
     waste,
 )
-from .threads import BLOCKS, X, Y, bind_runs, fused, load_vectors, power_up, powers
+from ..launches.threads import BLOCKS, X, Y, bind_runs, fused, load_vectors, power_up, powers
 
 WIDEST = 16  # bytes of one load
 STEP, HELD_STEP = 60e-9, 10e-9  # seconds of a thread's step through memory, through registers

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.target import Target
-from ...combiner import combiner_of
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo
-from ...space.lookup import below
-from ...space.space import Choices, Sketch, cheapest
-from .clusters import (
+from .....ir.target import Target
+from ....combiner import combiner_of
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo
+from ....space.lookup import below
+from ....space.space import Choices, Sketch, cheapest
+from ..launches.clusters import (
     CLUSTERS,
     Cluster,
     merged_rows,
@@ -28,7 +28,7 @@ from .clusters import (
     stage_loops,
     writes_terms,
 )
-from .machine import (
+from ..launches.machine import (
     ARRIVAL,
     BARRIER,
     LATENCY,
@@ -40,7 +40,7 @@ from .machine import (
     launch_seconds,
     resident,
 )
-from .threads import (
+from ..launches.threads import (
     APART,
     BLOCKS,
     LAST,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, WARP
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import BULK_COPIES
-from ....ir.loop.warpgroups import WARPGROUP
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below
-from ...space.space import Choices
+from .....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, WARP
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.notes import BULK_COPIES
+from .....ir.loop.warpgroups import WARPGROUP
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below
+from ....space.space import Choices
+from ..launches.threads import X, Y, Z
 from .matmul import Matmul
-from .threads import X, Y, Z
 from .tiles import BlockDim, MatmulBlocks, result_loops, run_epilogue, spread_tiles
 
 ROWS, COLUMNS = 64, 8  # of a box of sums; a product has the columns of a group

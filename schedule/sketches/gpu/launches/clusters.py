@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.gpus import FEW_ROWS, LONG_ROW
-from ....ir.loop.nodes import Buffer
-from ....ir.loop.notes import STAGE_OF
-from ...combiner import combiner_of
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo, describe
-from ...space.lookup import below, own_loops
-from ...space.registry import SketchTable
+from .....ir.gpus import FEW_ROWS, LONG_ROW
+from .....ir.loop.nodes import Buffer
+from .....ir.loop.notes import STAGE_OF
+from ....combiner import combiner_of
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo, describe
+from ....space.lookup import below, own_loops
+from ....space.registry import SketchTable
 
 LITTLE = 1 << 10  # points that one block of threads computes as fast as many do
 

@@ -8,17 +8,17 @@ as the results that the thread makes of them.
 
 from __future__ import annotations
 
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.tensor_memory import HELD, LANES
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below
-from ...space.space import Choices
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.tensor_memory import HELD, LANES
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below
+from ....space.space import Choices
+from ..launches.threads import X, Y, Z
 from .matmul import Matmul
 from .mma import Core, place_sums, sides_of
 from .results import place_rows
-from .threads import X, Y, Z
 from .tiles import BlockDim, make_product, run_epilogue
 from .wgmma import copy_operands, find_shared_core
 

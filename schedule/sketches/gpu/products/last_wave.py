@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ....ir.loop.nodes import Var
-from ...language.schedule import Schedule
-from ...space.analyze import describe
-from ...space.lookup import own_loops
+from .....ir.loop.nodes import Var
+from ....language.schedule import Schedule
+from ....space.analyze import describe
+from ....space.lookup import own_loops
 from .matmul import Matmul
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.loop.intrinsics import TABLE
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.tensor_memory import LANES, allocated
-from ....ir.target import Target
-from ...language.schedule import Schedule
-from ...space.space import Choices, Sketch
+from .....ir.loop.intrinsics import TABLE
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.tensor_memory import LANES, allocated
+from .....ir.target import Target
+from ....language.schedule import Schedule
+from ....space.space import Choices, Sketch
+from ..launches.threads import power_up
 from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
 from .group_space import GroupSpace
 from .matmul import Matmul
 from .results import PATTERN
 from .tcgen05 import STRIP, apply_tcgen05, find_tensor_core, instruction_name
-from .threads import power_up
 from .wgmma import PANEL, find_group_core, swizzle_of
 
 OTHERS = 56  # registers beside a strip of sums

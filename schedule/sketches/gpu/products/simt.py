@@ -7,15 +7,15 @@ computes their outer product.
 
 from __future__ import annotations
 
-from ....ir.dtypes import f32
-from ....ir.loop.notes import PIPELINE
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below
-from ...space.space import Choices
+from .....ir.dtypes import f32
+from .....ir.loop.notes import PIPELINE
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below
+from ....space.space import Choices
+from ..launches.threads import X, Y
 from .matmul import WIDEST, Matmul, MatmulOperand
-from .threads import X, Y
 from .tiles import (
     BlockDim,
     MatmulBlocks,

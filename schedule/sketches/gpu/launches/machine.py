@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import Var
-from ....ir.target import Target
-from ...space.analyze import AccessPattern, BlockInfo
+from .....ir.loop.nodes import Var
+from .....ir.target import Target
+from ....space.analyze import AccessPattern, BlockInfo
 
 LAUNCH = 1.5e-6  # seconds from the end of one kernel of a graph to the start of the next
 ARRIVAL = 1e-6  # seconds of an atomic operation that orders memory, and of two barriers around it

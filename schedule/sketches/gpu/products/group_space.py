@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ....ir.dtypes import bf16, f16
-from ....ir.loop.intrinsics import TABLE, WARP
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.warpgroups import WARPGROUP
-from ...language.schedule import Schedule
-from ...space.space import Choices
+from .....ir.dtypes import bf16, f16
+from .....ir.loop.intrinsics import TABLE, WARP
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.warpgroups import WARPGROUP
+from ....language.schedule import Schedule
+from ....space.space import Choices
+from ..launches.machine import LaunchShape, issue_seconds
+from ..launches.threads import CLUSTERED, power_up
 from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles
-from .machine import LaunchShape, issue_seconds
 from .matmul import Matmul, MatmulOperand
 from .results import COLUMNS, PATTERN, ROWS
-from .threads import CLUSTERED, power_up
 from .tiles import ASYNC_BYTES, BlockDim, copy_width
 from .wgmma import PANEL, apply_wgmma, product_name, swizzle_of
 

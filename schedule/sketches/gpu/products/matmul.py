@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ....ir.dtypes import DType
-from ....ir.loop.affine import linear
-from ....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Stmt, Store, Var
-from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
-from ...errors import ScheduleError
-from ...language.schedule import Schedule
-from ...primitives.matmul import Product, is_zero, product_of
-from ...space.analyze import BlockInfo, describe, frozen_inputs, point_reads
-from .inlining import LARGEST, may_inline, nodes_of
+from .....ir.dtypes import DType
+from .....ir.loop.affine import linear
+from .....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Stmt, Store, Var
+from .....ir.loop.visit import exprs, free_vars, walk, walk_expr
+from ....errors import ScheduleError
+from ....language.schedule import Schedule
+from ....primitives.matmul import Product, is_zero, product_of
+from ....space.analyze import BlockInfo, describe, frozen_inputs, point_reads
+from ..launches.inlining import LARGEST, may_inline, nodes_of
 
 LEAST = 16  # rows and columns below which tiles are mostly padding
 LEAST_DEPTH = 8

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....ir.dtypes import DType, f32
-from ....ir.loop.forms import IntrinsicDef
-from ....ir.loop.intrinsics import TABLE
-from ....ir.loop.nodes import CHUNK
-from ....ir.loop.notes import BULK_COPIES, PIPELINE
-from ....ir.loop.tensor_memory import TensorMatrix
-from ....ir.loop.warpgroups import WARPGROUP, GroupMatrix
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below
-from ...space.space import Choices
+from .....ir.dtypes import DType, f32
+from .....ir.loop.forms import IntrinsicDef
+from .....ir.loop.intrinsics import TABLE
+from .....ir.loop.nodes import CHUNK
+from .....ir.loop.notes import BULK_COPIES, PIPELINE
+from .....ir.loop.tensor_memory import TensorMatrix
+from .....ir.loop.warpgroups import WARPGROUP, GroupMatrix
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below
+from ....space.space import Choices
 from .matmul import Matmul
 from .mma import Core, Side, layout_of, place_sums, sides_of
 from .results import COLUMNS, ROWS, divide_store, place_results
