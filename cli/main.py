@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
@@ -9,38 +10,54 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, TextIO
 
 import click
 
 from ..ir.errors import NestwrightError, NestwrightWarning
-from .age import process_age
-from .group import LazyGroup
+from .syntax.group import Suggesting
 
 UNUSABLE = 2
 OURS = 3
 INTERRUPTED = 130
 COMPLETE = "_NESTWRIGHT_COMPLETE"
 """The variable by which a shell asks for completions, as click's scripts set it."""
+_IMPORTED = time.monotonic()
 
 
-class Commands(LazyGroup):
-    """The commands of ``nestwright``."""
+class Commands(Suggesting):
+    """The commands of ``nestwright``: each is loaded when it runs, so ``--version`` stays quick.
+
+    ``homes`` names the module of each command, relative to this package.
+    """
 
     homes: ClassVar[Mapping[str, str]] = {
-        "tune": ".tune",
-        "build": ".build",
-        "run": ".run",
-        "bench": ".bench",
-        "show": ".show",
-        "explain": ".explain",
-        "log": ".log",
-        "replay": ".replay",
-        "opt": ".opt",
-        "calibrate": ".calibrate",
-        "targets": ".machine",
-        "doctor": ".machine",
+        "tune": ".commands.tune",
+        "build": ".commands.build",
+        "run": ".commands.run",
+        "bench": ".commands.bench",
+        "show": ".commands.show",
+        "explain": ".commands.explain",
+        "log": ".commands.log",
+        "replay": ".commands.replay",
+        "opt": ".commands.opt",
+        "calibrate": ".commands.calibrate",
+        "targets": ".commands.machine",
+        "doctor": ".commands.machine",
     }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, without loading them."""
+        return list(self.homes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load and return a command; None for an unknown name."""
+        home = self.homes.get(cmd_name)
+        if home is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(home, __package__), cmd_name)
+        return command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,6 +87,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = _warn
         status = _answered(lambda: _run(args, began), debug)
     return status
+
+
+def process_age() -> float:
+    """Return the seconds since this process started, or since this import if that is unknown.
+
+    A time limit of a command covers its start, too.
+    """
+    since_import = time.monotonic() - _IMPORTED
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since boot, proc(5) field 22
+        return max(since_import, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, AttributeError, IndexError):
+        return since_import
 
 
 def _run(args: Sequence[str], began: float) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import nestwright as nw
-from nestwright.cli.live import Display
-from nestwright.cli.sweep import print_report
+from nestwright.cli.display.live import Display
+from nestwright.cli.display.sweep import print_report
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "report"

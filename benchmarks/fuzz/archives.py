@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import nestwright as nw
-from nestwright.cli.arrays import in_order, read_constants, read_npz
+from nestwright.cli.inputs.arrays import in_order, read_constants, read_npz
 from nestwright.codegen.driver.artifact import is_artifact
 from nestwright.codegen.plan.saved import manifest as facts
 from nestwright.codegen.plan.saved import read as saved

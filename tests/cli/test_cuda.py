@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nestwright.cli import machine
+from nestwright.cli.commands import machine
 from nestwright.codegen.runtime.cuda import driver as driver_module
 from nestwright.codegen.runtime.cuda.driver import Driver
 from nestwright.codegen.targets.cuda import ptxas

@@ -15,7 +15,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.cpu.matching import CPU, FuncInfo
 from nestwright.schedule.sketches.generate import generate
-from nestwright.schedule.sketches.gpu.clusters import CLUSTERS, Cluster
+from nestwright.schedule.sketches.gpu.launches.clusters import CLUSTERS, Cluster
 from nestwright.schedule.space.space import Choices, Sketch
 
 HOST = Target.parse("cpu -mcpu=haswell -threads=2")

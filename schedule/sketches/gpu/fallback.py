@@ -10,10 +10,10 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
 from ..cpu.pointwise import trailing
-from .clusters import Cluster
-from .machine import LAUNCH, flops_of, memory_seconds, work_seconds
-from .pointwise import Flat, flat_sketch
-from .threads import bind_flat, fused
+from .elementwise.pointwise import Flat, flat_sketch
+from .launches.clusters import Cluster
+from .launches.machine import LAUNCH, flops_of, memory_seconds, work_seconds
+from .launches.threads import bind_flat, fused
 
 _log = logging.getLogger("nestwright.schedule")
 

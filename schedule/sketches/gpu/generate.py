@@ -21,15 +21,15 @@ from ...limits import require_limits
 from ...space.analyze import blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
-from .clusters import CLUSTERS, Cluster, find_clusters
 from .fallback import fallback_sketch, schedule_fallback
-from .inlining import inline_cheap
-from .machine import flops_of
+from .launches.clusters import CLUSTERS, Cluster, find_clusters
+from .launches.inlining import inline_cheap
+from .launches.machine import flops_of
 from .matching import KINDS, GroupInfo
-from .matmul import find_matmul
-from .skinny import Skinny, find_skinny, skinny_sketch
+from .products.matmul import find_matmul
+from .products.skinny import Skinny, find_skinny, skinny_sketch
+from .products.tensor_space import product_sketches
 from .stages import stages_sketch
-from .tensor_space import product_sketches
 
 HALF = 8  # rows of a matrix instruction
 ORDINARY = "gpu_simt@1"

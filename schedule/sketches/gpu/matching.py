@@ -10,7 +10,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import blocks_of
 from ...space.attention import Attention, find_attention
 from ...space.registry import SketchTable
-from .inlining import inline_moves
+from .launches.inlining import inline_moves
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from ...cursor import extent_of
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices, Sketch, cheapest
-from .clusters import Cluster
-from .machine import (
+from .launches.clusters import Cluster
+from .launches.machine import (
     BARRIER,
     LATENCY,
     LAUNCH,
@@ -27,8 +27,8 @@ from .machine import (
     overlapped,
     resident,
 )
-from .rows import is_box
-from .threads import BLOCKS, X, Y, fused, powers
+from .launches.threads import BLOCKS, X, Y, fused, powers
+from .reductions.rows import is_box
 
 STEP = 30e-9  # seconds of a thread's step through shared memory
 EACH = 16.0  # instructions of a step

@@ -16,7 +16,7 @@ from nestwright.autotune.measure.compare import SpeedComparison
 from nestwright.autotune.search import optuna_strategy
 from nestwright.autotune.search.optuna_strategy import sampler
 from nestwright.autotune.search.optuna_study import choose, export, importances
-from nestwright.cli.log import log as log_command
+from nestwright.cli.commands.log import log as log_command
 from nestwright.ir.errors import ArgumentError, UnsupportedError
 from nestwright.ir.target import Target
 

@@ -21,7 +21,7 @@ import pytest
 from fuzz.mutate import ODD
 
 import nestwright as nw
-from nestwright.cli.arrays import read_constants
+from nestwright.cli.inputs.arrays import read_constants
 from nestwright.codegen.driver.artifact import is_artifact, load
 from nestwright.codegen.plan.saved.manifest import sums
 from nestwright.codegen.replay import archive as reports

@@ -29,8 +29,8 @@ from ....space.attention import (
 from ....space.lookup import below
 from ....space.space import Choices
 from ..fallback import schedule_fallback
-from ..threads import BLOCKS, X, Y, Z
-from ..tiles import BlockDim, can_copy_ahead, divide_among_threads
+from ..launches.threads import BLOCKS, X, Y, Z
+from ..products.tiles import BlockDim, can_copy_ahead, divide_among_threads
 from .simt import WIDEST, flat, skip_hidden
 
 MULTIPLE = 16  # of the columns of a product that are computed

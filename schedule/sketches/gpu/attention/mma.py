@@ -18,7 +18,7 @@ from ....space.analyze import product_operands
 from ....space.attention import Attention, SoftmaxParts, is_full
 from ....space.lookup import below
 from ....space.space import Choices
-from ..mma import COLUMNS, ROWS
+from ..products.mma import COLUMNS, ROWS
 from .held import HeldAttention
 
 SUMS = 2  # reductions of a softmax: the maximum and the sum

@@ -29,8 +29,8 @@ from ....space.attention import (
 from ....space.lookup import below
 from ....space.space import Choices
 from ..fallback import schedule_fallback
-from ..threads import BLOCKS, X, Y
-from ..tiles import BlockDim, divide_among_threads
+from ..launches.threads import BLOCKS, X, Y
+from ..products.tiles import BlockDim, divide_among_threads
 
 LANES = 32
 BANKS = 32

@@ -15,13 +15,21 @@ from .....ir.target import Target
 from ....language.schedule import Schedule
 from ....space.attention import Attention
 from ....space.space import Choice, Choices, Sketch, cheapest
-from ..group_space import BARRIERS
-from ..machine import ARRIVAL, BARRIER, LATENCY, LAUNCH, LaunchShape, launch_seconds, resident
+from ..launches.machine import (
+    ARRIVAL,
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    LaunchShape,
+    launch_seconds,
+    resident,
+)
+from ..launches.threads import power_up, powers
 from ..matching import KINDS, GroupInfo
-from ..mma import COLUMNS, ROWS
-from ..results import ROWS as GROUP_ROWS
-from ..threads import power_up, powers
-from ..tiles import can_copy_ahead
+from ..products.group_space import BARRIERS
+from ..products.mma import COLUMNS, ROWS
+from ..products.results import ROWS as GROUP_ROWS
+from ..products.tiles import can_copy_ahead
 from .mma import apply_mma, attention_core
 from .simt import BANKS, LANES, WIDEST, apply_attention
 from .split import apply_split, is_splittable

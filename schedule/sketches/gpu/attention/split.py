@@ -19,8 +19,8 @@ from ....space.attention import Attention, SoftmaxParts, in_order, is_full, piec
 from ....space.lookup import below
 from ....space.space import Choices
 from ..fallback import schedule_fallback
-from ..threads import BLOCKS, X, Y
-from ..tiles import PART
+from ..launches.threads import BLOCKS, X, Y
+from ..products.tiles import PART
 from .mma import SUMS
 from .simt import LANES, WIDEST, copies_apart, copy_operands, flat
 

@@ -17,7 +17,7 @@ from ....language.schedule import Schedule
 from ....space.attention import Attention, SoftmaxParts
 from ....space.lookup import below
 from ....space.space import Choices
-from ..results import COLUMNS, ROWS
+from ..products.results import COLUMNS, ROWS
 from .held import MULTIPLE, HeldAttention
 from .mma import operands_of
 

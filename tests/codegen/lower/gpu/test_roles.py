@@ -24,8 +24,8 @@ from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule, Trace
-from nestwright.schedule.sketches.gpu.matmul import find_matmul
-from nestwright.schedule.sketches.gpu.tensor_space import product_sketches
+from nestwright.schedule.sketches.gpu.products.matmul import find_matmul
+from nestwright.schedule.sketches.gpu.products.tensor_space import product_sketches
 
 Array = np.ndarray[Any, Any]
 SMALL = {"tile_m": 64, "tile_n": 32, "tile_k": 32, "warps_m": 2, "warps_n": 2, "stages": 3}

@@ -27,10 +27,10 @@ from nestwright.ir.loop.visit import map_stmt
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-from nestwright.schedule.sketches.gpu import contraction
-from nestwright.schedule.sketches.gpu.last_wave import LastWave, find_last_wave, waves
-from nestwright.schedule.sketches.gpu.matmul import Matmul, find_matmul
-from nestwright.schedule.sketches.gpu.tensor_space import product_sketches
+from nestwright.schedule.sketches.gpu.products import contraction
+from nestwright.schedule.sketches.gpu.products.last_wave import LastWave, find_last_wave, waves
+from nestwright.schedule.sketches.gpu.products.matmul import Matmul, find_matmul
+from nestwright.schedule.sketches.gpu.products.tensor_space import product_sketches
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
 

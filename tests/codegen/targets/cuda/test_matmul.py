@@ -24,8 +24,8 @@ from nestwright.ir.loop.nodes import Func, Scope
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
-from nestwright.schedule.sketches.gpu.matmul import find_matmul
+from nestwright.schedule.sketches.gpu.products.contraction import matmul_sketches
+from nestwright.schedule.sketches.gpu.products.matmul import find_matmul
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
 

@@ -20,9 +20,9 @@ from nestwright.ir.loop.tensor_memory import TensorMatrix
 from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.gpu.matmul import find_matmul
-from nestwright.schedule.sketches.gpu.tcgen05 import find_tensor_core
-from nestwright.schedule.sketches.gpu.tensor_space import product_sketches
+from nestwright.schedule.sketches.gpu.products.matmul import find_matmul
+from nestwright.schedule.sketches.gpu.products.tcgen05 import find_tensor_core
+from nestwright.schedule.sketches.gpu.products.tensor_space import product_sketches
 from nestwright.schedule.space.space import Choices, Sketch
 
 BLACKWELL, SIMULATED = (Target.parse(f"{kind} -arch=sm_100a") for kind in ("cuda", "cuda-sim"))

@@ -19,8 +19,8 @@ from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
 from nestwright.ir.loop.visit import map_stmt, walk
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.gpu.matmul import find_matmul
-from nestwright.schedule.sketches.gpu.tensor_space import product_sketches
+from nestwright.schedule.sketches.gpu.products.matmul import find_matmul
+from nestwright.schedule.sketches.gpu.products.tensor_space import product_sketches
 from nestwright.schedule.space.space import Choices, Sketch
 
 HOPPER = Target.parse("cuda -arch=sm_90a")

@@ -1,0 +1,1 @@
+"""The output of commands: reports as tables, tuning under way, and built models line by line."""

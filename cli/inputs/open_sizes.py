@@ -1,0 +1,85 @@
+"""`nestwright run` for inputs of open sizes: ``--shape input=1..64x3 --rule buckets``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...autotune.build import build
+from ...autotune.lowered import lower
+from ...autotune.rules import OpenShapes, OpenSize, SizeRule
+from ...codegen.plan.signature import ArraySpec
+from ...ir.dtypes import to_numpy
+from ...ir.errors import ArgumentError
+from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+from .arrays import in_order, read_npz
+
+if TYPE_CHECKING:
+    from ...autotune.lowered import Lowered
+    from ...codegen.runtime.executable import Executable
+
+
+def prepare_open(
+    model: str,
+    inputs: str | None,
+    shapes: OpenShapes,
+    rule: SizeRule,
+    log: str | None,
+    options: Mapping[str, Any],
+) -> tuple[Executable, Callable[[], HloModule]]:
+    """Return the executable for the sizes of a file of inputs, and its graph of these sizes.
+
+    Without a file the sizes are the largest of the ranges. ``ArgumentError`` for sizes that are not
+    in them, ``UnsupportedError`` for a model that the rule cannot pad.
+    """
+    largest = {w: tuple(_largest(n) for n in sizes) for w, sizes in shapes.items()}
+    lowered = lower(model, shapes=largest, **options)
+    specs = _inputs(lowered)
+    given = (
+        [np.broadcast_to(np.zeros((), to_numpy(s.dtype)), s.dims) for s in specs]
+        if inputs is None
+        else in_order(read_npz(inputs), specs)
+    )
+    if len(given) != len(specs):
+        names = ", ".join(s.name for s in specs)
+        raise ArgumentError(
+            f"cannot run {model}", f"{inputs} holds {len(given)} arrays for {names}"
+        )
+    by_name = {s.name: array for s, array in zip(specs, given, strict=True)}
+    open_sizes = {which: _settled(lowered, which, sizes) for which, sizes in shapes.items()}
+    exe = build(model, shapes=open_sizes, rule=rule, log=log, **options).executable(**by_name)
+    return exe, partial(_graph, model, {n: a.shape for n, a in by_name.items()}, options)
+
+
+def _largest(size: int | range | None) -> int | None:
+    return size[-1] if isinstance(size, range) else size
+
+
+def _settled(lowered: Lowered, which: str | int, sizes: Sequence[OpenSize]) -> tuple[OpenSize, ...]:
+    """Return the sizes of an input with those that the model knows."""
+    number = lowered.imported.number(which)
+    assert isinstance(number, int)  # the model was read for these inputs
+    known = lowered.imported.module.entry.parameters[number].array.dims
+    return tuple(k if n is None else n for n, k in zip(sizes, known, strict=True))
+
+
+def _inputs(lowered: Lowered) -> list[ArraySpec]:
+    """Return the inputs of a model, without those that are frozen."""
+    model = lowered.imported
+    frozen = {model.number(which) for which in lowered.frozen}
+    left = [p for n, p in enumerate(model.module.entry.parameters) if n not in frozen]
+    names = model.names(lowered.frozen)
+    return [
+        ArraySpec(name, p.array.dtype, p.array.dims) for name, p in zip(names, left, strict=True)
+    ]
+
+
+def _graph(
+    model: str, shapes: Mapping[str | int, tuple[int | None, ...]], options: Mapping[str, Any]
+) -> HloModule:
+    lowered = lower(model, shapes=shapes, **options)
+    return freeze(lowered.imported.module, lowered.frozen)

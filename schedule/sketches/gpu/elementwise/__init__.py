@@ -1,0 +1,1 @@
+"""Sketches of element-wise blocks and transpositions: one pass over memory."""

@@ -1,0 +1,1 @@
+"""Sketches of matrix products and convolutions, on every kind of core."""

@@ -1,0 +1,1 @@
+"""Sketches of reductions: along rows, down columns, to a few values, or one thread per result."""
