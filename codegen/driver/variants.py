@@ -23,8 +23,8 @@ from ..plan.nodes import (
     CopyThunk,
     KernelThunk,
     LibraryThunk,
+    PieceStart,
     Plan,
-    Start,
     WhileThunk,
     accesses,
     walk,
@@ -102,8 +102,8 @@ def _moved(bundle: Bundle, moved: Mapping[tuple[int, int], int], constants: Byte
 
     def place(value: Any) -> Any:
         match value:
-            case BufferSlice(start=Start() as start):
-                moved = replace(start, place=place(start.place))
+            case BufferSlice(start=PieceStart() as start):
+                moved = start._replace(place=place(start.place))
                 return replace(place(replace(value, start=None)), start=moved)
             case BufferSlice(memory="constant", offset=offset):
                 begin = int(starts[np.searchsorted(starts, offset, "right") - 1])

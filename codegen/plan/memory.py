@@ -134,7 +134,7 @@ def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Th
 
     def at(s: BufferSlice) -> BufferSlice:
         if s.start is not None:
-            start = replace(s.start, place=at(s.start.place))
+            start = s.start._replace(place=at(s.start.place))
             return replace(at(replace(s, start=None)), start=start)
         if s.memory != "value":
             return s

@@ -40,7 +40,7 @@ class BufferSlice:
     offset: int
     bytes: int
     index: int = 0
-    start: Start | None = None
+    start: PieceStart | None = None
 
     def __str__(self) -> str:
         which = self.memory + (
@@ -51,23 +51,22 @@ class BufferSlice:
     @property
     def reach(self) -> int:
         """Bytes from the offset on that the slice may be part of."""
-        return self.bytes + (self.start.step * (self.start.count - 1) if self.start else 0)
+        return self.bytes + (self.start.step * self.start.last if self.start else 0)
 
     @property
     def reads(self) -> tuple[BufferSlice, ...]:
-        """What is read to read the slice: itself, and where it starts."""
+        """The slices that are read to read this one: it, and the place where it starts."""
         return (self, self.start.place) if self.start else (self,)
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a piece of a buffer begins: ``clamp(place, 0, count - 1) * step`` bytes further on.
+class PieceStart(NamedTuple):
+    """Where a piece of a buffer begins: ``clamp(place, 0, last) * step`` bytes further on.
 
     ``place`` holds an integer, ``signed`` or not, which is read whenever the piece is accessed.
     """
 
     place: BufferSlice
-    count: int
+    last: int
     step: int
     signed: bool
 
@@ -263,7 +262,7 @@ def _slice_to_json(s: BufferSlice) -> list[Any]:
     if s.start is None:
         return own
     at = s.start
-    return [*own, [_slice_to_json(at.place), at.count, at.step, at.signed]]
+    return [*own, [_slice_to_json(at.place), at.last, at.step, at.signed]]
 
 
 def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
@@ -459,14 +458,12 @@ def _slice_from_json(data: Any) -> BufferSlice:
     return BufferSlice(*own, *map(_start_from_json, start))
 
 
-def _start_from_json(data: Any) -> Start:
-    place, count, step, signed = data
+def _start_from_json(data: Any) -> PieceStart:
+    place, last, step, signed = data
     own = _slice_from_json(place)
     if own.start is not None or own.bytes not in (1, 2, 4, 8) or type(signed) is not bool:
         raise ValueError(f"no start {data!r}")
-    if not _size(count):
-        raise ValueError("a piece without a place")
-    return Start(own, count, _size(step), signed)
+    return PieceStart(own, _size(last), _size(step), signed)
 
 
 def _thunks_from_json(data: Any, depth: int) -> tuple[Thunk, ...]:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...ir.hlo.fuse.kinds import part_start, piece_steps, start_of_piece
 from ...ir.hlo.nodes import AnyShape, Instruction, Shape, TokenShape, TupleShape
-from .nodes import BufferSlice, Start
+from .nodes import BufferSlice, PieceStart
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 
@@ -67,4 +67,4 @@ def piece_of(i: Instruction, operands: Sequence[Slices]) -> Slices:
     whole, place = operands[0], operands[i.operands.index(start, 1)]
     assert isinstance(whole, BufferSlice) and isinstance(place, BufferSlice)
     signed = start.array.dtype.kind == "signed"
-    return replace(whole, bytes=i.array.bytes, start=Start(place, *piece_steps(i), signed))
+    return replace(whole, bytes=i.array.bytes, start=PieceStart(place, *piece_steps(i), signed))

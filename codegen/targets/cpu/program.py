@@ -30,8 +30,8 @@ from ...plan.nodes import (
     CopyThunk,
     KernelThunk,
     LibraryThunk,
+    PieceStart,
     Plan,
-    Start,
     Thunk,
     WhileThunk,
     accesses,
@@ -238,17 +238,17 @@ class _Writer:
             base = self.value(f"getelementptr i8, ptr {base}, i64 {self.start(s.start)}")
         return self.value(f"getelementptr i8, ptr {base}, i64 {s.offset}") if s.offset else base
 
-    def start(self, start: Start) -> str:
+    def start(self, start: PieceStart) -> str:
         """Return the bytes before a piece of a buffer, which is clamped to lie in it."""
-        width, last = 8 * start.place.bytes, start.count - 1
+        width = 8 * start.place.bytes
         at = self.value(f"load i{width}, ptr {self.pointer(start.place)}, align 1")
         if width < 64:
             at = self.value(f"{'sext' if start.signed else 'zext'} i{width} {at} to i64")
         if start.signed:
             low = self.value(f"icmp slt i64 {at}, 0")
             at = self.value(f"select i1 {low}, i64 0, i64 {at}")
-        high = self.value(f"icmp ugt i64 {at}, {last}")
-        at = self.value(f"select i1 {high}, i64 {last}, i64 {at}")
+        high = self.value(f"icmp ugt i64 {at}, {start.last}")
+        at = self.value(f"select i1 {high}, i64 {start.last}, i64 {at}")
         return self.value(f"mul i64 {at}, {start.step}")
 
     def copy(self, source: BufferSlice, target: BufferSlice) -> None:

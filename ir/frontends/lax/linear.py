@@ -38,6 +38,34 @@ def dot_general(
     return Term(site, site.add("dot", result, [a.value, b.value], **attrs))
 
 
+def ragged_dot(
+    a: Term,
+    b: Term,
+    sizes: Term,
+    contract: tuple[int, int],
+    ragged: int,
+    group: int | None = None,
+    dtype: DType | None = None,
+) -> Term:
+    """The sums of products over one dimension, for groups of ``sizes`` indices of ``ragged``.
+
+    That is a dimension of ``a``. Each group has its own part of ``b`` along ``group``, or without
+    one, where sums are over ``ragged``, its own result in a new first dimension.
+    """
+    site = innermost([a, b, sizes])
+    attrs = {
+        "lhs_contracting_dims": (contract[0],),
+        "rhs_contracting_dims": (contract[1],),
+        "lhs_ragged_dims": (ragged,),
+    }
+    if group is not None:
+        attrs["rhs_group_dims"] = (group,)
+    shape = infer("ragged-dot", [a.shape, b.shape, sizes.shape], attrs)
+    assert isinstance(shape, Shape)
+    result = Shape(dtype or a.dtype, shape.dims)
+    return Term(site, site.add("ragged-dot", result, [a.value, b.value, sizes.value], **attrs))
+
+
 def matmul(a: Term, b: Term, dtype: DType | None = None) -> Term:
     """NumPy's ``matmul``: vectors are rows or columns, leading dimensions broadcast."""
     if not a.rank or not b.rank:

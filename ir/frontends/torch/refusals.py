@@ -86,7 +86,6 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "aten.histc",
             "aten.histogram",
             "aten._histogramdd_bin_edges",
             "aten._histogramdd_from_bin_cts",

@@ -102,7 +102,7 @@ def start_of_piece(i: Instruction) -> Instruction | None:
 
     It is cut along one dimension, before which there are none, and may begin wherever a value may.
     """
-    if i.opcode != "dynamic-slice" or any(i.operands[0].array.dynamic) or not i.array.size:
+    if "dynamic_slice_sizes" not in i.attrs or any(i.operands[0].array.dynamic) or not i.array.size:
         return None
     whole, own = i.operands[0].array.dims, i.array.dims
     cut = [d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b]
@@ -113,12 +113,10 @@ def start_of_piece(i: Instruction) -> Instruction | None:
 
 
 def piece_steps(i: Instruction) -> tuple[int, int]:
-    """Return the number of places at which a piece of a buffer may begin, and their distance in
-    bytes.
-    """
+    """Return the last place at which a piece of a buffer may begin, and their distance in bytes."""
     whole, own = i.operands[0].array.dims, i.array.dims
     (d,) = (d for d, (a, b) in enumerate(zip(whole, own, strict=True)) if a != b)
-    return whole[d] - own[d] + 1, math.prod(whole[d + 1 :]) * i.array.dtype.bytes
+    return whole[d] - own[d], math.prod(whole[d + 1 :]) * i.array.dtype.bytes
 
 
 def flops(i: Instruction) -> float:

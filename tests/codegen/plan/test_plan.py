@@ -13,8 +13,8 @@ from nestwright.codegen.plan.nodes import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,
+    PieceStart,
     Plan,
-    Start,
     WhileThunk,
     accesses,
     check,
@@ -31,7 +31,7 @@ X, OUT = BufferSlice("param", 0, 16, 0), BufferSlice("result", 0, 16, 0)
 FLAG, STATE = BufferSlice("arena", 64, 1), BufferSlice("arena", 0, 16)
 WEIGHT = BufferSlice("constant", 0, 16)
 COUNT = BufferSlice("param", 0, 4, 1)
-PIECE = replace(WEIGHT, start=Start(COUNT, 4, 16, signed=True))
+PIECE = replace(WEIGHT, start=PieceStart(COUNT, 4, 16, signed=True))
 
 PLAN = Plan(
     thunks=(
@@ -86,7 +86,7 @@ def test_a_plan_prints() -> None:
         BufferSlice("constant", 0, 16),
         BufferSlice("value", 0, 16),
         BufferSlice("arena", -16, 16),
-        replace(STATE, start=Start(COUNT, 2, 16, signed=True)),
+        replace(STATE, start=PieceStart(COUNT, 2, 16, signed=True)),
     ],
 )
 def test_a_thunk_that_writes_out_of_place_is_refused(target: BufferSlice) -> None:
@@ -96,9 +96,12 @@ def test_a_thunk_that_writes_out_of_place_is_refused(target: BufferSlice) -> Non
 
 @pytest.mark.parametrize(
     "start",
-    [Start(COUNT, 5, 16, signed=True), Start(replace(COUNT, offset=4), 4, 16, signed=True)],
+    [
+        PieceStart(COUNT, 5, 16, signed=True),
+        PieceStart(replace(COUNT, offset=4), 4, 16, signed=True),
+    ],
 )
-def test_a_piece_that_may_begin_out_of_place_is_refused(start: Start) -> None:
+def test_a_piece_that_may_begin_out_of_place_is_refused(start: PieceStart) -> None:
     with pytest.raises(ArtifactError, match="damaged"):
         check(replace(PLAN, thunks=(CopyThunk(replace(WEIGHT, start=start), STATE),)))
 

@@ -1,16 +1,16 @@
-"""Sorting, the best elements of rows, and order statistics."""
+"""Sorting, the best elements of rows, order statistics and histograms."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ....dtypes import s64
-from ...lax.indexing import take_along_axis
+from ....dtypes import s32, s64
+from ...lax.indexing import scatter_nd, take_along_axis
 from ...lax.order import sort, top_k
-from ...lax.reductions import any_, argmax, sum_
+from ...lax.reductions import any_, argmax, max_, min_, sum_
 from ...lax.shaping import expand_dims, full, iota, reshape, slice_in_dim, squeeze
 from ...lax.term import Term
-from .call import AtenCall, Rows
+from .call import AtenCall, Rows, wide
 from .reductions import ordered
 
 
@@ -115,7 +115,33 @@ def _isin(
     return ~hit if invert else hit
 
 
+def _histc(c: AtenCall, x: Term, bins: int = 100, min: float = 0, max: float = 0) -> Term:
+    """The number of elements in each of ``bins`` equal parts of a range, of all if it has no width.
+
+    The last part is closed; what is outside the range is not counted.
+    """
+    if not x.dtype.is_float:
+        c.refuse(f"it counts {x.dtype}", "convert the elements to floats")
+    flat = wide(reshape(x, (-1,)))
+    none = full(c.graph, 0, c.dtype, (bins + 1,))
+    if not x.shape.size:
+        return slice_in_dim(none, 0, bins, 0)
+    low, high = (full(c.graph, end, flat.dtype) for end in (min, max))
+    if min == max:
+        low, high = min_(flat), max_(flat)
+        same = low.equals(high)
+        low, high = same.select(low - 1, low), same.select(high + 1, high)
+    place = ((flat - low) * bins / (high - low)).to(s32)
+    place = place.equals(bins).select(bins - 1, place)
+    inside = (flat >= low) & (flat <= high)
+    place = inside.select(place, bins)
+    once = full(c.graph, 1, c.dtype, flat.dims)
+    found = scatter_nd(none, expand_dims(place, [1]), once, lambda old, new: old + new)
+    return slice_in_dim(found, 0, bins, 0)
+
+
 ROWS: Rows = {
+    "aten.histc.default": _histc,
     "aten.sort.default": _sort,
     "aten.sort.stable": _sort_stable,
     "aten.argsort.default": _argsort,

@@ -12,6 +12,7 @@ from ....dtypes import DType, f64, s64, to_numpy
 from ...lax.indexing import dynamic_update_slice, scatter_nd, take
 from ...lax.linear import diagonal
 from ...lax.shaping import (
+    broadcast_in_dim,
     concatenate,
     expand_dims,
     full,
@@ -332,7 +333,19 @@ _ZEROS = (
 )
 """Arrays of zeros, and those that may hold anything."""
 
+
+def _meshgrid(c: AtenCall, terms: list[Term], indexing: str = "ij") -> list[Term]:
+    """Each vector along a dimension of its own of all the others; ``xy`` swaps the first two."""
+    lines = [reshape(t, (-1,)) for t in terms]
+    swapped = indexing == "xy" and len(lines) > 1
+    axes = [1, 0, *range(2, len(lines))] if swapped else list(range(len(lines)))
+    dims = [lines[axes.index(k)].dims[0] for k in range(len(lines))]
+    return [broadcast_in_dim(t, dims, [k]) for t, k in zip(lines, axes, strict=True)]
+
+
 ROWS: Rows = {
+    "aten.meshgrid.default": _meshgrid,
+    "aten.meshgrid.indexing": _meshgrid,
     **{f"aten.{n}.default": _same for n in _COPIES},
     **{f"aten.{n}": _reshaped for n in _SHAPED},
     **{f"aten.{n}": _number(0) for n in _ZEROS},
