@@ -31,7 +31,7 @@ X, OUT = BufferSlice("param", 0, 16, 0), BufferSlice("result", 0, 16, 0)
 FLAG, STATE = BufferSlice("arena", 64, 1), BufferSlice("arena", 0, 16)
 WEIGHT = BufferSlice("constant", 0, 16)
 COUNT = BufferSlice("param", 0, 4, 1)
-PIECE = replace(WEIGHT, start=PieceStart(COUNT, 4, 16, signed=True))
+PIECE = replace(WEIGHT, start=PieceStart(COUNT, 3, 16, True))
 
 PLAN = Plan(
     thunks=(
@@ -86,7 +86,7 @@ def test_a_plan_prints() -> None:
         BufferSlice("constant", 0, 16),
         BufferSlice("value", 0, 16),
         BufferSlice("arena", -16, 16),
-        replace(STATE, start=PieceStart(COUNT, 2, 16, signed=True)),
+        replace(STATE, start=PieceStart(COUNT, 1, 16, True)),
     ],
 )
 def test_a_thunk_that_writes_out_of_place_is_refused(target: BufferSlice) -> None:
@@ -97,8 +97,8 @@ def test_a_thunk_that_writes_out_of_place_is_refused(target: BufferSlice) -> Non
 @pytest.mark.parametrize(
     "start",
     [
-        PieceStart(COUNT, 5, 16, signed=True),
-        PieceStart(replace(COUNT, offset=4), 4, 16, signed=True),
+        PieceStart(COUNT, 4, 16, True),
+        PieceStart(replace(COUNT, offset=4), 3, 16, True),
     ],
 )
 def test_a_piece_that_may_begin_out_of_place_is_refused(start: PieceStart) -> None:
@@ -134,7 +134,7 @@ def damaged(path: list[Any], value: object) -> dict[str, Any]:
         (["thunks", 0, "source", 2], 1 << 70),
         (["thunks", 0, "target", 2], 8),
         (["thunks", 1, "body", 0, "outputs"], 9),
-        (["thunks", 1, "body", 0, "args", 1, 4, 1], 0),
+        (["thunks", 1, "body", 0, "args", 1, 4, 1], -1),
         (["thunks", 1, "body", 0, "args", 1, 4, 2], -16),
         (["thunks", 1, "body", 0, "args", 1, 4, 3], 1),
         (["thunks", 1, "body", 0, "args", 1, 4, 0, 2], 3),
