@@ -7,7 +7,7 @@ together nor take memory. Edges of the group graph go from the sources of a clon
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ..nodes import Computation, Instruction
@@ -72,13 +72,13 @@ class State:
     def __init__(self, computation: Computation, *, pieces: bool = False) -> None:
         self.computation = computation
         self.users = users(computation)
-        self.clones = _clones(computation)
         self.needed_by: dict[Instruction, list[Instruction]] = {
             i: [] for i in computation.instructions
         }
         self._stored: dict[Instruction, bool] = {}
         for i in reversed(computation.instructions):
             self._stored[i] = self._is_stored(i)
+        self.clones = _clones(computation, self._stored)
         self.parts = self._parts()
         self._starts = self._place_pieces() if pieces else {}
         self.needs = {i: self._needs(i) for i in computation.instructions}
@@ -250,17 +250,26 @@ def takes_elements(user: Instruction, operand: Instruction) -> bool:
             return False
 
 
-def _clones(computation: Computation) -> dict[Instruction, float]:
-    """Instructions that every using group computes for itself, with their work per element."""
+def _clones(
+    computation: Computation, stored: Mapping[Instruction, bool]
+) -> dict[Instruction, float]:
+    """Instructions that every using group computes for itself, with their work per element.
+
+    What is in memory anyway is read there if it is smaller than all that it is made of.
+    """
     found: dict[Instruction, float] = {}
+    made_of: dict[Instruction, set[Instruction]] = {}
     for i in computation.instructions:
         match pattern(i):
             case Pattern.BROADCAST:
-                found[i] = 0.0
+                work = 0.0
             case Pattern.ELEMENTWISE | Pattern.INJECTIVE if _is_cheap(i, found):
-                found[i] = flops(i) + sum(found.get(o, 0.0) for o in i.operands)
+                work = flops(i) + sum(found.get(o, 0.0) for o in i.operands)
             case _:
-                pass
+                continue
+        sources = {x for o in i.operands for x in made_of.get(o, {o}) if size(x) != 1}
+        if not stored[i] or sum(map(nbytes, sources)) <= nbytes(i):
+            found[i], made_of[i] = work, sources
     return found
 
 

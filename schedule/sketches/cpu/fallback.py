@@ -16,7 +16,9 @@ from .pointwise import (
     lanes_of,
     may_share,
     pass_seconds,
+    runs_of,
     schedule_pointwise,
+    schedule_together,
     sharing_pays,
     side_by_side,
     square_side,
@@ -46,6 +48,20 @@ def schedule_fallback(
         _reduction(sch, info, target, shared)
     else:
         schedule_pointwise(sch, info, target, unroll, shared, squares)
+
+
+def _together(
+    sch: Schedule, run: Sequence[BlockInfo], target: Target, unroll: int, parallel: bool
+) -> bool:
+    """Schedule several blocks in one nest; False if they cannot be."""
+    if len(run) == 1:
+        return False
+    try:
+        schedule_together(sch.copy(), run, target, unroll, parallel)
+    except ScheduleError:
+        return False
+    schedule_together(sch, run, target, unroll, parallel)
+    return True
 
 
 def _crowded(info: BlockInfo, target: Target) -> bool:
@@ -183,11 +199,14 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     turned = any(square_side(b, target) for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
-        squares = bool(c.get("squares", 0))
-        for info in blocks:
-            # Of several blocks those share that gain; the tuner may have it otherwise of one.
-            wanted = bool(c["parallel"]) and (len(blocks) == 1 or sharing_pays((info,), target))
-            schedule_fallback(sch, info, target, int(c["unroll"]), wanted, squares)
+        squares, unroll = bool(c.get("squares", 0)), int(c["unroll"])
+        runs = runs_of(blocks, target, squares)
+        for run in runs:
+            # Of several runs those share that gain; the tuner may have it otherwise of one.
+            wanted = bool(c["parallel"]) and (len(runs) == 1 or sharing_pays(run, target))
+            if not _together(sch, run, target, unroll, wanted):
+                for info in run:
+                    schedule_fallback(sch, info, target, unroll, wanted, squares)
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1

@@ -135,6 +135,59 @@ def schedule_pointwise(
 ) -> None:
     """Collapse axes, vectorize the last one, and run the others in parallel.
 
+    ``squares`` is as in ``_vectors``.
+    """
+    outer = _vectors(sch, info, target, unroll, squares, trailing(info))
+    if outer and parallel:
+        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+
+
+def schedule_together(
+    sch: Schedule, run: Sequence[BlockInfo], target: Target, unroll: int, parallel: bool
+) -> None:
+    """Schedule a run of blocks as ``schedule_pointwise`` does one, in one nest of loops.
+
+    ``ScheduleError`` if a block needs other elements of an earlier one than those at its place.
+    """
+    first, *others = run
+    for info in others:
+        for x, y in zip(sch.get_loops(first.name), sch.get_loops(info.name), strict=True):
+            sch.merge(x, y)
+    outer = _vectors(sch, first, target, unroll, False, min(map(trailing, run)))
+    if outer and parallel:
+        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+
+
+def runs_of(
+    blocks: Sequence[BlockInfo], target: Target, squares: bool
+) -> list[tuple[BlockInfo, ...]]:
+    """Return the blocks in order, those that follow each other over the same space together."""
+    found: list[tuple[BlockInfo, ...]] = []
+    before: tuple[object, ...] | None = None
+    for b in blocks:
+        own = _space(b, target, squares)
+        if own is not None and own == before:
+            found[-1] += (b,)
+        else:
+            found.append((b,))
+        before = own
+    return found
+
+
+def _space(b: BlockInfo, target: Target, squares: bool) -> tuple[object, ...] | None:
+    """Return what blocks have in common that may share a nest; None for one that stays alone."""
+    if b.opaque or b.reduce or not b.spatial or (squares and square_side(b, target)):
+        return None
+    if _transposed(b, trailing(b)) is not None:
+        return None
+    return lanes_of(b, target), *(a.extent for a in b.spatial)
+
+
+def _vectors(
+    sch: Schedule, info: BlockInfo, target: Target, unroll: int, squares: bool, joined: int
+) -> list[LoopRef]:
+    """Collapse the last ``joined`` axes, vectorize them, and return the loops around the vectors.
+
     If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbours on that
     axis are processed before the next vector, while the cache lines that they share are cached.
     With ``squares`` the lanes are on that axis instead, if all loads allow it, and as many elements
@@ -142,8 +195,8 @@ def schedule_pointwise(
     """
     loops = list(sch.get_loops(info.name))
     if not loops or info.reduce:
-        return
-    count = max(1, trailing(info))
+        return []
+    count = max(1, joined)
     last = loops[-1] if count == 1 else sch.fuse(*loops[-count:])
     outer = loops[:-count]
     extent = math.prod(a.extent for a in info.spatial[-count:])
@@ -168,8 +221,7 @@ def schedule_pointwise(
         sch.vectorize(last)
     else:
         outer.append(last)
-    if outer and parallel:
-        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+    return outer
 
 
 def square_side(info: BlockInfo, target: Target) -> int:

@@ -265,6 +265,16 @@ def test_cheap_producers_are_computed_by_every_user():
     assert all(len(g.inputs) == 2 for g in fusion.groups)
 
 
+def test_what_is_in_memory_is_not_made_again_of_more() -> None:
+    body = """
+      p = f32[64] parameter(0)  g = f32[64] parameter(1)  m = f32[64] parameter(2)
+      s = f32[64] add(g, m)  n = f32[64] subtract(p, s)
+      ROOT t = (f32[64], f32[64]) tuple(n, s)"""
+    fusion = fused(body)
+    assert kinds(fusion) == ["elementwise"]
+    assert len(fusion.groups[0].outputs) == 2
+
+
 def test_expensive_work_is_not_done_twice():
     fusion = fused(
         "x = f32[9999] parameter(0)  e = f32[9999] tanh(x)"
