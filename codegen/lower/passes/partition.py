@@ -55,6 +55,8 @@ class _Partition:
 
     def loop(self, s: For, ranges: Ranges) -> Stmt:
         shorter = trimmed(s, ranges)
+        if shorter is s and s.kind is not Kind.THREAD:
+            shorter = _without_idle_end(s, ranges)
         if shorter is not s:
             return self.stmt(simplify_stmt(shorter, ranges), ranges)
         count = as_int(s.extent)
@@ -165,6 +167,26 @@ def trimmed(s: For, ranges: Ranges) -> For:
     if start:
         s = replace(s, body=substitute(s.body, {s.var: add(s.var, start)}))
     return replace(s, extent=Const(max(stop - start, 0)))
+
+
+def _without_idle_end(s: For, ranges: Ranges) -> For:
+    """``s`` without last iterations in which none of several guards in its body holds."""
+    count = as_int(s.extent)
+    if count is None:
+        return s
+    inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
+    stop = 0
+    for cond in _guards(s.body):
+        form = positive_form(cond)
+        k = 0 if form is None else form.terms.get(s.var, 0)
+        if form is None or k >= 0 or cond.name in ("eq", "ne"):
+            continue
+        high = bounds_of(form.plus(Linear({s.var: 1}), -k), inner)[1]
+        stop = max(stop, -(-high // -k))
+    if not 0 < stop < count:
+        return s
+    idle = simplify_stmt(s.body, {**ranges, s.var: (stop, count - 1)})
+    return replace(s, extent=Const(stop)) if idle == EMPTY else s
 
 
 def _conjuncts(e: Expr) -> Iterator[Op]:

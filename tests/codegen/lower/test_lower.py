@@ -233,6 +233,28 @@ def f(A: f32[9, 4, 5], C: f32[9]):
     )
 
 
+IDLE = """
+@func(outputs=2)
+def f(A: f32[40], C: f32[40], D: f32[40]):
+    for i in range(10):
+        for j in unroll(4):
+            if i * 4 + j < 17:
+                C[i * 4 + j] = A[i * 4 + j]
+        for j_1 in unroll(4):
+            if i * 4 + j_1 < {}:
+                D[i * 4 + j_1] = A[i * 4 + j_1]
+"""
+
+
+def test_last_iterations_that_do_nothing_cost_no_copies() -> None:
+    """Even where the function may not become longer, and with a guard for each of its parts."""
+    func = parse(IDLE.format(14))
+    assert "for i in range(5):" in show(partition(func, TARGET, limit=0))
+    assert "for i in range(9):" in show(partition(parse(IDLE.format(33)), TARGET, limit=0))
+    whole = parse(IDLE.format(40))
+    assert partition(whole, TARGET, limit=0) is whole
+
+
 def test_no_guard_no_change() -> None:
     func = parse(HEAD + "    for i in range(37):\n        C[i] = A[i]\n")
     assert partition(func, TARGET) is func
