@@ -384,6 +384,20 @@ def test_rows_of_another_shape_than_the_product_keep_it(becomes):
     becomes(sink_reshapes, MAX + entry(SOFTMAX), None)
 
 
+def test_groups_of_channels_do_not_keep_their_shape() -> None:
+    """Their rows are no neighbors in memory: nothing is gained by the shape that names them."""
+    text = SOFTMAX.replace(
+        "f32[2,1,3] reduce(v, low), dimensions={3}", "f32[1,3] reduce(v, low), dimensions={0,3}"
+    )
+    text = text.replace(
+        "f32[1,2,3] transpose(m), dimensions={1,0,2}", "f32[3,1] transpose(m), dimensions={1,0}"
+    )
+    text = text.replace("broadcast(t), dimensions={1,0,2}", "broadcast(t), dimensions={2,1}")
+    module = sink_reshapes(parse(f"HloModule t\n{MAX}{entry(text)}"))
+    assert module.entry.root.opcode == "reshape"
+    assert module.entry.root.operands[0].array.dims == (2, 15)
+
+
 NORMS = {
     "inference": "ROOT n = f32[4,3,2] batch-norm-inference(x, a, b, c, d), epsilon=0.001,"
     " feature_index=1",

@@ -81,13 +81,14 @@ def _is_spread(o: Instruction, depth: int = 4) -> bool:
 
 
 def _has_other_rows(o: Instruction, dims: tuple[int, ...], depth: int = 8) -> bool:
-    """True if a spread ``o`` reduces rows of an array of as many elements as ``dims``, not of them.
+    """True if a spread ``o`` reduces the rows of an array of as many elements as ``dims``.
 
     An operation on it belongs to those rows, as in a softmax, and not to the anchor's epilogue.
     """
     if o.opcode == "reduce":
-        whole = o.operands[0].array
-        return whole.size == math.prod(dims) and whole.dims != dims
+        whole, kept = o.operands[0].array, o.array.rank
+        rows = set(o.attrs["dimensions"]) == set(range(kept, whole.rank))
+        return rows and whole.size == math.prod(dims) and whole.dims != dims
     through = o.opcode in ("broadcast", "reshape", "transpose") or is_pointwise(o)
     return through and depth > 0 and any(_has_other_rows(x, dims, depth - 1) for x in o.operands)
 
