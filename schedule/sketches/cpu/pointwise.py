@@ -137,9 +137,7 @@ def schedule_pointwise(
 
     ``squares`` is as in ``_vectors``.
     """
-    outer = _vectors(sch, info, target, unroll, squares, trailing(info))
-    if outer and parallel:
-        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+    _share(sch, _vectors(sch, info, target, unroll, squares, trailing(info)), parallel)
 
 
 def schedule_together(
@@ -153,9 +151,8 @@ def schedule_together(
     for info in others:
         for x, y in zip(sch.get_loops(first.name), sch.get_loops(info.name), strict=True):
             sch.merge(x, y)
-    outer = _vectors(sch, first, target, unroll, False, min(map(trailing, run)))
-    if outer and parallel:
-        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+    joined = min(map(trailing, run))
+    _share(sch, _vectors(sch, first, target, unroll, False, joined), parallel)
 
 
 def runs_of(
@@ -250,6 +247,12 @@ def _transposed(info: BlockInfo, last: int) -> int | None:
                 if access.stride(axis.var) == 1 and axis.extent > 1:
                     return n
     return None
+
+
+def _share(sch: Schedule, outer: list[LoopRef], parallel: bool) -> None:
+    """Run loops around vectors on several threads, if ``parallel``."""
+    if outer and parallel:
+        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
 
 
 def _fuse_some(sch: Schedule, outer: list[LoopRef]) -> LoopRef:
