@@ -61,18 +61,10 @@ def _by_tiles(i: Instruction) -> Instruction:
     plan = _plan(sizes, rows.array.dims[0], high)
     blank = build.full(0, i.array.dtype, dims)
     state = build.tuple_of([build.scalar(0, s64), blank, rows, w, *plan])
-    loop = make(
-        "while",
-        state.shape,
-        (state,),
-        name=i.name,
-        metadata=i.metadata,
-        condition=_more(state),
-        body=_tile_turn(i, state, high, len(inner)),
-    )
+    out = _looped(i, state, _tile_turn(i, state, high, len(inner)))
     order = list(range(1, len(dims)))
     order.insert(free.index(ragged), 0)
-    return build.transpose(build.element(loop, 1), tuple(order))
+    return build.transpose(out, tuple(order))
 
 
 def _tile(rows: int, groups: int) -> int:
@@ -142,6 +134,20 @@ def _along(x: Instruction, count: int) -> Instruction:
 
 def _binary(opcode: str, x: Instruction, value: int) -> Instruction:
     return build.pointwise(opcode, x, build.full(value, x.array.dtype, x.array.dims))
+
+
+def _looped(i: Instruction, state: Instruction, body: Computation) -> Instruction:
+    """Return the second element of a state after all turns, which its first one counts."""
+    loop = make(
+        "while",
+        state.shape,
+        (state,),
+        name=i.name,
+        metadata=i.metadata,
+        condition=_more(state),
+        body=body,
+    )
+    return build.element(loop, 1)
 
 
 def _more(state: Instruction) -> Computation:
@@ -226,16 +232,7 @@ def _by_groups(i: Instruction, kind: str) -> Instruction:
     following = build.pointwise("add", turn, build.scalar(1, s64))
     rest = [build.element(given, n) for n in range(2, len(state.operands))]
     body = assemble("ragged_turn", (given,), build.tuple_of([following, made, *rest]))
-    loop = make(
-        "while",
-        state.shape,
-        (state,),
-        name=i.name,
-        metadata=i.metadata,
-        condition=_more(state),
-        body=body,
-    )
-    return build.element(loop, 1)
+    return _looped(i, state, body)
 
 
 def _result_dim(i: Instruction, ragged: int) -> int:
