@@ -45,10 +45,6 @@ def _grouped_mm(
     return made.to(c.dtype)
 
 
-def _rows_by_expert(c: AtenCall, x: Term, weight: Term, offs: Term) -> Term:
-    return _grouped_mm(c, x, weight, offs)
-
-
 def _gradients(c: AtenCall, x: Term, weight: Term, offs: Term, gradient: Term) -> list[Term]:
     sizes = _sizes(offs)
     of_rows = narrow(x, lambda dtype: ragged_dot(gradient, weight, sizes, (1, 2), 0, 0, dtype))
@@ -58,6 +54,6 @@ def _gradients(c: AtenCall, x: Term, weight: Term, offs: Term, gradient: Term) -
 
 ROWS: Rows = {
     "aten._grouped_mm.default": _grouped_mm,
-    "transformers.grouped_mm_fallback.default": _rows_by_expert,
+    "transformers.grouped_mm_fallback.default": _grouped_mm,
     "transformers.grouped_mm_fallback_backward.default": _gradients,
 }

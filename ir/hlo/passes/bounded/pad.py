@@ -107,7 +107,7 @@ def _result(tree: Tree) -> Instruction:
     """Return the entry's root: every array at its live sizes."""
     if isinstance(tree, tuple):
         parts = [_result(t) for t in tree]
-        return make("tuple", TupleShape(tuple(p.shape for p in parts)), parts)
+        return build.tuple_of(parts)
     value = tree.value
     for d, size in sorted(tree.sizes.items()):
         value = _resized(value, d, size, True)
@@ -144,7 +144,7 @@ def encode(tree: Tree, form: Form) -> Instruction:
     if isinstance(tree, tuple):
         assert isinstance(form, tuple)
         parts = [encode(t, f) for t, f in zip(tree, form, strict=True)]
-        return make("tuple", TupleShape(tuple(p.shape for p in parts)), parts)
+        return build.tuple_of(parts)
     assert isinstance(form, Leaf)
     if not form.sized:
         return tree.value

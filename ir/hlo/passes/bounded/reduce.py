@@ -186,7 +186,7 @@ def _flagged(reducer: Computation, n: int) -> Computation:
         either = build.pointwise("select", a, build.convert(x, dtype), build.convert(y, dtype))
         chosen.append(build.pointwise("select", both, j, either))
     chosen.append(build.pointwise("or", a, b))
-    root = make("tuple", TupleShape(tuple(c.shape for c in chosen)), chosen)
+    root = build.tuple_of(chosen)
     return assemble(f"{reducer.name}.live", parameters, root)
 
 

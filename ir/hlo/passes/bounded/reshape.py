@@ -94,11 +94,10 @@ def sources(
     if max(prod(extents), prod(n for n, _ in old)) > MOST:
         why = f"it numbers more than {MOST} elements"
         raise UnsupportedError(f"cannot compile {i.opcode} `{i.name}`", why)
-    shape = Shape(s32, extents)
     number = build.full(0, s32, extents)
     step: Scalar = 1
     for d in reversed(range(len(new))):
-        place = make("iota", shape, iota_dimension=d)
+        place = build.iota(s32, extents, d)
         number = build.pointwise(
             "add", number, build.pointwise("multiply", place, _spread(step, extents))
         )

@@ -17,7 +17,6 @@ from ....elementwise import identity
 from ...nodes import AnyShape, Instruction, Shape, TupleShape
 from ...patterns import build
 from ...patterns.match import splat
-from ...rewrite import make
 
 Sizes: TypeAlias = Mapping[int, Instruction]
 Scalar: TypeAlias = Instruction | int
@@ -128,7 +127,7 @@ def live_mask(dims: tuple[int, ...], sizes: Mapping[int, Scalar]) -> Instruction
     for d, size in sorted(sizes.items()):
         if constant_size(size) == dims[d]:
             continue
-        places = make("iota", Shape(s32, dims), iota_dimension=d)
+        places = build.iota(s32, dims, d)
         inside = build.pointwise(
             "compare", places, build.broadcast(scalar(size), (), dims), direction="LT"
         )

@@ -81,7 +81,7 @@ def _spread(scalar: Instruction, dims: tuple[int, ...]) -> Instruction:
 
 def _counted(first: Instruction, dims: tuple[int, ...]) -> Instruction:
     """Return ``first``, ``first + 1``, .. in row-major order, as u64."""
-    row = make("iota", Shape(u64, (prod(dims),)), iota_dimension=0)
+    row = build.iota(u64, (prod(dims),))
     return build.pointwise("add", _spread(first, dims), build.reshape(row, dims))
 
 

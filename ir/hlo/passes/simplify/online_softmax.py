@@ -151,4 +151,4 @@ def _online(dtype: DType) -> Computation:
     larger = build.pointwise("compare", a, b, direction="GE")
     total = make("select", shape, (larger, first, second))
     parts = (build.pointwise("maximum", a, b), total)
-    return assemble("online", given, make("tuple", TupleShape((shape, shape)), parts))
+    return assemble("online", given, build.tuple_of(parts))

@@ -12,7 +12,7 @@ them, as ``split_argmax`` does.
 from __future__ import annotations
 
 from ....dtypes import DType, pred
-from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
+from ...nodes import Computation, HloModule, Instruction, Shape
 from ...patterns import build
 from ...patterns.match import is_splat, is_static
 from ...rewrite import assemble, make, map_computations, parameter, rebuild
@@ -55,7 +55,7 @@ def _least(of: DType, at: DType, direction: str) -> Computation:
     before = build.pointwise("compare", i, j, direction="LT")
     first = build.pointwise("or", here, build.pointwise("and", same, before))
     parts = [make("select", Shape(x.array.dtype), (first, x, y)) for x, y in ((a, b), (i, j))]
-    root = make("tuple", TupleShape(tuple(p.array for p in parts)), tuple(parts))
+    root = build.tuple_of(parts)
     return assemble(f"first_{direction.lower()}_{of}_{at}", given, root)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ....dtypes import DType, f32, f64, to_numpy
 from ...interp.evaluate import evaluate_computation
-from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
+from ...nodes import Computation, HloModule, Instruction, Shape
 from ...patterns import build
 from ...patterns.match import is_splat, is_static, moves
 from ...rewrite import assemble, make, map_computations, parameter, rebuild
@@ -137,7 +137,7 @@ def _two(
     last = int(np.iinfo(to_numpy(dtype)).max)
     places = build.pointwise("select", here, index, build.full(last, dtype, x.array.dims))
     at = _reduce("minimum", places, build.scalar(last, dtype), axis)
-    return make("tuple", TupleShape((best.array, at.array)), (best, at))
+    return build.tuple_of((best, at))
 
 
 def _reduce(opcode: str, x: Instruction, start: Instruction, axis: int) -> Instruction:
