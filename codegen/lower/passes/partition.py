@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
 from ....ir.loop.build import add, as_int, both, compare
-from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
+from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Seq, Stmt, Var
 from ....ir.loop.notes import PIPELINE
 from ....ir.loop.simplify import EMPTY, simplify_stmt
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
@@ -54,9 +54,7 @@ class _Partition:
                 return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
 
     def loop(self, s: For, ranges: Ranges) -> Stmt:
-        shorter = trimmed(s, ranges)
-        if shorter is s and s.kind is not Kind.THREAD:
-            shorter = _without_idle_end(s, ranges)
+        shorter = _without_idle_ends(s, ranges)
         if shorter is not s:
             return self.stmt(simplify_stmt(shorter, ranges), ranges)
         count = as_int(s.extent)
@@ -143,50 +141,53 @@ class _Partition:
         return main if inside is None else If(inside, main, None if edges == EMPTY else edges)
 
 
-def trimmed(s: For, ranges: Ranges) -> For:
-    """``s`` without the iterations in which the guard around its whole body never holds."""
-    count, body = as_int(s.extent), s.body
-    while isinstance(body, For | Let | Alloc):
-        body = body.body
-    if count is None or not isinstance(body, If) or body.orelse is not None:
-        return s
-    start, stop = 0, count
-    inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
-    for cond in _conjuncts(body.cond):
-        form = positive_form(cond)
-        k = None if form is None else form.terms.get(s.var)
-        if form is None or k is None or cond.name in ("eq", "ne"):
-            continue
-        high = bounds_of(form.plus(Linear({s.var: 1}), -k), inner)[1]
-        if k < 0:
-            stop = min(stop, max(-(-high // -k), 0))
-        else:
-            start = max(start, -high // k + 1)
-    if (start, stop) == (0, count):
-        return s
-    if start:
-        s = replace(s, body=substitute(s.body, {s.var: add(s.var, start)}))
-    return replace(s, extent=Const(max(stop - start, 0)))
-
-
-def _without_idle_end(s: For, ranges: Ranges) -> For:
-    """``s`` without last iterations in which none of several guards in its body holds."""
+def _without_idle_ends(s: For, ranges: Ranges) -> For:
+    """``s`` without first and last iterations in which every statement's guards fail."""
     count = as_int(s.extent)
     if count is None:
         return s
     inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
-    stop = 0
-    for cond in _guards(s.body):
-        form = positive_form(cond)
-        k = 0 if form is None else form.terms.get(s.var, 0)
-        if form is None or k >= 0 or cond.name in ("eq", "ne"):
-            continue
-        high = bounds_of(form.plus(Linear({s.var: 1}), -k), inner)[1]
-        stop = max(stop, -(-high // -k))
-    if not 0 < stop < count:
+    start, stop = _busy(s.body, s.var, (0, count), inner)
+    if (start, stop) == (0, count):
         return s
-    idle = simplify_stmt(s.body, {**ranges, s.var: (stop, count - 1)})
-    return replace(s, extent=Const(stop)) if idle == EMPTY else s
+    if start:
+        s = replace(s, body=substitute(s.body, {s.var: add(s.var, start)}))
+    return replace(s, extent=Const(stop - start))
+
+
+def _busy(s: Stmt, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> Interval:
+    """The values of ``var`` in ``span`` for which ``s`` may do something: half-open, or (0, 0)."""
+    match s:
+        case For(body=body) | Let(body=body) | Alloc(body=body):
+            return _busy(body, var, span, ranges)
+        case If(cond=cond, then=then, orelse=None):
+            start, stop = _busy(then, var, span, ranges)
+            for c in _conjuncts(cond):
+                start, stop = _where_possible(c, var, (start, stop), ranges)
+            return (start, stop) if start < stop else (0, 0)
+        case Seq(stmts=parts):
+            start, stop = 0, 0
+            for part in parts:
+                first, last = _busy(part, var, span, ranges)
+                if first < last:
+                    start, stop = (min(start, first), max(stop, last)) if stop else (first, last)
+                if (start, stop) == span:
+                    break
+            return start, stop
+        case _:
+            return span
+
+
+def _where_possible(cond: Op, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> Interval:
+    """``span`` without the values at its ends for which ``cond`` cannot hold."""
+    form = positive_form(cond)
+    k = 0 if form is None else form.terms.get(var, 0)
+    if form is None or k == 0 or cond.name in ("eq", "ne"):
+        return span
+    high = bounds_of(form.plus(Linear({var: 1}), -k), ranges)[1]
+    if k < 0:
+        return span[0], min(span[1], max(-(-high // -k), 0))
+    return max(span[0], -high // k + 1), span[1]
 
 
 def _conjuncts(e: Expr) -> Iterator[Op]:
