@@ -289,16 +289,12 @@ class _Checker:
             if part is None:
                 continue
             spans = Spans(loop_ranges(part, self.ranges), self.ranges)
-            for access in accesses(part):
-                box = spans.box(access.region)
-                declared = [
-                    y
-                    for r in (s.writes if access.write else s.reads)
-                    if r.buffer is box.buffer
-                    for y in (r, spans.box(r))
-                ]
-                if not any(self.contains(r, box) for r in declared):
-                    verb = "writes" if access.write else "reads"
+            declared = {True: _by_buffer(s.writes, spans), False: _by_buffer(s.reads, spans)}
+            for write, region in {(a.write, a.region): None for a in accesses(part)}:
+                box = spans.box(region)
+                known = declared[write].get(box.buffer, {})
+                if box not in known and not any(self.contains(r, box) for r in known):
+                    verb = "writes" if write else "reads"
                     self.fail(f"its body {verb} {show_region(box)}", f"not among its {verb}")
 
     def contains(self, outer: Region, inner: Region) -> bool:
@@ -390,6 +386,14 @@ class _Checker:
             self.fail(f"{e.name} of {same[-1]}", f"it takes kinds {row.kinds}")
         if e.dtype != row.result_dtype(*dtypes):
             self.fail(f"{e.name} gives {row.result_dtype(*dtypes)}, not {e.dtype}", show(e)[:80])
+
+
+def _by_buffer(regions: tuple[Region, ...], spans: Spans) -> dict[Buffer, dict[Region, None]]:
+    """Declared regions of each buffer, as they are written and as the boxes that they sweep."""
+    found: dict[Buffer, dict[Region, None]] = {}
+    for r in regions:
+        found.setdefault(r.buffer, {}).update({r: None, spans.box(r): None})
+    return found
 
 
 def show_region(r: Region) -> str:
