@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -243,6 +244,7 @@ KINDS: dict[str, str] = {
 """The first word of a spec, and the module whose ``KIND`` is the row of the kind that it names."""
 
 
+@cache
 def kind(word: str) -> TargetKind:
     """Return the kind that specs beginning with a word of ``KINDS`` name."""
     found: TargetKind = import_module(KINDS[word], __package__).KIND
