@@ -13,7 +13,7 @@ from ..gpus import GPUS, Gpu, best_arch, capability, runs_here
 from ..target import HERE, Target, TargetKind, did_you_mean
 
 LOAD_BITS = 128  # of the widest load of one thread
-GROUPS = frozenset({"attention", "strided"})  # kinds of groups that sketches for GPUs take
+GROUPS = frozenset({"attention", "scattered", "strided"})  # that sketches for GPUs take
 
 
 def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:

@@ -13,6 +13,7 @@ from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..passes.canonical.dot import is_canonical
 from .kinds import dims, is_view, pattern
+from .runs import keeps_lanes
 from .state import OUTPUTS, Growing, State
 
 PLANES = "planes"
@@ -31,15 +32,18 @@ NEAR = 1 << 20
 """Bytes of a left operand, up to which its columns are read at their distance: it stays in L2."""
 
 
-def fuse_anchors(state: State) -> None:
-    """Start a group for each dot, convolution and reduce-window, and grow its epilogue."""
+def fuse_anchors(state: State, scattered: bool = False) -> None:
+    """Start a group for each dot, convolution and reduce-window, and grow its epilogue.
+
+    With ``scattered`` a final transpose may break up columns into runs of any length.
+    """
     for i in reversed(state.computation.instructions):
         if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW) and state.is_free_to_join(i):
             g = state.start("reduction" if pattern(i) is Pattern.WINDOW else i.opcode, i)
             take_elements_of_tuple(state, g)
             grow_epilogue(state, g)
             if pattern(i) is Pattern.OUT_FUSABLE:
-                _take_final_view(state, g)
+                _take_final_view(state, g, scattered)
 
 
 def fuse_planes(state: State) -> None:
@@ -247,7 +251,7 @@ def _take_stored_users(state: State, g: Growing, tail: Instruction) -> bool:
     return grew
 
 
-def _take_final_view(state: State, g: Growing) -> None:
+def _take_final_view(state: State, g: Growing, scattered: bool) -> None:
     """A transpose of the one result ends the group, with the reshapes before it."""
     results = state.outputs(g)
     if len(results) != 1 or results[0] not in g.members:
@@ -262,6 +266,10 @@ def _take_final_view(state: State, g: Growing) -> None:
         tail = u
     while chain and not definition(chain[-1].opcode).permutes:
         chain.pop()
+    if not scattered and not keeps_lanes(results[0], chain):
+        mover = next(i for i in chain if definition(i.opcode).permutes)
+        state.reasons[mover.operands[0], mover] = "columns of a product would end in short runs"
+        return
     for i in chain:
         if state.refusal(g, i):
             break

@@ -18,11 +18,11 @@ from ..meaning.values import simple_op
 from ..nodes import Instruction, Shape
 from ..ops.definition import Pattern
 from ..patterns import build
-from ..patterns.match import is_splat
+from ..patterns.match import is_splat, nonunit
 from ..rewrite import constant, make, rebuild, with_operands
 from .anchors import grow_epilogue
 from .groups import Fusion, Group
-from .kinds import dims, flops, is_unit_view, nonunit, pattern
+from .kinds import dims, flops, is_unit_view, pattern
 from .state import LIMIT, State
 from .views import take_final_views, take_moved, take_transposed
 

@@ -19,10 +19,10 @@ from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..ops.definition import Pattern, Role, Rounding
 from ..ops.registry import definition
 from ..patterns import build
-from ..patterns.match import splat
+from ..patterns.match import nonunit, splat
 from ..rewrite import assemble, make, with_attrs, with_operands
 from .groups import Fusion, Group
-from .kinds import dims, nonunit
+from .kinds import dims
 from .rows import ROW_BYTES
 
 IDENTITIES = frozenset({"EQ", "NE"})

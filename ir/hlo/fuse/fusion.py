@@ -33,6 +33,7 @@ from .groups import finish
 from .loops import fuse_loops
 from .masks import compute_masks, select_by_masks
 from .rows import fuse_rows
+from .runs import SCATTERED
 from .softmax import multiply_by_reciprocals
 from .state import PIECES, State
 
@@ -52,7 +53,7 @@ def fuse(
     state = State(computation, pieces=PIECES in kinds)
     if ATTENTION in kinds:
         fuse_attention(state, strided=STRIDED in kinds)
-    fuse_anchors(state)
+    fuse_anchors(state, scattered=SCATTERED in kinds)
     if PLANES in kinds:
         fuse_planes(state)
     if TRANSPOSED in kinds:

@@ -8,6 +8,7 @@ from ...arrays import ALIGNMENT
 from ..nodes import Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
+from ..patterns.match import nonunit
 from ..patterns.parts import parts_of
 
 _OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
@@ -60,11 +61,6 @@ def dims(i: Instruction) -> tuple[int, ...]:
     while isinstance(shape, TupleShape) and shape.elements:
         shape = shape.elements[0]
     return shape.dims if isinstance(shape, Shape) else ()
-
-
-def nonunit(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions other than 1."""
-    return tuple(d for d in shape if d != 1)
 
 
 def is_view(i: Instruction) -> bool:

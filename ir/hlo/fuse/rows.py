@@ -12,8 +12,9 @@ import math
 
 from ..nodes import Instruction
 from ..ops.definition import Pattern
+from ..patterns.match import nonunit
 from .anchors import take_elements_of_tuple
-from .kinds import dims, is_unit_view, nonunit, pattern
+from .kinds import dims, is_unit_view, pattern
 from .state import LIMIT, OUTPUTS, Growing, Key, State
 
 ROW_BYTES = 1 << 18

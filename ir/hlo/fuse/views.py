@@ -13,7 +13,8 @@ from collections.abc import Collection
 from ..nodes import Instruction
 from ..ops.definition import Pattern
 from ..ops.registry import definition
-from .kinds import dims, is_unit_view, is_view, nonunit, pattern
+from ..patterns.match import nonunit
+from .kinds import dims, is_unit_view, is_view, pattern
 from .state import Growing, State
 
 FEW_ROWS = 16

@@ -170,13 +170,44 @@ def test_is_one_group(name):
     )
 
 
-def test_heads_split_in_the_epilogue():
-    fusion = fused(
-        "x = f32[8,16] parameter(0)  w = f32[16,32] parameter(1)"
-        f"  d = f32[8,32] dot(x, w), {DOT}  r = f32[8,4,8] reshape(d)"
-        "  ROOT t = f32[4,8,8] transpose(r), dimensions={1,0,2}"
+def heads(columns: int, run: int, dtype: str = "f32") -> str:
+    many = columns // run
+    return (
+        f"x = {dtype}[8,16] parameter(0)  w = {dtype}[16,{columns}] parameter(1)"
+        f"  d = {dtype}[8,{columns}] dot(x, w), {DOT}  r = {dtype}[8,{many},{run}] reshape(d)"
+        f"  ROOT t = {dtype}[{many},8,{run}] transpose(r), dimensions={{1,0,2}}"
     )
-    assert kinds(fusion) == ["dot"]
+
+
+@pytest.mark.parametrize(("run", "dtype"), [(16, "f32"), (48, "f32"), (8, "f64"), (16, "bf16")])
+def test_heads_of_whole_vectors_split_in_the_epilogue(run, dtype):
+    assert kinds(fused(heads(4 * run, run, dtype))) == ["dot"]
+
+
+@pytest.mark.parametrize(("run", "dtype"), [(24, "f32"), (6, "f32"), (4, "f64"), (8, "bf16")])
+def test_shorter_heads_split_apart_where_columns_are_lanes(run, dtype):
+    fusion = fused(heads(4 * run, run, dtype))
+    assert kinds(fusion) == ["dot", "injective"]
+    assert (
+        reason(fusion, "r", "t") == "through a view: columns of a product would end in short runs"
+    )
+    module = parse(f"HloModule m\nENTRY e {{ {heads(4 * run, run, dtype)} }}")
+    assert len(fuse(module.entry, {"scattered"}).groups) == 1
+
+
+PIXELS = (
+    "x = f32[1,6,5,8] parameter(0)  w = f32[3,3,8,{channels}] parameter(1)"
+    "  c = f32[1,6,5,{channels}] convolution(x, w), window={{size=3x3 pad=1_1x1_1}},"
+    " dim_labels=b01f_01io->b01f  t = f32[1,{channels},6,5] transpose(c), dimensions={{0,3,1,2}}"
+    "  r = f32[1,{out},{side},{side},6,5] reshape(t)"
+    "  ROOT s = f32[1,{out},6,{side},5,{side}] transpose(r), dimensions={{0,1,4,2,5,3}}"
+)
+
+
+@pytest.mark.parametrize(("out", "side", "groups"), [(3, 3, 2), (1, 16, 1), (64, 1, 1)])
+def test_channels_that_become_pixels(out, side, groups):
+    text = PIXELS.format(out=out, side=side, channels=out * side * side)
+    assert len(fused(text).groups) == groups
 
 
 def test_a_product_never_recomputes_its_operands():

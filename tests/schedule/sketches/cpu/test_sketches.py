@@ -129,9 +129,9 @@ CASES = {
     "n = f32[10,35] negate(d) | (f32[10,35], f32[10,35]) tuple(d, n)",
     "dot row sums": f"f32[10,17] p0 | f32[17,35] p1 | d = f32[10,35] dot(p0, p1), {DOT} | "
     "f32[10] reduce(d, f32[] constant(0)), dimensions={1}, to_apply=add",
-    "heads split": f"f32[10,17] p0 | f32[17,24] p1 | f32[24] p2 | d = f32[10,24] dot(p0, p1), {DOT}"
-    " | b = f32[10,24] broadcast(p2), dimensions={1} | t = f32[10,24] add(d, b) | "
-    "r = f32[2,5,3,8] reshape(t) | f32[2,3,5,8] transpose(r), dimensions={0,2,1,3}",
+    "heads split": f"f32[10,17] p0 | f32[17,48] p1 | f32[48] p2 | d = f32[10,48] dot(p0, p1), {DOT}"
+    " | b = f32[10,48] broadcast(p2), dimensions={1} | t = f32[10,48] add(d, b) | "
+    "r = f32[2,5,3,16] reshape(t) | f32[2,3,5,16] transpose(r), dimensions={0,2,1,3}",
     "heads merge": f"f32[6,5,7] p0 | f32[6,7,8] p1 | d = f32[6,5,8] dot(p0, p1), {BATCHED} | "
     "r = f32[2,3,5,8] reshape(d) | t = f32[2,5,3,8] transpose(r), dimensions={0,2,1,3} | "
     "f32[10,24] reshape(t)",

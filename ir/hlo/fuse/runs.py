@@ -1,0 +1,77 @@
+"""The runs of columns that remain neighbors when views and transposes follow a product.
+
+The lanes of a tile are columns of the product. Heads of 24 columns taken apart leave tiles of 8 or
+16 lanes with others masked: the product then takes up to seven times as long, and a transpose
+apart from it a twentieth of its time (Zen 4, 512 x 768 by 768 x 768). Heads of whole cache lines
+cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from ..nodes import Instruction
+from ..ops.registry import definition
+from .kinds import dims
+
+SCATTERED = "scattered"
+"""The name of products whose columns end in short runs, among the groups that only some take."""
+
+LINE = 64
+"""Bytes of sums in which lanes are whole vectors, on every processor."""
+
+NARROWEST = 4
+"""Bytes of a sum; those of narrower results are f32."""
+
+_Factor: TypeAlias = tuple[int, int]
+"""An extent, and the columns that a step along it passes: 0 in another dimension of the product."""
+
+
+def keeps_lanes(product: Instruction, chain: Sequence[Instruction]) -> bool:
+    """True if columns stay whole in ``chain``, views and transposes, or in runs of whole lines."""
+    *_, columns = dims(product)
+    run = run_of_columns(dims(product), chain)
+    return run == columns or run * max(product.array.dtype.bytes, NARROWEST) % LINE == 0
+
+
+def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int:
+    """Return how many indices of the last dimension are neighbors yet; 1 if that is not known."""
+    *others, columns = before
+    factors: list[list[_Factor]] = [[(n, 0)] for n in others] + [[(columns, 1)]]
+    for i in chain:
+        if definition(i.opcode).permutes:
+            factors = [factors[k] for k in i.attrs["dimensions"]]
+            continue
+        regrouped = _regrouped([f for each in factors for f in each], dims(i))
+        if regrouped is None:
+            return 1
+        factors = regrouped
+    run = 1
+    for extent, step in reversed([f for each in factors for f in each if f[0] != 1]):
+        if step == run:
+            run *= extent
+        elif run > 1:
+            break
+    return run
+
+
+def _regrouped(flat: list[_Factor], shape: tuple[int, ...]) -> list[list[_Factor]] | None:
+    """The factors of each dimension after a reshape; None where one would be cut unevenly."""
+    pending = [f for f in flat if f[0] != 1]
+    found: list[list[_Factor]] = []
+    for size in reversed(shape):
+        mine: list[_Factor] = []
+        while (left := size // math.prod(n for n, _ in mine)) > 1:
+            if not pending:
+                return None
+            extent, step = pending.pop()
+            taken = math.gcd(extent, left)
+            if taken == 1 or taken not in (extent, left):
+                return None
+            if taken < extent:
+                pending.append((extent // taken, step * taken))
+            mine.insert(0, (taken, step))
+        found.insert(0, mine)
+    return found
