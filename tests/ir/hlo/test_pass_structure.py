@@ -134,6 +134,23 @@ def test_folding_makes_nothing_big(becomes):
     becomes(fold_constants, entry("i = s32[9] iota(), iota_dimension=0"), None)
 
 
+@pytest.mark.parametrize(("rows", "folded"), [(300, True), (9000, False)])
+def test_products_of_weights_are_folded_unless_large(rows, folded):
+    """As of position embeddings and their projection; ``rows`` of 350 x 350."""
+    text = (
+        f"x = f32[{rows},350] parameter(0)  w = f32[350,350] parameter(1)"
+        "  y = f32[350] parameter(2)"
+        f"  d = f32[{rows},350] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        f"  ROOT r = f32[{rows}] dot(d, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    )
+    module = parse(f"HloModule t\n{entry(text)}")
+    x, w, y = random_arguments(module.entry)
+    new = fold_constants(freeze(module, {"x": x, "w": w}))
+    dots = [i.opcode for i in new.entry.instructions].count("dot")
+    assert dots == (1 if folded else 2)
+    np.testing.assert_allclose(evaluate(new, [y]), x @ w @ y, rtol=1e-3, atol=1e-3)
+
+
 def test_what_is_folded_can_be_simplified(becomes):
     before = "c = f32[3] constant({1,2,3})  ROOT r = f32[3] reverse(c), dimensions={0}"
     becomes(optimize, entry(before), entry("ROOT r = f32[3] constant({3,2,1})"))

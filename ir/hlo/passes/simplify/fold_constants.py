@@ -10,7 +10,7 @@ from ...interp.evaluate import evaluate_computation
 from ...nodes import HloModule, Instruction
 from ...patterns.match import is_local, is_static
 from ...rewrite import assemble, constant, map_computations, post_order, rebuild
-from .fold_budget import FoldBudget, budget
+from .fold_budget import FoldBudget, budget, work
 
 SMALL = 4096
 """Results up to this many bytes are always worth folding."""
@@ -18,12 +18,17 @@ SMALL = 4096
 HEAVY = 1 << 16
 """``SLOW`` operations are folded if operands and result have at most this many elements."""
 
+PRODUCT = 1 << 30
+"""Multiply-adds up to which a dot is folded: NumPy does as many in less than 50 ms."""
+
 _MOVES = frozenset({"reshape", "transpose", "slice", "reverse", "concatenate", "pad"})
 CHEAP = _MOVES | {"reduce", "bitcast-convert", "dynamic-slice", "gather"}
 """Operations, other than element-wise ones, that take no longer than reading their operands."""
 
-SLOW = frozenset({"dot", "convolution", "reduce-window", "sort", "dynamic-update-slice"})
+SLOW = frozenset({"convolution", "reduce-window", "sort", "dynamic-update-slice"})
 """Operations that take longer than that."""
+
+FOLDED = CHEAP | SLOW | {"dot"}
 
 
 def fold_constants(module: HloModule) -> HloModule:
@@ -38,7 +43,7 @@ def fold_constants(module: HloModule) -> HloModule:
 
 
 def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
-    if not is_static(i) or not i.operands or not (is_local(i) or i.opcode in CHEAP | SLOW):
+    if not is_static(i) or not i.operands or not (is_local(i) or i.opcode in FOLDED):
         return None
     leaves = None if _decodes(i) or _counts(i) else _leaves(i)
     if leaves is None:
@@ -47,6 +52,8 @@ def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
     if i.array.bytes > max(size, SMALL) or not any(x.array.size > 1 for x in leaves):
         return None
     if i.opcode in SLOW and max(x.array.size for x in (i, *i.operands)) > HEAVY:
+        return None
+    if i.opcode == "dot" and work(i) > PRODUCT:
         return None
     return constant(value_of(i), name=i.name) if left.spend(i) else None
 
