@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ settings.load_profile("repeatable")
 os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
 os.environ["NESTWRIGHT_CALIBRATION"] = "off"  # nothing depends on the machine's speed
 os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
+
+# Jobs that a shell starts in the background ignore it, and so would every process of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 CORPUS = TESTS.parents[1] / "shared" / "corpus"
