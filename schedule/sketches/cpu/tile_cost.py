@@ -36,6 +36,7 @@ SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is
 FEW = 8  # rows of the result, from which the products take longer than their weights
 PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
 MISSED_STORE = 50.0  # cycles of a piece of a line that is stored among more than L1 holds
+LOW, HIGH = 4, 15  # rows of a tile that keeps the multipliers busy, and those of none
 EXTREME = 3  # instructions of a maximum or minimum that sees NaN
 SHORT_ROW, LONG_ROW = 1024, 16384  # bytes of rows of which pieces are waited for; more is as much
 SHORT_WAIT, SHORT_LINES = 8.0, 3.0  # cycles of a piece's wait, and lines without one, in such rows
@@ -360,7 +361,7 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
     """True where the tile fits the registers and the problem.
 
     A part of an axis is taken in whole tiles: what reaches into the next part would be computed
-    with a predicate on every element.
+    with a predicate on every element. Rows that have none of enough height may end in such a tile.
     """
     rows, vectors, unroll, panels = c["rows"], c["vectors"], c["unroll"], c["panels"]
     columns, width, by_column = k.column.extent, vectors * c["lanes"], c["order"] == "column"
@@ -383,10 +384,17 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
         (inside == CHUNK) & by_column & (columns > width),
         (unroll > 1) & (rows * vectors * unroll * _instructions(k) > fmas),
         unroll > k.anchor.reduce[-1].extent,
-        (_row(k) % rows > 0) & (k.row is not None and k.in_parts(k.row, k.anchor_row)),
+        (_row(k) % rows > 0) & _has_whole_tiles(k),
         (columns % width > 0) & k.in_parts(k.column, k.anchor_column),
     )
     return np.asarray(~np.logical_or.reduce(np.broadcast_arrays(*refused)))
+
+
+def _has_whole_tiles(k: Contraction) -> bool:
+    """True if the rows are parts of an axis and tiles high enough divide them."""
+    if k.row is None or not k.in_parts(k.row, k.anchor_row):
+        return False
+    return any(k.row.extent % n == 0 for n in range(min(k.row.extent, LOW), HIGH))
 
 
 def _skipping_lines(k: Contraction, c: Columns) -> Array:

@@ -103,15 +103,6 @@ def test_few_terms_are_turned_and_many_are_not() -> None:
     assert names.index("tiling@2") < names.index("turned@1")
 
 
-def test_parts_of_an_axis_are_taken_in_whole_tiles() -> None:
-    """A tile that reaches into the next row of pixels would be computed element by element."""
-    func = planes(1, 5, 17, 7, 9)
-    sketch = next(s for s in generate(func, Target.parse(TARGETS[0])) if s.name == "tiling@2")
-    for rows in sketch.decisions["rows"]:
-        whole = 17 % int(rows) == 0
-        assert whole or not sketch.valid({**sketch.default, "rows": rows})
-
-
 def test_a_reduction_of_one_element_that_becomes_a_scalar_is_not_turned() -> None:
     text = """HloModule one
 least { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] minimum(a, b) }
