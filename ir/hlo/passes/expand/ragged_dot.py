@@ -8,18 +8,25 @@ the sizes. Other ragged products are a loop over groups, whose other rows are ma
 
 from __future__ import annotations
 
-from ....dtypes import pred, s64
-from ...nodes import Computation, HloModule, Instruction, Shape
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ....dtypes import s64
+from ...nodes import HloModule, Instruction, Shape
 from ...ops.linear import ragged_kind
 from ...patterns import build
+from ...patterns.counted import Values, counted_loop
 from ...patterns.match import all_static
-from ...rewrite import assemble, make, map_computations, parameter, rebuild
+from ...rewrite import make, map_computations, rebuild
 from ..canonical.dot import sum_over
 
 LEAST_TILE, MOST_TILE = 8, 128
 """Rows of a tile. With fewer, a product waits for its weights, and more rows cost nothing."""
 
 Dims = tuple[int, ...]
+
+Own: TypeAlias = Callable[[Instruction, int], Instruction]
+"""``own(value, dim)``: where along a dimension of a value the rows of the turn's group are."""
 
 
 def expand_ragged_dot(module: HloModule) -> HloModule:
@@ -58,10 +65,13 @@ def _by_tiles(i: Instruction) -> Instruction:
     high = _tile(rows.array.dims[0], sizes.array.dims[0])
     dims = (rows.array.dims[0], *i.array.dims[: free.index(ragged)])
     dims += i.array.dims[free.index(ragged) + 1 :]
-    plan = _plan(sizes, rows.array.dims[0], high)
+    *plan, turns = _plan(sizes, rows.array.dims[0], high)
     blank = build.full(0, i.array.dtype, dims)
-    state = build.tuple_of([build.scalar(0, s64), blank, rows, w, *plan])
-    out = _looped(i, state, _tile_turn(i, state, high, len(inner)))
+
+    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+        return [_tile_turn(i, number, carried[0], fixed, high, len(inner))]
+
+    (out,) = counted_loop(i, turns, [blank], [rows, w, *plan], turn)
     order = list(range(1, len(dims)))
     order.insert(free.index(ragged), 0)
     return build.transpose(out, tuple(order))
@@ -136,44 +146,21 @@ def _binary(opcode: str, x: Instruction, value: int) -> Instruction:
     return build.pointwise(opcode, x, build.full(value, x.array.dtype, x.array.dims))
 
 
-def _looped(i: Instruction, state: Instruction, body: Computation) -> Instruction:
-    """Return the second element of a state after all turns, which its first one counts."""
-    loop = make(
-        "while",
-        state.shape,
-        (state,),
-        name=i.name,
-        metadata=i.metadata,
-        condition=_more(state),
-        body=body,
-    )
-    return build.element(loop, 1)
-
-
-def _more(state: Instruction) -> Computation:
-    given = parameter(0, state.shape, "state")
-    elements = len(state.operands)
-    test = (build.element(given, 0), build.element(given, elements - 1))
-    return assemble("ragged_more", (given,), make("compare", Shape(pred), test, direction="LT"))
-
-
-def _tile_turn(i: Instruction, state: Instruction, high: int, inner: int) -> Computation:
-    """Return the body: multiply a tile, and put those of its rows that are the group's."""
-    given = parameter(0, state.shape, "state")
-    turn, out, rows, w, *plan = (build.element(given, n) for n in range(len(state.operands)))
-    group, place, first, last = (build.reshape(build.rows(p, turn, 1), ()) for p in plan[:-1])
+def _tile_turn(
+    i: Instruction, number: Instruction, out: Instruction, fixed: Values, high: int, inner: int
+) -> Instruction:
+    """Multiply a tile, and put those of its rows that are the group's into the result so far."""
+    rows, w, *plan = fixed
+    group, place, first, last = (build.reshape(build.rows(p, number, 1), ()) for p in plan)
     tile = build.rows(rows, place, high)
     right, attrs = _of_group(i, w, group)
     attrs["lhs_contracting_dims"] = tuple(range(1 + inner, rows.array.rank))
     dims = (high, *out.array.dims[1:])
     product = _dot(i, tile, right, dims, attrs)
     row = build.pointwise("add", build.iota(s64, (high,)), build.broadcast(place, (), (high,)))
-    mine = _between(row, first, last)
-    kept = build.broadcast(mine, (0,), dims)
+    kept = build.broadcast(_between(row, first, last), (0,), dims)
     new = build.pointwise("select", kept, product, build.rows(out, place, high))
-    following = build.pointwise("add", turn, build.scalar(1, s64))
-    root = build.tuple_of([following, build.put_rows(out, new, place), rows, w, *plan])
-    return assemble("ragged_turn", (given,), root)
+    return build.put_rows(out, new, place)
 
 
 def _of_group(
@@ -203,36 +190,45 @@ def _by_groups(i: Instruction, kind: str) -> Instruction:
     x, w, sizes = i.operands
     (ragged,) = i.attrs["lhs_ragged_dims"]
     spans = _spans(sizes, x.array.dims[ragged])
-    count = build.scalar(sizes.array.dims[0], s64)
     blank = build.full(0, i.array.dtype, i.array.dims)
-    state = build.tuple_of([build.scalar(0, s64), blank, x, w, *spans, count])
-    given = parameter(0, state.shape, "state")
-    turn, out, x, w, *spans_, _ = (build.element(given, n) for n in range(len(state.operands)))
-    first, last = (build.reshape(build.rows(s, turn, 1), ()) for s in spans_)
+    by = _own_rows if kind == "free" else _own_product
 
-    def of_group(value: Instruction, dim: int) -> Instruction:
-        row = build.iota(s64, (value.array.dims[dim],))
-        return build.broadcast(_between(row, first, last), (dim,), value.array.dims)
+    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+        first, last = (build.reshape(build.rows(s, number, 1), ()) for s in fixed[2:])
 
-    if kind == "free":
-        right, attrs = _of_group(i, w, turn)
-        product = _dot(i, x, right, out.array.dims, attrs)
-        own = of_group(product, _result_dim(i, ragged))
-        made = build.pointwise("select", own, product, out)
-    else:
-        theirs = i.attrs["rhs_contracting_dims"][i.attrs["lhs_contracting_dims"].index(ragged)]
-        left, right = (
-            build.pointwise("select", of_group(v, d), v, build.full(0, v.array.dtype, v.array.dims))
-            for v, d in ((x, ragged), (w, theirs))
-        )
-        attrs = {k: v for k, v in i.attrs.items() if _is_plain(k)}
-        product = _dot(i, left, right, out.array.dims[1:], attrs)
-        one = build.reshape(product, (1, *product.array.dims))
-        made = build.put_rows(out, one, turn)
-    following = build.pointwise("add", turn, build.scalar(1, s64))
-    rest = [build.element(given, n) for n in range(2, len(state.operands))]
-    body = assemble("ragged_turn", (given,), build.tuple_of([following, made, *rest]))
-    return _looped(i, state, body)
+        def of_group(value: Instruction, dim: int) -> Instruction:
+            row = build.iota(s64, (value.array.dims[dim],))
+            return build.broadcast(_between(row, first, last), (dim,), value.array.dims)
+
+        return [by(i, number, carried[0], fixed[0], fixed[1], of_group)]
+
+    (out,) = counted_loop(i, sizes.array.dims[0], [blank], [x, w, *spans], turn)
+    return out
+
+
+def _own_rows(
+    i: Instruction, number: Instruction, out: Instruction, x: Instruction, w: Instruction, own: Own
+) -> Instruction:
+    """Multiply all rows by the operand of a group, and keep the group's."""
+    (ragged,) = i.attrs["lhs_ragged_dims"]
+    right, attrs = _of_group(i, w, number)
+    product = _dot(i, x, right, out.array.dims, attrs)
+    return build.pointwise("select", own(product, _result_dim(i, ragged)), product, out)
+
+
+def _own_product(
+    i: Instruction, number: Instruction, out: Instruction, x: Instruction, w: Instruction, own: Own
+) -> Instruction:
+    """Sum over the rows of a group: one of the result's products."""
+    (ragged,) = i.attrs["lhs_ragged_dims"]
+    theirs = i.attrs["rhs_contracting_dims"][i.attrs["lhs_contracting_dims"].index(ragged)]
+    left, right = (
+        build.pointwise("select", own(v, d), v, build.full(0, v.array.dtype, v.array.dims))
+        for v, d in ((x, ragged), (w, theirs))
+    )
+    attrs = {k: v for k, v in i.attrs.items() if _is_plain(k)}
+    product = _dot(i, left, right, out.array.dims[1:], attrs)
+    return build.put_rows(out, build.reshape(product, (1, *product.array.dims)), number)
 
 
 def _result_dim(i: Instruction, ragged: int) -> int:

@@ -7,14 +7,11 @@ dimension, and the last carries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ....dtypes import pred, s64
-from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
+from ....dtypes import s64
+from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
 from ...patterns import build
-from ...rewrite import assemble, make, map_computations, parameter, rebuild
-
-Values = list[Instruction]
+from ...patterns.counted import Values, counted_loop
+from ...rewrite import make, map_computations, rebuild
 
 
 def expand_scan(module: HloModule) -> HloModule:
@@ -36,44 +33,22 @@ def expansion(i: Instruction) -> Instruction:
     (dim,) = i.attrs["dimensions"]
     extent = [*(x.array.dims[dim] for x in inputs), *(s.dims[dim] for s in outputs), 0][0]
     blank = [build.full(0, s.dtype, s.dims) for s in outputs]
-    state = build.tuple_of([build.scalar(0, s64), *blank, *inits, *inputs])
-    loop = make(
-        "while",
-        state.shape,
-        (state,),
-        name=i.name,
-        metadata=i.metadata,
-        condition=_condition(state.shape, extent),
-        body=_body(i, state.shape, len(outputs), carries, extent),
-    )
-    found = [build.element(loop, n + 1) for n in range(len(arrays))]
+
+    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+        at = number
+        if i.attrs.get("is_reverse"):
+            at = build.pointwise("subtract", build.scalar(extent - 1, s64), number)
+        slices = [_slice(x, at, dim) for x in fixed]
+        old, last = carried[: len(outputs)], carried[len(outputs) :]
+        made = _results(i.attrs["to_apply"], (*slices, *last))
+        new = [_put(o, m, at, dim) for o, m in zip(old, made[: len(outputs)], strict=True)]
+        return [*new, *made[len(outputs) :]]
+
+    found = counted_loop(i, extent, [*blank, *inits], inputs, turn)
     return build.tuple_of(found) if isinstance(i.shape, TupleShape) else found[0]
 
 
-def _condition(shape: AnyShape, extent: int) -> Computation:
-    state = parameter(0, shape, "state")
-    test = (build.element(state, 0), build.scalar(extent, s64))
-    return assemble("scan_more", (state,), make("compare", Shape(pred), test, direction="LT"))
-
-
-def _body(i: Instruction, shape: AnyShape, outputs: int, carries: int, extent: int) -> Computation:
-    """Return the loop's body: slice the inputs, run the computation, store its outputs."""
-    state = parameter(0, shape, "state")
-    step, *values = (build.element(state, n) for n in range(1 + outputs + len(i.operands)))
-    old, carried, inputs = values[:outputs], values[outputs:][:carries], values[outputs + carries :]
-    (dim,) = i.attrs["dimensions"]
-    at = step
-    if i.attrs.get("is_reverse"):
-        at = build.pointwise("subtract", build.scalar(extent - 1, s64), step)
-    slices = [_slice(x, at, dim) for x in inputs]
-    made = _results(i.attrs["to_apply"], (*slices, *carried))
-    new = [_put(o, m, at, dim) for o, m in zip(old, made[:outputs], strict=True)]
-    following = build.pointwise("add", step, build.scalar(1, s64))
-    root = build.tuple_of([following, *new, *made[outputs:], *inputs])
-    return assemble("scan_turn", (state,), root)
-
-
-def _results(called: Computation, values: Sequence[Instruction]) -> Values:
+def _results(called: Computation, values: Values) -> list[Instruction]:
     """Inline a computation on these arguments and return its results as separate instructions."""
     new: dict[Instruction, Instruction] = {}
     for x in called.instructions:
