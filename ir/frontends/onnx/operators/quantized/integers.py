@@ -1,9 +1,9 @@
 """Products of quantized arrays as products of signed bytes, summed in 32 bits.
 
-``(a - za)(b - zb) = a b - za * sums of b`` where ``zb`` is zero, as it is for signed weights and,
-with the highest bit flipped, for unsigned ones whose zero point is 128. Then a lane of the
-processor multiplies several bytes at once (``ir/lane_dots``); other zero points are subtracted
-first, in 32 bits.
+``(a - za)(b - zb) = a b - za * sums of b - zb * sums of (a - za)``, so a lane of the processor
+multiplies several bytes at once (``ir/lane_dots``). Codes without a sign have the highest bit
+flipped, and zero points of 128 vanish with it. In a convolution a zero point of the weights that
+remains is subtracted first, in 32 bits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ FLIP = 128
 """What separates an unsigned code from the signed one of the same rank."""
 
 
-def signed(x: Term, zero: Term | None) -> tuple[Term, Term]:
-    """Codes of 8 bits as s8 of the same order, and their zero point as s32."""
+def signed(x: Term, zero: Term | None) -> tuple[Term, Term | None]:
+    """Codes of 8 bits as s8 of the same order, and their zero point as s32; None if that is 0."""
     shift = shaping.full(x.site, 0, s32) if zero is None else zero.to(s32)
     if x.dtype == s8:
-        return x, shift
-    return x.do("xor", FLIP).to(s8, "bitcast-convert"), shift - FLIP
+        return x, None if is_zero(zero) else shift
+    codes = x.do("xor", FLIP).to(s8, "bitcast-convert")
+    return codes, None if is_zero(zero, FLIP) else shift - FLIP
 
 
 def _column(zero: Term, rank: int) -> Term:
@@ -47,17 +48,18 @@ def matmul_integer(a: Term, b: Term, za: Term | None, zb: Term | None) -> Term:
     """``(a - za)(b - zb)`` of matrices, batches of them, or vectors, in s32."""
     a8, shift_a = signed(a, za)
     b8, shift_b = signed(b, zb)
-    if not is_zero(shift_b):
-        left = a.to(s32) - _column(
-            shaping.full(a.site, 0, s32) if za is None else za.to(s32), a.rank
-        )
-        right = b.to(s32) - _row(shaping.full(b.site, 0, s32) if zb is None else zb.to(s32))
-        return linear.matmul(left, right)
     total = linear.matmul(a8, b8, s32)
-    if is_zero(shift_a):
-        return total
-    sums = reductions.sum_(b8.to(s32), [-2 if b.rank > 1 else 0], keep=b.rank > 1 and a.rank > 1)
-    return total - _column(shift_a, a.rank) * sums
+    if shift_a is not None:
+        shift_a = _column(shift_a, a.rank)
+        sums = reductions.sum_(
+            b8.to(s32), [-2 if b.rank > 1 else 0], keep=b.rank > 1 and a.rank > 1
+        )
+        total = total - shift_a * sums
+    if shift_b is not None:
+        left = a8.to(s32) if shift_a is None else a8.to(s32) - shift_a
+        sums = reductions.sum_(left, [-1], keep=b.rank > 1 and a.rank > 1)
+        total = total - sums * _row(shift_b)
+    return total
 
 
 def conv_integer(
@@ -75,18 +77,19 @@ def conv_integer(
     w8, shift_w = signed(w, zw)
     none = [(0, 0)] * len(padding)
     low, high = ([0, 0, *side] for side in zip(*padding, strict=True))
-    if not is_zero(shift_w):
+    if shift_w is not None:
         left = x.to(s32) - (0 if zx is None else shaping.reshape(zx.to(s32), ()))
         right = w.to(s32) - (0 if zw is None else along(zw.to(s32), w, 0, 0))
         return linear.conv(left, right, strides, padding, rhs_dilation=dilations, groups=groups)
-    filler = shaping.reshape(shift_x, ()).to(s8)
+    zero = shaping.full(x.site, 0, s32) if shift_x is None else shaping.reshape(shift_x, ())
+    filler = zero.to(s8)
     inner = shaping.pad(x8, filler, low, high)
     total = linear.conv(inner, w8, strides, none, rhs_dilation=dilations, groups=groups, dtype=s32)
-    if is_zero(shift_x):
+    if shift_x is None:
         return total
     sums = reductions.sum_(w8.to(s32), range(1, w.rank))
     each = shaping.reshape(sums, (1, w.dims[0], *[1] * (w.rank - 2)))
-    return total - shaping.reshape(shift_x, ()) * each
+    return total - zero * each
 
 
 def _convolved(node: Node, x: Term, w: Term, zx: Term | None, zw: Term | None) -> Term:

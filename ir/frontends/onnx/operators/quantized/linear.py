@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .....dtypes import DType, f32, to_numpy, u8
+from .....hlo.patterns.match import is_splat
 from ....lax import reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
@@ -31,12 +32,14 @@ def along(value: Term, x: Term, axis: int, block: int) -> Term:
     return shaping.slice_in_dim(shaping.reshape(wide, dims), 0, x.dims[axis], axis)
 
 
-def is_zero(x: Term | None) -> bool:
-    """True if an array is absent, or known to hold zeros only."""
+def is_zero(x: Term | None, code: int = 0) -> bool:
+    """True if zero points are absent, or known to be ``code``, all of them."""
     if x is None:
+        return code == 0
+    if is_splat(x.value, code):
         return True
     known = x.known()
-    return known is not None and not known.astype(np.float32).any()
+    return known is not None and bool((known.astype(np.float32) == code).all())
 
 
 def quantized(x: Term, zero: Term | None, dtype: DType, saturate: bool = True) -> Term:
