@@ -14,7 +14,7 @@ from ...ops.registry import definition
 from ...text.content import literal_bytes
 
 TEMPORARY = 1 << 26
-"""Bytes of operands and result of one operation that are always allowed."""
+"""Bytes of operands of one operation, other than constants, that are always allowed."""
 
 KEPT = 1 << 24
 """Bytes of all results, in addition to ``EACH_CONSTANT`` per byte of the module's constants."""
@@ -23,7 +23,8 @@ WORK = 1 << 28
 """Elements and multiply-adds, in addition to ``EACH_ELEMENT`` per byte of the constants."""
 
 EACH_CONSTANT = 4
-"""Bytes of results allowed for each byte of the module's constants."""
+"""Bytes of results allowed for each byte of the module's constants, and of operands that are made
+of them for one operation."""
 
 EACH_ELEMENT = 64
 """Work allowed for each byte of the module's constants."""
@@ -36,12 +37,13 @@ class FoldBudget:
     kept: int
     work: int
 
-    def spend(self, i: Instruction) -> bool:
-        """Deduct the cost of folding ``i`` and return True; False if it exceeds the budget."""
+    def spend(self, i: Instruction, given: int) -> bool:
+        """Deduct the cost of folding ``i`` of ``given`` bytes of constants and return True; False
+        if it exceeds the budget.
+        """
         spread = sum(o.array.bytes for o in i.operands if o.opcode != "constant")
-        given = sum(o.array.bytes for o in i.operands if o.opcode == "constant")
         cost = work(i)
-        if spread + i.array.bytes > max(TEMPORARY, EACH_CONSTANT * given):
+        if spread > max(TEMPORARY, EACH_CONSTANT * given):
             return False
         if i.array.bytes > self.kept or cost > self.work:
             return False

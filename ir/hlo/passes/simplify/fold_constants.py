@@ -34,7 +34,8 @@ FOLDED = CHEAP | SLOW | {"dot"}
 def fold_constants(module: HloModule) -> HloModule:
     """``op(constants)``  ->  ``constant``, if it takes no more memory than the constants
 
-    Operands may be constants, broadcasts of constants and ``iota``. A broadcast or ``iota`` by
+    Operands may be constants, broadcasts of constants and ``iota``, and of a reduction constants
+    that are converted, as codes of weights are whose columns are summed. A broadcast or ``iota`` by
     itself, under whatever shape, is not folded, since computing it is faster than reading it, nor
     are codes of 8 bits that become floats, nor anything that exceeds the budget of ``fold_budget``.
     """
@@ -55,7 +56,7 @@ def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
         return None
     if i.opcode == "dot" and work(i) > PRODUCT:
         return None
-    return constant(value_of(i), name=i.name) if left.spend(i) else None
+    return constant(value_of(i), name=i.name) if left.spend(i, size) else None
 
 
 def _decodes(i: Instruction) -> bool:
@@ -78,7 +79,9 @@ def _leaves(i: Instruction) -> set[Instruction] | None:
     """Return the constants and iotas that ``i`` is computed from; None if it needs others."""
     leaves: set[Instruction] = set()
     for operand in i.operands:
-        x = operand.operands[0] if operand.opcode == "broadcast" or _counts(operand) else operand
+        through = operand.opcode == "broadcast" or _counts(operand)
+        through |= operand.opcode == "convert" and i.opcode == "reduce"
+        x = operand.operands[0] if through else operand
         if x.opcode not in ("constant", "iota") or not is_static(x):
             return None
         leaves.add(x)
