@@ -13,6 +13,7 @@ from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
 from .access import SMALL, load_element
 from .align import divisor
+from .codes import emit_codes, emit_decoded
 from .fetch import LINE, FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, own_stores, synchronizes
@@ -69,8 +70,12 @@ class Emitter(Indices):
                 return self.quotient(e, name, a, b)
             case Op(name="select", args=(c, a, b)):
                 return self.selection(e, c, a, b)
+            case Op(name="subtract", args=(Cast(), Const())) if found := emit_decoded(self, e):
+                return found
             case Op(name=name, args=args):
                 return self.operation(e, name, tuple(self.value(a) for a in args))
+            case Cast() if found := emit_codes(self, e) or emit_decoded(self, e):
+                return found
             case Cast(value=inner, dtype=dtype, bits=bits):
                 x = self.value(inner)
                 return reinterpret(self, x, dtype) if bits else self.converted(e, x, dtype)

@@ -15,6 +15,7 @@ from ...ir.dtypes import DType, f32, f64, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
+from ..math.constant_divisors import reciprocal
 from .llvm.builder import IRBuilder
 from .llvm.convert import narrow, widen
 from .llvm.core import IRValue, round_f32
@@ -33,6 +34,8 @@ def apply(b: IRBuilder, name: str, args: tuple[IRValue, ...]) -> IRValue:
     emit = table.get(name)
     if emit is None or (dtype.is_int and is_narrow(dtype)):
         raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
+    if name == "divide" and dtype in _SCALES and (words := _reciprocal_words(b, *args)):
+        return _by_words(b, args[0], *words)
     if name == "divide" and dtype in _SCALES and _same_divisor(b, *args):
         return _quotient(b, *args)
     if name == "divide" and dtype == f32 and b.estimates and args[0].literal == 1:
@@ -134,6 +137,23 @@ def _is_finite(b: IRBuilder, x: IRValue) -> IRValue:
 
 _SCALES = {f32: 2.0**64, f64: 2.0**512}
 """Powers of two that keep reciprocals normal, by float type."""
+
+
+_DIGITS = {f32: 24, f64: 53}
+"""Binary digits of a significand, by float type."""
+
+
+def _reciprocal_words(b: IRBuilder, x: IRValue, y: IRValue) -> tuple[float, float] | None:
+    """Return the reciprocal of a constant as two numbers, if a division by them rounds alike."""
+    if y.literal is None or x.literal is not None or not (b.has_fma or b.nvidia):
+        return None
+    number, most = _real(y), _SCALES[y.dtype]
+    number = round_f32(number) if y.dtype == f32 else number
+    return reciprocal(number, _DIGITS[y.dtype]) if 1 / most < abs(number) < most else None
+
+
+def _by_words(b: IRBuilder, x: IRValue, high: float, low: float) -> IRValue:
+    return b.fma(x, b.like(high, x), b.binary("fmul", x, b.like(low, x)))
 
 
 def _same_divisor(b: IRBuilder, x: IRValue, y: IRValue) -> bool:

@@ -67,6 +67,7 @@ from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
+from .weights.requantized import requantized
 from .weights.unsigned_codes import unsigned_codes
 from .weights.wide_products import wide_products
 
@@ -139,6 +140,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         CANONICALIZE,
         _DOTS,
         _FOLD,
+        _pass(requantized, "No codes are dequantized and quantized alike."),
         _pass(integer_products, "Products of dequantized operands multiply integers."),
         _pass(fold_batch_norm, "Scales and offsets after constant weights are part of them."),
         replace(CANONICALIZE, reaches=CANONICAL),

@@ -1,0 +1,65 @@
+"""Codes that are dequantized and quantized alike stay as they are; others do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nestwright.ir.hlo import optimize, parse
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import HloModule
+
+TEXT = """HloModule again
+ENTRY main {
+  q = CODE[16,16] parameter(0)
+  f = f32[16,16] convert(q)
+  z = f32[] constant(ZERO)
+  zs = f32[16,16] broadcast(z), dimensions={}
+  d = f32[16,16] subtract(f, zs)
+  s = f32[] constant(0.013651056)
+  ss = f32[16,16] broadcast(s), dimensions={}
+  x = f32[16,16] multiply(d, ss)
+  m = f32[256] reshape(x)
+  t = f32[] constant(SCALE)
+  ts = f32[256] broadcast(t), dimensions={}
+  e = f32[256] divide(m, ts)
+  r = f32[256] round-nearest-even(e)
+  b = f32[] constant(AGAIN)
+  bs = f32[256] broadcast(b), dimensions={}
+  a = f32[256] add(r, bs)
+  ROOT p = INTO[256] convert(a)
+}
+"""
+SAME = {"CODE": "u8", "ZERO": "127", "SCALE": "0.013651056", "AGAIN": "127", "INTO": "u8"}
+
+
+def module(**facts: str) -> HloModule:
+    text = TEXT
+    for name, value in {**SAME, **facts}.items():
+        text = text.replace(name, value)
+    return parse(text)
+
+
+def divides(m: HloModule) -> bool:
+    return any(i.opcode == "divide" for i in optimize(m).entry.instructions)
+
+
+@pytest.mark.parametrize("code", ["u8", "s8"])
+@pytest.mark.parametrize("zero", ["127", "-3", "0"])
+def test_the_same_codes(code: str, zero: str) -> None:
+    m = module(CODE=code, INTO=code, ZERO=zero, AGAIN=zero)
+    assert not divides(m)
+    q = np.arange(256).astype(np.uint8).view(np.dtype("u1" if code == "u8" else "i1"))
+    np.testing.assert_array_equal(evaluate(m, [q.reshape(16, 16)]), q)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"SCALE": "0.013651057"}, {"AGAIN": "126"}, {"INTO": "s8"}, {"INTO": "s16"}],
+    ids=str,
+)
+def test_other_codes(facts: dict[str, str]) -> None:
+    m = module(**facts)
+    assert divides(m)
+    q = np.arange(256).astype(np.uint8).reshape(16, 16)
+    np.testing.assert_array_equal(evaluate(optimize(m), [q]), evaluate(m, [q]))
