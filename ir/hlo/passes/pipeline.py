@@ -65,6 +65,7 @@ from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
+from .weights.merged_taps import merged_taps
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
 from .weights.requantized import requantized
@@ -196,6 +197,9 @@ def optimize_narrow(
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
+        merge = partial(merged_taps, target=target)
+        then = "Channels of narrow convolutions fill the lanes of an instruction."
+        steps.append(Pass("merged_taps", merge, then, OPTIMIZED))
         steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
         steps.append(_pass(split_argmax, "The largest value of a row is found before its place."))
         steps.append(replace(_TUPLES, reaches=OPTIMIZED))
