@@ -6,7 +6,7 @@
     python benchmarks/doors/onnx/models.py folder bert yolo  # some
 
 Each becomes ``folder/NAME.onnx`` beside ``folder/NAME.npz``, which has its inputs. Needs torch,
-timm, transformers and onnxscript; the quantized one needs onnxruntime too.
+timm, transformers and onnxscript; quantized ones need onnxruntime too.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def exported(workload: Workload, path: Path, **options: Any) -> Inputs:
     return dict(zip(names, arrays, strict=True))
 
 
-def _of_torch(name: str) -> Callable[[Path], Inputs]:
-    return lambda path: exported(MODELS[name](False), path)
+def _of_torch(name: str) -> Callable[..., Inputs]:
+    return lambda path, **options: exported(MODELS[name](False), path, **options)
 
 
 class _Last(nn.Module):
@@ -77,33 +77,67 @@ def _lstm(path: Path) -> Inputs:
     return exported(MODELS["lstm"](False), path, dynamo=False)
 
 
-def _quantized(path: Path) -> Inputs:
-    """A MobileNetV2 in 8 bits, with QuantizeLinear and DequantizeLinear around its operators."""
+def _float_mobilenetv2(path: Path, **options: Any) -> Inputs:
     import timm
-    from onnxruntime import quantization
 
     model = timm.create_model("mobilenetv2_100", pretrained=False)
-    image = torch.randn(1, 3, 224, 224)
-    plain = path.with_suffix(".float.onnx")
-    inputs = exported(Workload(model, (image,)), plain, external_data=False)
-    quantization.quant_pre_process(str(plain), str(plain), skip_symbolic_shape=True)
+    return exported(Workload(model, (torch.randn(1, 3, 224, 224),)), path, **options)
 
-    class Samples(quantization.CalibrationDataReader):
-        rows = iter([inputs])
 
-        def get_next(self) -> Inputs | None:
-            return next(self.rows, None)
+def _prepared(write: Callable[..., Inputs], path: Path) -> Inputs:
+    """Write a model whole, with its batch normalization folded, as quantizers want it."""
+    from onnxruntime import quantization
 
-    quantization.quantize_static(
-        str(plain),
-        str(path),
-        Samples(),
-        quant_format=quantization.QuantFormat.QDQ,
-        per_channel=True,
-        weight_type=quantization.QuantType.QInt8,
-    )
-    plain.unlink()
+    inputs = write(path, external_data=False)
+    quantization.quant_pre_process(str(path), str(path), skip_symbolic_shape=True)
     return inputs
+
+
+def _static(write: Callable[..., Inputs]) -> Callable[[Path], Inputs]:
+    """A model in 8 bits, with QuantizeLinear and DequantizeLinear around its operators."""
+
+    def written(path: Path) -> Inputs:
+        from onnxruntime import quantization
+
+        plain = path.with_suffix(".float.onnx")
+        inputs = _prepared(write, plain)
+
+        class Samples(quantization.CalibrationDataReader):
+            rows = iter([inputs])
+
+            def get_next(self) -> Inputs | None:
+                return next(self.rows, None)
+
+        quantization.quantize_static(
+            str(plain),
+            str(path),
+            Samples(),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+        plain.unlink()
+        return inputs
+
+    return written
+
+
+def _dynamic(write: Callable[..., Inputs]) -> Callable[[Path], Inputs]:
+    """A model whose products are of 8 bits, their left operands quantized by their own range."""
+
+    def written(path: Path) -> Inputs:
+        from onnxruntime import quantization
+
+        plain = path.with_suffix(".float.onnx")
+        inputs = _prepared(write, plain)
+        quantization.quantize_dynamic(
+            str(plain), str(path), weight_type=quantization.QuantType.QInt8, per_channel=True
+        )
+        plain.unlink()
+        return inputs
+
+    return written
 
 
 class _Block(nn.Module):
@@ -190,7 +224,10 @@ WRITERS: Mapping[str, Callable[[Path], Inputs]] = {
     "unet": _of_torch("unet"),
     "whisper_encoder": _whisper_encoder,
     "lstm": _lstm,
-    "mobilenetv2_qdq": _quantized,
+    "mobilenetv2_qdq": _static(_float_mobilenetv2),
+    "resnet50_qdq": _static(_of_torch("resnet50")),
+    "vit_qdq": _static(_of_torch("vit")),
+    "bert_dynamic": _dynamic(_of_torch("bert")),
     "yolo": _yolo,
 }
 """By name: the function that writes the model's file and returns its inputs."""

@@ -40,7 +40,7 @@ def test_most_divisors_have_such_numbers() -> None:
     assert all(f[1] > 0 for f in found if f is not None), "products of infinity have one sign"
 
 
-@pytest.mark.parametrize("y", [1.0, 0.25, -2.0**20])
+@pytest.mark.parametrize("y", [1.0, 0.25, -(2.0**20)])
 def test_a_power_of_two_has_a_reciprocal_that_is_a_float(y: float) -> None:
     assert reciprocal(y, 24) is None
 

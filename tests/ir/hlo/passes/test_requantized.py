@@ -22,7 +22,7 @@ ENTRY main {
   m = f32[256] reshape(x)
   t = f32[] constant(SCALE)
   ts = f32[256] broadcast(t), dimensions={}
-  e = f32[256] divide(m, ts)
+  e = f32[256] HOW(m, ts)
   r = f32[256] round-nearest-even(e)
   b = f32[] constant(AGAIN)
   bs = f32[256] broadcast(b), dimensions={}
@@ -31,6 +31,7 @@ ENTRY main {
 }
 """
 SAME = {"CODE": "u8", "ZERO": "127", "SCALE": "0.013651056", "AGAIN": "127", "INTO": "u8"}
+SAME |= {"HOW": "divide"}
 
 
 def module(**facts: str) -> HloModule:
@@ -40,26 +41,37 @@ def module(**facts: str) -> HloModule:
     return parse(text)
 
 
-def divides(m: HloModule) -> bool:
-    return any(i.opcode == "divide" for i in optimize(m).entry.instructions)
+def rounds(m: HloModule) -> bool:
+    return any(i.opcode == "round-nearest-even" for i in optimize(m).entry.instructions)
 
 
 @pytest.mark.parametrize("code", ["u8", "s8"])
 @pytest.mark.parametrize("zero", ["127", "-3", "0"])
-def test_the_same_codes(code: str, zero: str) -> None:
-    m = module(CODE=code, INTO=code, ZERO=zero, AGAIN=zero)
-    assert not divides(m)
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"SCALE": "0.0136515"}, {"HOW": "multiply", "SCALE": "73.254405"}],
+    ids=["divided", "by nearly the scale", "multiplied"],
+)
+def test_the_same_codes(code: str, zero: str, how: dict[str, str]) -> None:
+    m = module(CODE=code, INTO=code, ZERO=zero, AGAIN=zero, **how)
+    assert not rounds(m)
     q = np.arange(256).astype(np.uint8).view(np.dtype("u1" if code == "u8" else "i1"))
     np.testing.assert_array_equal(evaluate(m, [q.reshape(16, 16)]), q)
 
 
 @pytest.mark.parametrize(
     "facts",
-    [{"SCALE": "0.013651057"}, {"AGAIN": "126"}, {"INTO": "s8"}, {"INTO": "s16"}],
+    [
+        {"SCALE": "0.01366"},
+        {"SCALE": "-0.013651056"},
+        {"AGAIN": "126"},
+        {"INTO": "s8"},
+        {"INTO": "s16"},
+    ],
     ids=str,
 )
 def test_other_codes(facts: dict[str, str]) -> None:
     m = module(**facts)
-    assert divides(m)
+    assert rounds(m)
     q = np.arange(256).astype(np.uint8).reshape(16, 16)
     np.testing.assert_array_equal(evaluate(optimize(m), [q]), evaluate(m, [q]))
