@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from nestwright.ir.cores import CpuCore
-from nestwright.schedule.sketches.cpu import pointwise
+from nestwright.schedule.sketches.cpu.nests import pointwise
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

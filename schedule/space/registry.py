@@ -30,7 +30,8 @@ class SketchTable(Generic[S]):
         """Register a match function, which returns a sketch, or None if it does not fit."""
 
         def add(match: Match[S]) -> Match[S]:
-            self.rows[f"{match.__module__}.{match.__name__}"] = rank, match
+            file = match.__module__.rpartition(".")[2]
+            self.rows[f"{file}.{match.__name__}"] = rank, match
             return match
 
         return add

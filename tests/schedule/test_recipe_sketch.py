@@ -13,7 +13,7 @@ from nestwright.autotune.search.space import Space
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.matching import CPU, FuncInfo
+from nestwright.schedule.sketches.cpu.nests.matching import CPU, FuncInfo
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.sketches.gpu.launches.clusters import CLUSTERS, Cluster
 from nestwright.schedule.space.space import Choices, Sketch

@@ -18,7 +18,7 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 from nestwright.schedule.combiner import Combiner, combiner_of
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.contraction import INLINE
+from nestwright.schedule.sketches.cpu.nests.contraction import INLINE
 from nestwright.schedule.sketches.generate import generate
 
 Pair = Sequence[te.Value]

@@ -12,8 +12,8 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Sketch, first_fit
-from .fallback import schedule_fallback
-from .matching import CPU, FuncInfo
+from .nests.fallback import schedule_fallback
+from .nests.matching import CPU, FuncInfo
 
 _log = logging.getLogger("nestwright.schedule")
 import_sketches(__package__, [str(Path(__file__).parent)])

@@ -9,7 +9,7 @@ from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
-from ..cpu.pointwise import trailing
+from ..cpu.nests.pointwise import trailing
 from .elementwise.pointwise import Flat, flat_sketch
 from .launches.clusters import Cluster
 from .launches.machine import LAUNCH, flops_of, memory_seconds, work_seconds

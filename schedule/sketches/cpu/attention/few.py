@@ -7,8 +7,8 @@ import math
 from .....ir.target import Target
 from ....space.attention import Attention, find_attention
 from ....space.space import Choice, Choices, Sketch, cheapest
-from ..matching import CPU, FuncInfo
-from ..pointwise import may_share_flops
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import may_share_flops
 from .nest import apply_attention
 from .sketch import shown_share
 

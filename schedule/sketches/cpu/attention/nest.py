@@ -27,9 +27,9 @@ from ....space.attention import (
 )
 from ....space.lookup import below, block_node, extent, own_loops
 from ....space.space import Choices
-from ..fallback import schedule_fallback
-from ..key_tiles import KeyTile, loops_below, tile_keys
-from ..rows import reduce_columns
+from ..nests.fallback import schedule_fallback
+from ..nests.lane_sums import reduce_columns
+from .key_tiles import KeyTile, loops_below, tile_keys
 
 
 def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from .....ir.target import Target
 from ....space.attention import Attention, find_attention
 from ....space.space import Choice, Choices, Sketch
-from ..contraction import MOST_FMAS
-from ..matching import CPU, FuncInfo
-from ..pointwise import may_share_flops
+from ..nests.contraction import MOST_FMAS
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import may_share_flops
 from .nest import apply_attention
 
 TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

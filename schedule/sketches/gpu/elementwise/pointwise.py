@@ -12,7 +12,7 @@ from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo
 from ....space.space import Choices, Sketch, cheapest
-from ...cpu.pointwise import trailing
+from ...cpu.nests.pointwise import trailing
 from ..launches.clusters import CLUSTERS, Cluster, place
 from ..launches.machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_seconds
 from ..launches.threads import bind_flat, fused, powers

@@ -16,8 +16,8 @@ from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.contraction import SKIP
-from nestwright.schedule.sketches.cpu.matching import FuncInfo
+from nestwright.schedule.sketches.cpu.nests.contraction import SKIP
+from nestwright.schedule.sketches.cpu.nests.matching import FuncInfo
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo.group import lower_group
 

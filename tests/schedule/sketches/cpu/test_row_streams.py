@@ -16,7 +16,7 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu import row_streams
+from nestwright.schedule.sketches.cpu.products import row_streams
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group

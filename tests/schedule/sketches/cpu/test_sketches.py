@@ -31,7 +31,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.legality import bound_vars
-from nestwright.schedule.sketches.cpu import full_reduction as total
+from nestwright.schedule.sketches.cpu.reductions import full_reduction as total
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group

@@ -13,7 +13,7 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.skinny import FETCHES
+from nestwright.schedule.sketches.cpu.products.skinny import FETCHES
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group

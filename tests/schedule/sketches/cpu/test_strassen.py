@@ -20,7 +20,7 @@ from nestwright.schedule.excess_error import excess_error
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.primitives.products.strassen import added_error
-from nestwright.schedule.sketches.cpu import strassen
+from nestwright.schedule.sketches.cpu.products import strassen
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group

@@ -26,7 +26,7 @@ from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-from nestwright.schedule.sketches.cpu.contraction import AHEAD
+from nestwright.schedule.sketches.cpu.nests.contraction import AHEAD
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group

@@ -13,7 +13,7 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.contraction import PANEL
+from nestwright.schedule.sketches.cpu.nests.contraction import PANEL
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices
 from nestwright.te.from_hlo import lower_group

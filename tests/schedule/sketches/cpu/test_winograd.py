@@ -19,7 +19,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.excess_error import excess_error
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-from nestwright.schedule.sketches.cpu import winograd
+from nestwright.schedule.sketches.cpu.convolutions import winograd
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.schedule.transforms import relative_error

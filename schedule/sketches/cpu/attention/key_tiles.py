@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.loop.notes import FETCH
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import below, block_node, extent, own_loops
+from .....ir.loop.notes import FETCH
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import below, block_node, extent, own_loops
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import BlockAxis
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo, product_operands
-from ...space.lookup import own_loops
-from ...space.space import Choice, Choices, Sketch
-from .contraction import Contraction
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
-from .padding import LINES_PER_FMA, MOST_LINES
-from .pointwise import may_share_flops
-from .tiling import result_loops
+from .....ir.loop.nodes import BlockAxis
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo, product_operands
+from ....space.lookup import own_loops
+from ....space.space import Choice, Choices, Sketch
+from ..nests.contraction import Contraction
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
+from ..nests.padding import LINES_PER_FMA, MOST_LINES
+from ..nests.pointwise import may_share_flops
+from ..products.tiling import result_loops
 
 MOST_ROWS = 28
 MOST_CHUNKS = 64

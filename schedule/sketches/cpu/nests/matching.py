@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ....ir.loop.nodes import Func
-from ...space.analyze import BlockInfo, blocks_of
-from ...space.registry import SketchTable
+from .....ir.loop.nodes import Func
+from ....space.analyze import BlockInfo, blocks_of
+from ....space.registry import SketchTable
 from .contraction import Contraction, contraction_of
 
 

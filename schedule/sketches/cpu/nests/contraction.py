@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.dtypes import DType
-from ....ir.loop.nodes import BlockAxis, Buffer, Func, Var
-from ...space.analyze import (
+from .....ir.dtypes import DType
+from .....ir.loop.nodes import BlockAxis, Buffer, Func, Var
+from ....space.analyze import (
     AccessPattern,
     BlockInfo,
     frozen_inputs,
@@ -23,7 +23,7 @@ from ...space.analyze import (
     product_operands,
     weight_in_parts,
 )
-from ...space.space import Choices
+from ....space.space import Choices
 from .padding import kept_share, pads_ends
 
 PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or before any call

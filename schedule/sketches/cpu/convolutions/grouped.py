@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.dtypes import DType
-from ....ir.loop.nodes import BlockAxis, Func, Var
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
-from ...space.lookup import block_node, own_loops
-from ...space.space import Choice, Choices, Sketch
-from .contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
-from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
-from .pointwise import may_share_flops
+from .....ir.dtypes import DType
+from .....ir.loop.nodes import BlockAxis, Func, Var
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
+from ....space.lookup import block_node, own_loops
+from ....space.space import Choice, Choices, Sketch
+from ..nests.contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
+from ..nests.padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
+from ..nests.pointwise import may_share_flops
 
 MOST_ROWS = 28
 

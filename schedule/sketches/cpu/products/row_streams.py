@@ -12,16 +12,16 @@ import math
 
 import numpy as np
 
-from ....ir.loop.nodes import Var
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.lookup import own_loops
-from ...space.space import Array, Batch, Choices, Columns, Sketch, columns_of
-from .contraction import Contraction, made_by_feeder
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
-from .pointwise import may_share_flops
+from .....ir.loop.nodes import Var
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.lookup import own_loops
+from ....space.space import Array, Batch, Choices, Columns, Sketch, columns_of
+from ..nests.contraction import Contraction, made_by_feeder
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import may_share_flops
 
 ROWS = 4  # of the result, up to which a register tile waits longer for the weights
 PIECES = (1, 2, 4, 8, 16, 32)  # stretches of columns for each thread

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....ir.cores import CpuCore
-from ....ir.dtypes import f32
-from ....ir.loop.nodes import BlockAxis, Var
-from ....ir.loop.notes import FETCH_AHEAD
-from ....ir.target import Target
-from ...bilinear import LEFT, PRODUCTS, RESULT, Signs, additions
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...primitives.products.strassen import MOST_LEVELS, added_error, plain_product
-from ...space.analyze import BlockInfo, point_reads
-from ...space.lookup import block_node, own_loops
-from ...space.space import Array, Batch, Choices, Columns, Sketch, columns_of
+from .....ir.cores import CpuCore
+from .....ir.dtypes import f32
+from .....ir.loop.nodes import BlockAxis, Var
+from .....ir.loop.notes import FETCH_AHEAD
+from .....ir.target import Target
+from ....bilinear import LEFT, PRODUCTS, RESULT, Signs, additions
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....primitives.products.strassen import MOST_LEVELS, added_error, plain_product
+from ....space.analyze import BlockInfo, point_reads
+from ....space.lookup import block_node, own_loops
+from ....space.space import Array, Batch, Choices, Columns, Sketch, columns_of
+from ..nests.contraction import Contraction, tile_of
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
 from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
-from .contraction import Contraction, tile_of
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
 from .tiling import ROWS, match_tiling
 
 BLOCKS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32)

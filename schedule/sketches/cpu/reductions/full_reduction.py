@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo
-from ...space.lookup import below, extent
-from ...space.space import Choices, Sketch
-from .fallback import schedule_fallback
-from .matching import CPU, FuncInfo
-from .pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, work_of
-from .rows import accumulators, reduce_columns
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo
+from ....space.lookup import below, extent
+from ....space.space import Choices, Sketch
+from ..nests.fallback import schedule_fallback
+from ..nests.lane_sums import accumulators, reduce_columns
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, work_of
 
 SMALL = 64  # results up to which the threads share the reduction rather than the results
 

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....ir.lane_dots import LaneDot, lane_dot
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, product_operands
-from ...space.lookup import block_node, own_loops
-from ...space.space import Choice, Choices, Sketch
-from .contraction import Contraction, made_by_feeder, tile_of
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
-from .pointwise import may_share_flops
+from .....ir.lane_dots import LaneDot, lane_dot
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, product_operands
+from ....space.lookup import block_node, own_loops
+from ....space.space import Choice, Choices, Sketch
+from ..nests.contraction import Contraction, made_by_feeder, tile_of
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import may_share_flops
 from .tile_cost import L2_LATE, LOADS_LATE, crowded
 from .tiling import ROWS, result_loops
 

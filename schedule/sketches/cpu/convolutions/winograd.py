@@ -11,20 +11,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import BlockAxis, Var
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...primitives.winograd import SIZES, TAPS, Convolution, convolution_of
-from ...space.analyze import BlockInfo, point_reads
-from ...space.lookup import block_node, own_loops
-from ...space.space import Choices, Sketch, columns_of
-from ...transforms import relative_error
-from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
-from .contraction import Contraction
-from .fallback import around_anchor
-from .matching import CPU, FuncInfo
-from .tiling import ROWS, match_tiling
+from .....ir.loop.nodes import BlockAxis, Var
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....primitives.winograd import SIZES, TAPS, Convolution, convolution_of
+from ....space.analyze import BlockInfo, point_reads
+from ....space.lookup import block_node, own_loops
+from ....space.space import Choices, Sketch, columns_of
+from ....transforms import relative_error
+from ..nests.contraction import Contraction
+from ..nests.fallback import around_anchor
+from ..nests.matching import CPU, FuncInfo
+from ..products.batched import tile_cycles, tile_fits, tile_products, vectorize_ends
+from ..products.tiling import ROWS, match_tiling
 
 CHUNKS = 8  # chunk sizes to choose from, at most
 BEHIND = 1.1  # times the direct convolution's estimate up to which the sketch is worth trying

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ....ir.loop.nodes import For, Kind
-from ....ir.loop.visit import walk
-from ....ir.target import Target
-from ...cursor import LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import BlockInfo
+from .....ir.loop.nodes import For, Kind
+from .....ir.loop.visit import walk
+from .....ir.target import Target
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import BlockInfo
 
 HEAVY = 1 << 15  # FLOPs and moved elements from which a reduction has a sketch of its own
 SLOW = 2.0  # times the FMAs of a transcendental function that it takes: they depend on each other

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from ....ir.target import Target
-from ...errors import ScheduleError
-from ...language.schedule import Schedule
-from ...space.analyze import BlockInfo
-from ...space.space import Batch, Choice, Choices, Sketch, cheapest
+from .....ir.target import Target
+from ....errors import ScheduleError
+from ....language.schedule import Schedule
+from ....space.analyze import BlockInfo
+from ....space.space import Batch, Choice, Choices, Sketch, cheapest
+from .lane_sums import accumulators, one_stretch, reduce_columns
 from .matching import CPU, FuncInfo
 from .pointwise import (
     lanes_of,
@@ -23,7 +24,6 @@ from .pointwise import (
     side_by_side,
     square_side,
 )
-from .rows import accumulators, one_stretch, reduce_columns
 
 NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
 LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for

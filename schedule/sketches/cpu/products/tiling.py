@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import Var
-from ....ir.loop.notes import FETCH_AHEAD
-from ....ir.loop.visit import free_vars
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...space.analyze import AccessPattern, BlockInfo
-from ...space.lookup import block_node, extent, own_loops
-from ...space.space import Batch, Choice, Choices, Sketch
-from .contraction import (
+from .....ir.loop.nodes import Var
+from .....ir.loop.notes import FETCH_AHEAD
+from .....ir.loop.visit import free_vars
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....space.analyze import AccessPattern, BlockInfo
+from ....space.lookup import block_node, extent, own_loops
+from ....space.space import Batch, Choice, Choices, Sketch
+from ..nests.contraction import (
     AHEAD,
     CHUNK,
     INLINE,
@@ -25,9 +25,9 @@ from .contraction import (
     chunk_extent,
     tile_of,
 )
-from .fallback import schedule_fallback
-from .matching import CPU, FuncInfo
-from .pointwise import may_share_flops
+from ..nests.fallback import schedule_fallback
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import may_share_flops
 from .tile_cost import contraction_cost, contraction_valid
 
 CERTAIN = 128  # times the least work that threads may share, from which they do

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...space.space import Array, Choices, Columns
-from .contraction import MOST_FMAS, tile_of
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....space.space import Array, Choices, Columns
+from ..nests.contraction import MOST_FMAS, tile_of
 
 
 def tile_fits(c: Columns, terms: Array | int, target: Target) -> Array:

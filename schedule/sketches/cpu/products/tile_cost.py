@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from ....ir.target import Target
-from ...legality import update_of
-from ...space.space import Array, Columns
-from .contraction import (
+from .....ir.target import Target
+from ....legality import update_of
+from ....space.space import Array, Columns
+from ..nests.contraction import (
     AHEAD,
     CHUNK,
     INLINE,
@@ -25,7 +25,7 @@ from .contraction import (
     chunk_axis,
     made_by_feeder,
 )
-from .padding import LINES_PER_FMA, MOST_LINES
+from ..nests.padding import LINES_PER_FMA, MOST_LINES
 
 WAITING = 0.5  # of memory's bandwidth, which a product reaches that waits for what it reads
 LOADS_LATE = 1.2  # cycles of loads for each in which they issue: those that miss come back later

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.target import Target
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo
-from ...space.space import Choices, Sketch
-from .matching import CPU, FuncInfo
-from .pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, side_by_side, work_of
+from .....ir.target import Target
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo
+from ....space.space import Choices, Sketch
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, side_by_side, work_of
 
 VECTORS = 16  # of neighboring results in registers
 LEAST = 4  # of them, unless they are all

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.target import Target
-from ...cursor import BlockRef, LoopRef
-from ...language.schedule import Schedule
-from ...legality import update_of
-from ...space.analyze import BlockInfo, describe
-from ...space.lookup import below, own_loops
-from ...space.space import Choices, Sketch
-from .matching import CPU, FuncInfo
-from .pointwise import lanes_of, may_share, pass_seconds, schedule_pointwise, sharing_pays
+from .....ir.target import Target
+from ....cursor import BlockRef, LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo, describe
+from ....space.lookup import below, own_loops
+from ....space.space import Choices, Sketch
+from ..nests.matching import CPU, FuncInfo
+from ..nests.pointwise import lanes_of, may_share, pass_seconds, schedule_pointwise, sharing_pays
 from .rows import find_rows, host_of, join_stages
 
 OTHERS = 2  # vectors that blocks before the rows process at once

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ....ir.dtypes import index
-from ....ir.loop.affine import linear
-from ....ir.loop.nodes import Const, Expr, Load, Op, Var
-from ...primitives.inline import store_of
-from ...space.analyze import BlockInfo
+from .....ir.dtypes import index
+from .....ir.loop.affine import linear
+from .....ir.loop.nodes import Const, Expr, Load, Op, Var
+from ....primitives.inline import store_of
+from ....space.analyze import BlockInfo
 
 LINES_PER_FMA = 6  # of LLVM code
 MOST_LINES = 2400  # of a tile and its copies at the borders, less than what lowering may copy

@@ -1,0 +1,1 @@
+"""Sketches of convolutions on CPUs that are more than products."""

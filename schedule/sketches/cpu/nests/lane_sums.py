@@ -1,0 +1,80 @@
+"""Sums over the lanes of vectors: partial results in registers, then one across them.
+
+A reduction along the contiguous axis is split over the lanes (``rfactor``), as many vectors of them
+as hide the latency of an addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ....cursor import LoopRef
+from ....language.schedule import Schedule
+from ....legality import update_of
+from ....space.analyze import BlockInfo
+from ....space.lookup import extent
+
+FEWEST = 4  # partial sums that are worth having
+LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
+SLOW_ACCUMULATORS = 8  # the same for a maximum or minimum that sees NaN
+
+
+def accumulators(blocks: Iterable[BlockInfo]) -> int:
+    """Return the default number of vectors of partial results for these blocks."""
+    updates = [update_of(b.block) for b in blocks if b.reduce]
+    slow = any(u is not None and u[1] in ("maximum", "minimum") for u in updates)
+    return SLOW_ACCUMULATORS if slow else LANE_ACCUMULATORS
+
+
+def one_stretch(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
+    """Fuse the innermost of a block's reduction loops, as far as their terms are one stretch.
+
+    A plane of 7 x 7 is 49 neighbors, where each of its rows fills half a vector.
+    """
+    if len(own) != len(info.reduce):
+        return own
+    *outer, last = info.reduce
+    loops, length = list(own), last.extent
+    for axis in reversed(outer):
+        if any(a.stride(axis.var) != _times(length, a.stride(last.var)) for a in info.inputs):
+            break
+        loops[-2:] = [sch.fuse(*loops[-2:])]
+        length *= axis.extent
+    return loops
+
+
+def _times(length: int, stride: int | None) -> int:
+    """Return the elements that ``length`` steps are; -1, which no stride is, if they differ."""
+    return -1 if stride is None or stride < 0 else length * stride
+
+
+def fitting(columns: int, width: int) -> int:
+    """Return the number of partial sums: ``width``, or less where there are few columns."""
+    while width > 1 and columns < 2 * width:
+        width //= 2
+    return width
+
+
+def reduce_columns(
+    sch: Schedule, block: str, own: list[LoopRef], width: int, before: LoopRef | None = None
+) -> None:
+    """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
+
+    ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
+    stay in vector registers. Narrow reductions, and those of several values at once, are unchanged.
+    ``before`` is a loop over as many vectors that computes the terms: the sums move into it.
+    """
+    if not own or any(extent(sch, x) < 1 for x in own) or update_of(sch.block(block)) is None:
+        return
+    width = fitting(extent(sch, own[-1]), width)
+    if width < FEWEST:
+        return
+    outer, lane = sch.split(own[-1], [None, width])
+    partial = sch.rfactor(lane, -1)
+    sch.set_scope(partial, 0, "register")
+    if before is not None:
+        outer = sch.merge(before, outer)
+    init = sch.decompose_reduction(partial, own[0] if len(own) > 1 else outer)
+    sch.vectorize(lane)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.vectorize(sch.get_loops(block)[-1])

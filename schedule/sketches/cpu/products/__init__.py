@@ -1,0 +1,1 @@
+"""Sketches of matrix products on CPUs, and their costs."""

@@ -1,0 +1,1 @@
+"""Sketches of reductions on CPUs, along rows and across them."""
