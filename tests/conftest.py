@@ -22,6 +22,8 @@ settings.load_profile("repeatable")
 os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
 os.environ["NESTWRIGHT_CALIBRATION"] = "off"  # nothing depends on the machine's speed
 os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
+# Tests start hundreds of processes: one compiles the modules of the package for all of them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Jobs that a shell starts in the background ignore it, and so would every process of a test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
