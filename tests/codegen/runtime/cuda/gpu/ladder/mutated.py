@@ -1,14 +1,19 @@
-"""A script that climbs over the stub with a thing of the runtime broken: ``MUTATION OUT RUNG``."""
+"""A script that climbs over the stub with a thing of the runtime broken.
+
+Its arguments: ``MUTATION OUT RUNG STUB``, the last of which is the library, built.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from checkout import importable
 from gpu.ladder.main import main
+from gpu.stub import library
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -139,7 +144,8 @@ MUTATIONS = {
 """What breaks, by the rung that is meant to fail."""
 
 if __name__ == "__main__":
-    name, folder, rung = sys.argv[1:]
+    name, folder, rung, stub = sys.argv[1:]
+    replaced(library, "build", lambda plain: lambda folder: Path(stub))
     with importable():
         next(m for m in MUTATIONS[rung] if m.__name__ == name)()
         sys.exit(main(["--dry-run", "--in-process", "--out", folder, "--only", rung]))

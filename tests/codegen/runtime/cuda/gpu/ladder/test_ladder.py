@@ -17,7 +17,7 @@ from gpu.ladder import hopper, main, probes, programs
 from gpu.ladder.rung import Needs, Skipped, Wrong, expect_equal, expect_near
 from gpu.ladder.site import Site
 from gpu.ladder.table import BY_NAME, RUNGS
-from gpu.stub.library import compiler
+from gpu.stub.library import build, compiler
 
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.errors import SimulationError
@@ -174,15 +174,21 @@ def test_what_was_built_before_is_used(tmp_path: Path) -> None:
 # ---- rungs see what they are meant to -------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for the driver, built."""
+    return build(tmp_path_factory.mktemp("stub"))
+
+
 @needs_stub
 @needs_ptxas
 @pytest.mark.parametrize(
     ("rung", "mutation"),
     [(rung, m.__name__) for rung, mutations in MUTATIONS.items() for m in mutations],
 )
-def test_what_breaks_fails_its_rung(rung: str, mutation: str, tmp_path: Path) -> None:
+def test_what_breaks_fails_its_rung(rung: str, mutation: str, stub: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    command = [sys.executable, HERE / "mutated.py", mutation, tmp_path, rung]
+    command = [sys.executable, HERE / "mutated.py", mutation, tmp_path, rung, stub]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 1, done.stdout
     found = rows(tmp_path)[rung]
