@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -11,9 +12,12 @@ import numpy as np
 Kind: TypeAlias = Literal["pred", "signed", "unsigned", "float", "complex"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type under its HLO name. ``bits`` is the width of a value, not of its storage."""
+    """An element type under its HLO name. ``bits`` is the width of a value, not of its storage.
+
+    There is one object of each, copies and unpickled ones included: they compare by identity.
+    """
 
     name: str
     kind: Kind
@@ -21,6 +25,9 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Callable[[str], DType], tuple[str]]:
+        return _named, (self.name,)
 
     @property
     def bytes(self) -> int:
@@ -63,6 +70,11 @@ _SIGNED, _UNSIGNED = (s2, s4, s8, s16, s32, s64), (u2, u4, u8, u16, u32, u64)
 _FLOATS = (f16, bf16, f32, f64, *F8, f4e2m1fn)
 ALL: tuple[DType, ...] = (pred, *_SIGNED, *_UNSIGNED, *_FLOATS, c64, c128)
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
+
+
+def _named(name: str) -> DType:
+    return BY_NAME[name]
+
 
 index = s64  # loop variables and index arithmetic
 

@@ -45,7 +45,7 @@ class Linear:
         """``self + k * other``."""
         terms = dict(self.terms)
         for atom, c in other.terms.items():
-            _bump(terms, atom, k * c)
+            bump(terms, atom, k * c)
         return Linear(terms, self.constant + k * other.constant)
 
     def atom(self) -> Expr | None:
@@ -56,7 +56,8 @@ class Linear:
         return None
 
 
-def _bump(terms: dict[Expr, int], atom: Expr, k: int) -> int:
+def bump(terms: dict[Expr, int], atom: Expr, k: int) -> int:
+    """Add ``k * atom`` to ``terms``; an ``AtomFn`` for atoms that stay as they are."""
     total = terms.get(atom, 0) + k
     if total:
         terms[atom] = total
@@ -67,10 +68,10 @@ def _bump(terms: dict[Expr, int], atom: Expr, k: int) -> int:
 
 def linear(e: Expr) -> Linear:
     """The linear form of an index expression; one of another type is an atom."""
-    if e.dtype != index:
+    if isinstance(e, Var) or e.dtype != index:
         return Linear({e: 1})
     terms: dict[Expr, int] = {}
-    constant = gather(e, 1, terms, _bump)
+    constant = gather(e, 1, terms, bump)
     return Linear(terms, constant)
 
 
@@ -80,17 +81,21 @@ def gather(e: Expr, k: int, terms: dict[Expr, int], atom: AtomFn) -> int:
     ``atom(terms, e, k)`` does the same for what is not a sum and no multiple.
     """
     if isinstance(e, Op):
-        match e.name, e.args:
-            case "add", (a, b):
+        match e.name:
+            case "add":
+                a, b = e.args
                 return gather(a, k, terms, atom) + gather(b, k, terms, atom)
-            case "subtract", (a, b):
+            case "multiply":
+                a, b = e.args
+                if not isinstance(b, Const):
+                    a, b = b, a
+                if isinstance(b, Const) and isinstance(b.value, int):
+                    return gather(a, k * b.value, terms, atom) if b.value else 0
+            case "subtract":
+                a, b = e.args
                 return gather(a, k, terms, atom) + gather(b, -k, terms, atom)
-            case "negate", (a,):
-                return gather(a, -k, terms, atom)
-            case "multiply", (a, Const(value=int(c))):
-                return gather(a, k * c, terms, atom) if c else 0
-            case "multiply", (Const(value=int(c)), a):
-                return gather(a, k * c, terms, atom) if c else 0
+            case "negate":
+                return gather(e.args[0], -k, terms, atom)
     elif isinstance(e, Const):
         return k * e.value  # type: ignore[return-value]  # an index is an int
     return atom(terms, e, k)
@@ -141,6 +146,9 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
     ``ranges`` gives those of variables; of one that it lacks nothing is known. Index arithmetic
     does not overflow (see ``nodes``). The interval covers every value and may be too wide.
     """
+    if isinstance(e, Var):
+        low, high = ranges.get(e) or of_dtype(e.dtype)
+        return max(low, LOW), min(high, HIGH)
     return bounds_of(linear(e), ranges)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..dtypes import index
-from .affine import HIGH, LOW, Interval, Linear, Ranges, bounds, bounds_of, linear, to_expr
+from .affine import HIGH, LOW, Interval, Linear, Ranges, bounds, bounds_of, bump, linear, to_expr
 from .nodes import (
     AllReduce,
     Block,
@@ -161,16 +161,6 @@ class Span:
     start: Linear
     width: int
 
-    def times(self, k: int) -> Span:
-        """The span of ``k`` times a value."""
-        if k >= 0:
-            return Span(self.start * k, self.width * k)
-        return Span((self.start + Linear({}, self.width)) * k, -k * self.width)
-
-    def plus(self, other: Span) -> Span:
-        """The span of a sum."""
-        return Span(self.start + other.start, self.width + other.width)
-
 
 class Spans:
     """Spans of expressions while the ``inner`` variables run and the others are held."""
@@ -198,17 +188,23 @@ class Spans:
 
     def of_form(self, form: Linear) -> Span | None:
         """The values of a linear form whose atoms are simplified."""
-        total = Span(Linear({}, form.constant), 0)
+        terms: dict[Expr, int] = {}
+        constant, width = form.constant, 0
         for atom, k in form.terms.items():
             span = self.of_atom(atom)
             if span is None:
                 return None
-            total = total.plus(span.times(k))
-        return total
+            for x, c in span.start.terms.items():
+                bump(terms, x, k * c)
+            constant += k * span.start.constant + min(k, 0) * span.width
+            width += abs(k) * span.width
+        return Span(Linear(terms, constant), width)
 
     def of_atom(self, e: Expr) -> Span | None:
         """Return the values of an atom, or None where they are unknown."""
-        if isinstance(e, Var) and e in self.inner:
+        if isinstance(e, Var):
+            if e not in self.inner:
+                return Span(Linear({e: 1}), 0)
             low, high = self.inner[e]
             return Span(Linear({}, low), high - low) if high < HIGH else None
         if self.inner.keys().isdisjoint(free_vars(e)):

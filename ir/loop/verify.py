@@ -289,11 +289,13 @@ class _Checker:
             if part is None:
                 continue
             spans = Spans(loop_ranges(part, self.ranges), self.ranges)
-            declared = {True: _by_buffer(s.writes, spans), False: _by_buffer(s.reads, spans)}
             for write, region in {(a.write, a.region): None for a in accesses(part)}:
                 box = spans.box(region)
-                known = declared[write].get(box.buffer, {})
-                if box not in known and not any(self.contains(r, box) for r in known):
+                known = [r for r in (s.writes if write else s.reads) if r.buffer is box.buffer]
+                if box in known or any(self.contains(r, box) for r in known):
+                    continue
+                swept = (spans.box(r) for r in known)
+                if not any(r == box or self.contains(r, box) for r in swept):
                     verb = "writes" if write else "reads"
                     self.fail(f"its body {verb} {show_region(box)}", f"not among its {verb}")
 
@@ -336,7 +338,9 @@ class _Checker:
         if b.scope is Scope.COUNTER:
             self.fail(f"an element of {b.name} is accessed", "only arrivals change counters")
         for i, size in zip(ix, b.shape, strict=True):
-            self.typed(i, index, f"an index of {b.name}")
+            self.expr(i)
+            if i.dtype != index:
+                self.mistyped(i, index, f"an index of {b.name}")
             low, high = bounds(i, self.ranges)
             if not self.guarded and size and (low >= size or high < 0):
                 self.fail(
@@ -346,7 +350,10 @@ class _Checker:
     def typed(self, e: Expr, dtype: DType, role: str) -> None:
         self.expr(e)
         if e.dtype != dtype:
-            self.fail(f"{role} is {e.dtype}, not {dtype}", show(e)[:80])
+            self.mistyped(e, dtype, role)
+
+    def mistyped(self, e: Expr, dtype: DType, role: str) -> NoReturn:
+        self.fail(f"{role} is {e.dtype}, not {dtype}", show(e)[:80])
 
     def expr(self, e: Expr) -> None:
         match e:
@@ -367,9 +374,9 @@ class _Checker:
                 assert_never(e)
 
     def op(self, e: Op) -> None:
-        if e.name not in TABLE:
+        row = TABLE.get(e.name)
+        if row is None:
             self.fail(f"there is no operation {e.name!r}", "", "see ir.elementwise.TABLE")
-        row = TABLE[e.name]
         if len(e.args) != row.arity:
             self.fail(f"{e.name} takes {row.arity} operands, not {len(e.args)}", show(e)[:80])
         self.guarded += e.name == "select"
@@ -380,20 +387,12 @@ class _Checker:
         if e.name == "select" and dtypes[0] != pred:
             self.fail(f"select by a {dtypes[0]}", show(e)[:80])
         same = dtypes[1:] if e.name == "select" else dtypes
-        if any(d != same[-1] for d in same):
+        if same.count(same[-1]) != len(same):
             self.fail(f"{e.name} of {' and '.join(map(str, same))}", show(e)[:80])
         if same[-1].kind[0] not in row.kinds:
             self.fail(f"{e.name} of {same[-1]}", f"it takes kinds {row.kinds}")
         if e.dtype != row.result_dtype(*dtypes):
             self.fail(f"{e.name} gives {row.result_dtype(*dtypes)}, not {e.dtype}", show(e)[:80])
-
-
-def _by_buffer(regions: tuple[Region, ...], spans: Spans) -> dict[Buffer, dict[Region, None]]:
-    """Declared regions of each buffer, as they are written and as the boxes that they sweep."""
-    found: dict[Buffer, dict[Region, None]] = {}
-    for r in regions:
-        found.setdefault(r.buffer, {}).update({r: None, spans.box(r): None})
-    return found
 
 
 def show_region(r: Region) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
+from operator import is_
 from typing import TypeAlias, TypeVar, assert_never
 
 from .nodes import (
@@ -38,7 +39,7 @@ T = TypeVar("T")
 def map_tuple(f: Callable[[T], T], items: tuple[T, ...]) -> tuple[T, ...]:
     """``f`` on every item; the same tuple if every item came back as the same object."""
     new = tuple(map(f, items))
-    return items if all(a is b for a, b in zip(items, new, strict=True)) else new
+    return items if all(map(is_, items, new)) else new
 
 
 def map_expr(e: Expr, g: ExprFn) -> Expr:
@@ -46,13 +47,13 @@ def map_expr(e: Expr, g: ExprFn) -> Expr:
     match e:
         case Op(args=args):
             new = map_tuple(g, args)
-            return e if new is args else replace(e, args=new)
+            return e if new is args else Op(e.name, new, e.dtype)
         case Load(index=index):
             new = map_tuple(g, index)
-            return e if new is index else replace(e, index=new)
+            return e if new is index else Load(e.buffer, new)
         case Cast(value=value):
             v = g(value)
-            return e if v is value else replace(e, value=v)
+            return e if v is value else Cast(v, e.dtype, e.bits)
         case Var() | Const():
             return e
         case _:
@@ -67,7 +68,7 @@ def map_region(r: Region, g: ExprFn) -> Region:
         return x if start is x.start and extent is x.extent else Range(start, extent)
 
     ranges = map_tuple(bounds, r.ranges)
-    return r if ranges is r.ranges else replace(r, ranges=ranges)
+    return r if ranges is r.ranges else Region(r.buffer, ranges)
 
 
 def map_stmt(s: Stmt, f: StmtFn, g: ExprFn) -> Stmt:
@@ -75,25 +76,25 @@ def map_stmt(s: Stmt, f: StmtFn, g: ExprFn) -> Stmt:
     match s:
         case Store(index=index, value=value):
             ix, v = map_tuple(g, index), g(value)
-            return s if ix is index and v is value else replace(s, index=ix, value=v)
+            return s if ix is index and v is value else Store(s.buffer, ix, v)
         case Let(value=value, body=body):
             v, b = g(value), f(body)
-            return s if v is value and b is body else replace(s, value=v, body=b)
+            return s if v is value and b is body else Let(s.var, v, b)
         case If(cond=cond, then=then, orelse=orelse):
             c, t, o = g(cond), f(then), None if orelse is None else f(orelse)
-            same = c is cond and t is then and o is orelse
-            return s if same else replace(s, cond=c, then=t, orelse=o)
+            return s if c is cond and t is then and o is orelse else If(c, t, o)
         case Seq(stmts=stmts):
             new = map_tuple(f, stmts)
             return s if new is stmts else seq(*new)
         case For(extent=extent, body=body):
             x, b = g(extent), f(body)
-            return s if x is extent and b is body else replace(s, extent=x, body=b)
+            same = x is extent and b is body
+            return s if same else For(s.var, x, b, s.kind, s.thread, s.notes)
         case Block():
             return _map_block(s, f, g)
         case Alloc(body=body):
             b = f(body)
-            return s if b is body else replace(s, body=b)
+            return s if b is body else Alloc(s.buffer, b)
         case Intrinsic(writes=writes, reads=reads):
             to, of = (map_tuple(lambda r: map_region(r, g), part) for part in (writes, reads))
             return s if to is writes and of is reads else replace(s, writes=to, reads=of)
@@ -153,9 +154,11 @@ def children(s: Stmt) -> tuple[Stmt, ...]:
 
 def walk(s: Stmt) -> Iterator[Stmt]:
     """Every statement under ``s``, itself first, in program order."""
-    yield s
-    for child in children(s):
-        yield from walk(child)
+    waiting = [s]
+    while waiting:
+        s = waiting.pop()
+        yield s
+        waiting.extend(children(s)[::-1])
 
 
 def exprs(s: Stmt) -> tuple[Expr, ...]:
@@ -188,27 +191,39 @@ def _bounds(regions: tuple[Region, ...]) -> tuple[Expr, ...]:
 
 def walk_expr(e: Expr) -> Iterator[Expr]:
     """Every expression under ``e``, itself first."""
-    yield e
-    match e:
-        case Op(args=args) | Load(index=args):
-            for a in args:
-                yield from walk_expr(a)
-        case Cast(value=value):
-            yield from walk_expr(value)
-        case _:
-            pass
+    waiting = [e]
+    while waiting:
+        e = waiting.pop()
+        yield e
+        match e:
+            case Op(args=args) | Load(index=args):
+                waiting.extend(args[::-1])
+            case Cast(value=value):
+                waiting.append(value)
+            case _:
+                pass
 
 
 def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
     """``e`` with variables replaced."""
-    if isinstance(e, Var):
-        return by.get(e, e)
-    return map_expr(e, lambda x: substitute_expr(x, by))
+    return _substitution(by)(e)
 
 
 def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
     """``s`` with variables replaced. Variables are introduced once, so nothing is captured."""
-    return map_stmt(s, lambda c: substitute(c, by), lambda e: substitute_expr(e, by))
+    expr = _substitution(by)
+
+    def stmt(x: Stmt) -> Stmt:
+        return map_stmt(x, stmt, expr)
+
+    return stmt(s)
+
+
+def _substitution(by: Mapping[Var, Expr]) -> ExprFn:
+    def expr(e: Expr) -> Expr:
+        return by.get(e, e) if isinstance(e, Var) else map_expr(e, expr)
+
+    return expr
 
 
 def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
