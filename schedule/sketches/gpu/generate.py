@@ -9,7 +9,7 @@ product, or else the heaviest cluster, has decisions; the other clusters are sch
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,26 +42,28 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
 
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     """
+    return (*_in_order(func, target), fallback_sketch(blocks_of(func), target))
+
+
+def _in_order(func: Func, target: Target) -> Iterator[Sketch]:
+    """Yield the sketches but the fallback; those behind the one that is taken are never priced."""
     first = Schedule(func)
     inlined = inline_cheap(first, target)
     blocks = blocks_of(first.func)
     product = find_matmul(first)
-    found = sorted(KINDS.matching(GroupInfo(func), target), key=lambda s: s.cost(s.default))
+    yield from sorted(KINDS.matching(GroupInfo(func), target), key=lambda s: s.cost(s.default))
     if product is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
-        found += [_whole(s, inlined, rest, target) for s in product_sketches(product, target)]
+        yield from (_whole(s, inlined, rest, target) for s in product_sketches(product, target))
     skinny = find_skinny(first)
     if skinny is not None:
         rest = find_clusters(tuple(b for b in blocks if b.name not in skinny.k.covered))
-        found += [_whole(s, inlined, rest, target) for s in skinny_sketches(skinny, target)]
+        yield from (_whole(s, inlined, rest, target) for s in skinny_sketches(skinny, target))
     clusters = find_clusters(blocks, frozenset(func.params))
     main = max(clusters, key=_weight, default=None)
-    others = [c for c in clusters if c is not main]
-    found += [
-        _whole(sketch, inlined, others, target)
-        for sketch in (cluster_sketches(main, target) if main is not None else ())
-    ]
-    return (*found, fallback_sketch(blocks_of(func), target))
+    if main is not None:
+        others = [c for c in clusters if c is not main]
+        yield from (_whole(s, inlined, others, target) for s in cluster_sketches(main, target))
 
 
 def default_schedule(func: Func, target: Target) -> Schedule:
@@ -70,7 +72,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
     Never fails: if no sketch applies, each block gets a launch, with a single thread if it cannot
     be bound.
     """
-    schedule = first_fit(generate(func, target)[:-1], func)
+    schedule = first_fit(_in_order(func, target), func)
     if schedule is not None:
         return schedule
     schedule = Schedule(func)

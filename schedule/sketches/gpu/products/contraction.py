@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .....ir.loop.intrinsics import WARP
 from .....ir.target import Target
@@ -54,6 +54,8 @@ KEPT = 0.6  # share of L2 that a product's operands can rely on
 FREE = ("stages", "split", "join", "tail")  # chosen for the tiles that are the default
 
 Decisions = Mapping[str, tuple[Choice, ...]]
+Copied = tuple[MatmulOperand, str, bool]
+"""An operand, the decision of its tile, and True if the copy keeps the order."""
 
 
 def matmul_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
@@ -73,6 +75,8 @@ class MatmulSpace:
     k: Matmul
     target: Target
     core: Core | None
+    copied: dict[int, tuple[Copied, Copied]] = field(default_factory=dict, compare=False)
+    """What ``operands`` gave, by ``pack``: it is asked for at every point."""
 
     @property
     def kind(self) -> str:
@@ -110,8 +114,10 @@ class MatmulSpace:
         }
         first = cheapest(decisions, self.valid, self.cost, usual)
         tiles = {n: v for n, v in first.items() if n not in FREE}
-        alike = cheapest(decisions, self.valid, self.cost, {**tiles, "tail": 1})
         found = cheapest(decisions, self.valid, self.cost, tiles)
+        if parts_of_tail(found) == 1:
+            return found
+        alike = cheapest(decisions, self.valid, self.cost, {**tiles, "tail": 1})
         return found if self.cost(found) < WORTH * self.cost(alike) else alike
 
     def apply(self, sch: Schedule, c: Choices) -> None:
@@ -174,13 +180,19 @@ class MatmulSpace:
             return threads_of(c)
         return BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
 
-    def operands(self, c: Choices) -> Iterator[tuple[MatmulOperand, str, bool]]:
-        """Yield each operand, the decision of its tile, and True if the copy keeps the order."""
-        pairs = [*zip((self.k.left, self.k.right), LAYOUTS, strict=True)]
-        if self.core is not None:
-            pairs = [(side.x, side.layout) for side in sides_of(self.k, self.core, c)]
-        for (x, layout), tile in zip(pairs, ("tile_m", "tile_n"), strict=True):
-            yield x, tile, x.transposed == (layout[1] != "k")
+    def operands(self, c: Choices) -> tuple[Copied, Copied]:
+        """Return the two operands."""
+        packed = int(c.get("pack", 0))
+        if packed not in self.copied:
+            pairs = [*zip((self.k.left, self.k.right), LAYOUTS, strict=True)]
+            if self.core is not None:
+                pairs = [(side.x, side.layout) for side in sides_of(self.k, self.core, c)]
+            left, right = (
+                (x, tile, x.transposed == (layout[1] != "k"))
+                for (x, layout), tile in zip(pairs, ("tile_m", "tile_n"), strict=True)
+            )
+            self.copied[packed] = left, right
+        return self.copied[packed]
 
     def valid(self, c: Choices) -> bool:
         """True if the threads divide every tile evenly and a block fits on a multiprocessor."""
@@ -266,8 +278,8 @@ class MatmulSpace:
 
     def grid(self, c: Choices) -> tuple[int, int]:
         """Return the number of tiles along the rows and the columns."""
-        m, n = (-(-self.k.extents[r] // int(c[f"tile_{r}"])) for r in "mn")
-        return m, n
+        x = self.k.extents
+        return -(-x["m"] // int(c["tile_m"])), -(-x["n"] // int(c["tile_n"]))
 
     def blocks(self, c: Choices) -> int:
         """Return the number of blocks of threads."""
@@ -283,10 +295,11 @@ class MatmulSpace:
 
     def cost(self, c: Choices) -> float:
         """Estimate the seconds of all launches."""
-        if not self.resident(c):
+        here = self.resident(c)
+        if not here:
             return math.inf
         gpu, most = self.target.gpu, self.waves(c)
-        at_once = min(math.ceil(most), self.resident(c))
+        at_once = min(math.ceil(most), here)
         warps = at_once * self.threads(c).count / WARP
         busy = min(1.0, warps / BUSY[self.kind]) * self._multiply_share(c)
         work = most * self._work_seconds(c) / busy

@@ -101,13 +101,14 @@ class GroupSpace(MatmulSpace):
     def _turns_fit(self, c: Choices) -> bool:
         """True if each block has one tile, or up to ``turns`` where there are too many blocks for
         all to run at once; warps that only copy then run ahead over the ends of tiles."""
-        turns, batch, wave = int(c["turns"]), self.k.extents["b"], self.last_wave(c)
-        if turns == 1:
-            return True
+        turns, batch = int(c["turns"]), self.k.extents["b"]
+        if turns == 1 or not (c["results"] and c["copiers"]):
+            return turns == 1
+        wave = self.last_wave(c)
         tiles = math.prod(self.grid(c)) if wave is None else wave.whole // batch
         many = tiles * batch > self.target.gpu.multiprocessors
         fewer = -(-tiles // -(-tiles // turns)) == turns  # or else another number says the same
-        return bool(many and c["results"] and c["copiers"] and fewer)
+        return many and fewer
 
     def _results_fit(self, c: Choices) -> bool:
         """True if rows of a tile are whole patterns of shared memory, each group's whole boxes."""

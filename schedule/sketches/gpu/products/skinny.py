@@ -172,13 +172,16 @@ def _shared(s: Skinny, c: Choices) -> int:
 
 def _valid(s: Skinny, c: Choices, target: Target) -> bool:
     """True if whole warps share the work, none of them idle, and a block fits."""
-    threads, tile, x = _threads(c).count, _tile(s, c), s.k.extents
-    whole = 64 <= threads <= 512 and threads % WARP == 0
-    blocks, split = int(c["blocks"]), int(c["split"])
-    deep = tile["k"] * split * blocks <= power_up(x["k"]) and (blocks == 1 or split > 1)
-    own = int(c["near"]) <= int(c["lanes"])  # a thread for each result of a block's wide side
-    fits = _shared(s, c) <= target.gpu.shared_per_block and _registers(s, c) <= BUDGET
-    return whole and deep and own and fits and tile[s.wide] <= power_up(x[s.wide])
+    blocks, split, lanes = int(c["blocks"]), int(c["split"]), int(c["lanes"])
+    threads = split * int(c["across"]) * lanes
+    if not 64 <= threads <= 512 or threads % WARP or (blocks > 1 and split == 1):
+        return False
+    if int(c["near"]) > lanes:  # there is a thread for each result of a block's wide side
+        return False
+    tile, x = _tile(s, c), s.k.extents
+    if tile["k"] * split * blocks > power_up(x["k"]) or tile[s.wide] > power_up(x[s.wide]):
+        return False
+    return _registers(s, c) <= BUDGET and _shared(s, c) <= target.gpu.shared_per_block
 
 
 def skinny_cost(s: Skinny, c: Choices, target: Target) -> float:

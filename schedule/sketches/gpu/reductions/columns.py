@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from .....ir.loop.nodes import BlockAxis
 from .....ir.target import Target
@@ -118,21 +119,26 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
         "join": ways_to_join(target),
     }
 
+    depth, straight = k.depth, update_of(k.anchor.block) is not None
+
     def valid(c: Choices) -> bool:
-        threads = int(c["columns"]) * int(c["share"])
-        deep = int(c["share"]) * int(c["blocks"]) * int(c["unroll"]) <= k.depth
-        even = k.depth % int(c["blocks"]) == 0 and _are_filled(k, c)  # uneven pieces are not boxes
+        share, blocks = int(c["share"]), int(c["blocks"])
         return (
-            32 <= threads <= 1024
+            32 <= int(c["columns"]) * share <= 1024
+            and share * blocks * int(c["unroll"]) <= depth
+            and depth % blocks == 0  # uneven pieces are not boxes
             and _may_join(k, c)
-            and clusters_fit(int(c["blocks"]), c, target)
-            and deep
-            and even
+            and clusters_fit(blocks, c, target)
+            and (straight or _are_filled(k, c))
             and shared_bytes(k, c) <= target.gpu.shared_per_block
         )
 
+    @cache
+    def moved(lanes: int) -> float:
+        return moved_bytes(k, lanes)
+
     def cost(c: Choices) -> float:
-        return columns_cost(k, c, target)
+        return columns_cost(k, c, target, moved(int(c["vector"])))
 
     return Sketch(
         name="gpu_columns@1",
@@ -146,9 +152,9 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
 
 
 def _are_filled(k: Columns, c: Choices) -> bool:
-    """True if no thread is without terms, where each has a run of them."""
+    """True if no thread is without terms, if each has a run of them."""
     deep, share = k.depth // int(c["blocks"]), int(c["share"])
-    return update_of(k.anchor.block) is not None or (share - 1) * -(-deep // share) < deep
+    return (share - 1) * -(-deep // share) < deep
 
 
 def _may_join(k: Columns, c: Choices) -> bool:
@@ -305,17 +311,23 @@ def _bind_partial(
         sch.vectorize(wide)
 
 
-def columns_cost(k: Columns, c: Choices, target: Target) -> float:
-    """Estimate the seconds of all launches."""
-    columns, lanes, share, blocks = (int(c[n]) for n in ("columns", "vector", "share", "blocks"))
-    info, gpu, times = k.anchor, target.gpu, int(c["unroll"])
-    size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
-    loads = max(1, len(info.inputs))
-    groups = k.cluster.rows // k.last.extent * -(-k.last.extent // (columns * lanes)) * blocks
-    narrow = bursts(columns * lanes * size)
-    moved = narrow * sum(
+def moved_bytes(k: Columns, lanes: int) -> float:
+    """Return the bytes of memory that whole accesses move, with so many columns per thread."""
+    info = k.anchor
+    return sum(
         distinct(info, a) * a.buffer.dtype.bytes * waste(a, k.last.var, lanes) for a in info.inputs
     )
+
+
+def columns_cost(k: Columns, c: Choices, target: Target, moved: float) -> float:
+    """Estimate the seconds of all launches, which move at least ``moved`` bytes."""
+    columns, lanes, share, blocks = (int(c[n]) for n in ("columns", "vector", "share", "blocks"))
+    info, gpu, times = k.anchor, target.gpu, int(c["unroll"])
+    inputs = info.inputs
+    size = max((a.buffer.dtype.bytes for a in inputs), default=4)
+    loads = max(1, len(inputs))
+    groups = k.cluster.rows // k.last.extent * -(-k.last.extent // (columns * lanes)) * blocks
+    moved *= bursts(columns * lanes * size)
     shape = LaunchShape(
         groups,
         columns * share,
