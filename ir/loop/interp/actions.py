@@ -44,7 +44,16 @@ from ..nodes import (
 from ..visit import free_vars
 from .memory import Memory
 from .races import UndefinedError, Watch
-from .scalar import Closure, Env, boxed, constant, conversion, operation, reinterpretation
+from .scalar import (
+    Closure,
+    Env,
+    boxed,
+    constant,
+    conversion,
+    operation,
+    reinterpretation,
+    with_literal,
+)
 
 Action: TypeAlias = Callable[[Env], None]
 Data: TypeAlias = list[Any]
@@ -298,6 +307,8 @@ class Compiler:
                 dtype == index and (form := linear(e)).atom() is not e  # not a product of variables
             ):
                 return self.affine(form)
+            case Op(name=name, args=(a, Const(value=int(c), dtype=d))) if d == index:
+                return with_literal(name, self.expr(a), c)
             case Op(name=name, args=args):
                 return operation(name, tuple(a.dtype for a in args), tuple(map(self.expr, args)))
             case _:
@@ -347,23 +358,15 @@ class Compiler:
         return run
 
     def affine(self, form: Linear) -> Closure:
-        """The value of a linear form; the usual small ones have a closure of their own."""
-        c = form.constant
-        parts = [
-            (k, self.slots[a] if isinstance(a, Var) else None, a) for a, k in form.terms.items()
-        ]
-        match parts:
-            case []:
-                return lambda env: c
-            case [(k, int(i), _)]:
-                return lambda env: env[i] * k + c
-            case [(k, int(i), _), (m, int(j), _)]:
-                return lambda env: env[i] * k + env[j] * m + c
-            case [(k, int(i), _), (m, int(j), _), (n, int(h), _)]:
-                return lambda env: env[i] * k + env[j] * m + env[h] * n + c
-            case _:
-                terms = [(k, _fetch(i) if i is not None else self.expr(a)) for k, i, a in parts]
-                return lambda env: c + sum(k * value(env) for k, value in terms)
+        """The value of a linear form."""
+        terms = form.terms.items()
+        total = _weighted(
+            [(self.slots[a], k) for a, k in terms if isinstance(a, Var)], form.constant
+        )
+        for a, k in terms:
+            if not isinstance(a, Var):
+                total = _plus(total, self.expr(a), k)
+        return total
 
 
 def unwritten(buffer: Buffer, position: int, where: str) -> UndefinedError:
@@ -395,6 +398,27 @@ def _plain(e: Expr) -> bool:
 def _meet(a: Interval, b: Interval) -> Interval:
     low, high = max(a[0], b[0]), min(a[1], b[1])
     return (low, high) if low <= high else b
+
+
+def _weighted(parts: list[tuple[int, int]], c: int) -> Closure:
+    """The sum of variables, by slot, times their factors, and of a constant."""
+    match parts:
+        case []:
+            return lambda env: c
+        case [(i, k)]:
+            return lambda env: env[i] * k + c
+        case [(i, k), (j, m)]:
+            return lambda env: env[i] * k + env[j] * m + c
+        case [(i, k), (j, m), (h, n)]:
+            return lambda env: env[i] * k + env[j] * m + env[h] * n + c
+        case [(i, k), (j, m), (h, n), (g, p)]:
+            return lambda env: env[i] * k + env[j] * m + env[h] * n + env[g] * p + c
+    some, others = _weighted(parts[:4], c), _weighted(parts[4:], 0)
+    return lambda env: some(env) + others(env)
+
+
+def _plus(total: Closure, value: Closure, k: int) -> Closure:
+    return lambda env: total(env) + value(env) * k
 
 
 def _fetch(slot: int) -> Closure:

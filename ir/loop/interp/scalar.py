@@ -83,6 +83,14 @@ def operation(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -
             return _from_table(name, dtypes, args)
 
 
+def with_literal(name: str, a: Closure, c: int) -> Closure:
+    """A closure that applies an operation on indices to the value of ``a`` and a literal."""
+    if name not in _INDEX:
+        return operation(name, (index, index), (a, lambda env: c))
+    f = _INDEX[name]
+    return lambda env: f(a(env), c)
+
+
 def _native(dtype: DType) -> bool:
     """True if NumPy scalars of this type compute as the table says."""
     return dtype.kind in ("float", "signed", "unsigned") and dtype.bits >= 32
