@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....dtypes import f32, s8, s32, u8
-from ...nodes import Instruction, Shape, SliceDim
+from ...nodes import Instruction, Shape, SliceDim, Window
 from ...patterns import build
-from ...patterns.match import splat
-from ...rewrite import constant, make
+from ...patterns.match import is_splat, splat
+from ...patterns.ranges import limits
+from ...rewrite import assemble, constant, make, parameter
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -49,8 +50,58 @@ def dequantized(x: Instruction) -> Dequantized | None:
         case "slice":
             found = dequantized(x.operands[0])
             return None if found is None else _sliced(found, x.attrs["slice"])
+        case "concatenate":
+            return _joined(x, [dequantized(o) for o in x.operands])
+        case "reduce-window":
+            found = dequantized(x.operands[0]) if _takes_largest(x) else None
+            return None if found is None else _pooled(found, x)
         case _:
             return None
+
+
+def _joined(x: Instruction, parts: list[Dequantized | None]) -> Dequantized | None:
+    """Return arrays one after the other as codes, if all have one scale and one zero point."""
+    first = parts[0]
+    if first is None or first.axis is not None:
+        return None
+    found: list[Instruction] = []
+    for part in parts:
+        if part is None or part.axis is not None or part.zero != first.zero:
+            return None
+        if part.scale[0] != first.scale[0]:
+            return None
+        found.append(part.codes)
+    if len({c.array.dtype for c in found}) > 1:
+        return None
+    shape = Shape(found[0].array.dtype, x.array.dims)
+    return replace(first, codes=make("concatenate", shape, found, **x.attrs))
+
+
+def _takes_largest(x: Instruction) -> bool:
+    """True for a window's maximum, in which there always is an element of the array."""
+    if len(x.operands) != 2 or not isinstance(x.shape, Shape) or x.array.dtype != f32:
+        return False
+    root = x.attrs["to_apply"].root
+    window: Window = x.attrs["window"]
+    within = all(
+        max(w.pad_low, w.pad_high) < w.size and w.lhs_dilate == w.rhs_dilate == 1 for w in window
+    )
+    largest = root.opcode == "maximum" and all(o.opcode == "parameter" for o in root.operands)
+    return largest and within and is_splat(x.operands[1], -math.inf)
+
+
+def _pooled(found: Dequantized, x: Instruction) -> Dequantized | None:
+    """Return a maximum as codes, whose order is that of what they stand for."""
+    if found.axis is not None or not found.scale[0] > 0:
+        return None
+    dtype = found.codes.array.dtype
+    a, b = (parameter(n, Shape(dtype), name) for n, name in enumerate(("a", "b")))
+    largest = assemble(f"maximum_{dtype}", (a, b), make("maximum", Shape(dtype), (a, b)))
+    operands = (found.codes, build.scalar(limits(dtype)[0], dtype))
+    attrs = {**x.attrs, "to_apply": largest}
+    return replace(
+        found, codes=make("reduce-window", Shape(dtype, x.array.dims), operands, **attrs)
+    )
 
 
 def _whole(x: Instruction) -> Dequantized | None:

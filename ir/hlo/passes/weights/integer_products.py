@@ -2,9 +2,10 @@
 
 ``dot((a - z) * s, w * t)  ->  (dot(a, w) - z * sums of w) * (s * t)`` for codes a of 8 bits and
 constant codes w with one scale t per column: exact in 32 bits, rounded once. Both become signed
-bytes. A convolution likewise, whose padding is then with z. Codes w that are computed or given are
-multiplied so if they and a are signed, and z is 0. If only constant weights are dequantized, their
-scales move behind the product: ``dot(x, w * t)  ->  dot(x, w) * t``.
+bytes. A convolution likewise, whose padding is then with z; in one of groups codes keep their sign.
+Codes w that are computed or given are multiplied so if they and a are signed, and z is 0. If only
+constant weights are dequantized, their scales move behind the product: ``dot(x, w * t)  ->
+dot(x, w) * t``.
 """
 
 from __future__ import annotations
@@ -76,9 +77,15 @@ def _signed(found: Dequantized | None) -> Dequantized | None:
 
 
 def _product(i: Instruction, x: Instruction, w: Instruction, zero: int) -> Instruction:
-    """Return ``(x - zero) w`` of codes in s32, by a product of signed bytes like ``i``."""
-    if x.array.dtype == u8:
-        x, zero = flipped(x), zero - SIGN
+    """Return ``(x - zero) w`` of codes in s32, by a product of signed bytes like ``i``.
+
+    No instruction multiplies bytes of groups. There codes keep their sign, or take the other one if
+    their zero point is 0 with it, which is what a window pads with.
+    """
+    unsigned = x.array.dtype == u8
+    other = zero - SIGN if unsigned else zero + SIGN
+    if unsigned if i.attrs.get("feature_group_count", 1) == 1 else other == 0:
+        x, zero = flipped(x), other
     x, attrs = with_padding(i, x, zero)
     total = make(i.opcode, Shape(s32, i.array.dims), (x, w), **attrs)
     if not zero:

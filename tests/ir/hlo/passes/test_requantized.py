@@ -75,3 +75,59 @@ def test_other_codes(facts: dict[str, str]) -> None:
     assert rounds(m)
     q = np.arange(256).astype(np.uint8).reshape(16, 16)
     np.testing.assert_array_equal(evaluate(optimize(m), [q]), evaluate(m, [q]))
+
+
+MOVED = """HloModule moved
+largest {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b)
+}
+ENTRY main {
+  q = u8[8,8] parameter(0)
+  p = u8[8,8] parameter(1)
+  z = f32[] constant(3)
+  zs = f32[8,8] broadcast(z), dimensions={}
+  s = f32[] constant(0.25)
+  ss = f32[8,8] broadcast(s), dimensions={}
+  t = f32[] constant(SCALE)
+  ts = f32[8,8] broadcast(t), dimensions={}
+  f = f32[8,8] convert(q)
+  d = f32[8,8] subtract(f, zs)
+  x = f32[8,8] multiply(d, ss)
+  g = f32[8,8] convert(p)
+  e = f32[8,8] subtract(g, zs)
+  y = f32[8,8] multiply(e, ts)
+  low = f32[] constant(LOW)
+  m = f32[OF,OF] MADE
+  so = f32[OF,OF] broadcast(s), dimensions={}
+  zo = f32[OF,OF] broadcast(z), dimensions={}
+  c = f32[OF,OF] divide(m, so)
+  r = f32[OF,OF] round-nearest-even(c)
+  o = f32[OF,OF] add(r, zo)
+  ROOT k = u8[OF,OF] convert(o)
+}
+"""
+POOLED = "reduce-window(x, low), window={size=3x3 stride=2x2 pad=1_1x1_1}, to_apply=largest"
+JOINED = "concatenate(x, y), dimensions={0}"
+
+
+@pytest.mark.parametrize(
+    ("made", "of", "facts", "kept"),
+    [
+        (POOLED, "4,4", {}, False),
+        (POOLED.replace("1_1x1_1", "3_1x3_1"), "5,5", {}, True),
+        (POOLED, "4,4", {"LOW": "0.5"}, True),
+        (JOINED, "16,8", {}, False),
+        (JOINED, "16,8", {"SCALE": "0.5"}, True),
+    ],
+    ids=["pooled", "a window of padding", "not the largest", "joined", "other scales"],
+)
+def test_codes_are_pooled_and_joined(made: str, of: str, facts: dict[str, str], kept: bool) -> None:
+    text = MOVED.replace("MADE", made).replace("OF,OF", of)
+    for name, value in {"SCALE": "0.25", "LOW": "-inf", **facts}.items():
+        text = text.replace(name, value)
+    m, rng = parse(text), np.random.default_rng(0)
+    assert rounds(m) == kept
+    given = [rng.integers(0, 256, (8, 8)).astype(np.uint8) for _ in range(2)]
+    np.testing.assert_array_equal(evaluate(optimize(m), given), evaluate(m, given))
