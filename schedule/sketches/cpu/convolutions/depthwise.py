@@ -18,7 +18,7 @@ from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo, product_operands
 from ....space.lookup import own_loops
 from ....space.space import Choice, Choices, Sketch
-from ..nests.contraction import Contraction
+from ..nests.contraction import TAKEN, Contraction
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.padding import LINES_PER_FMA, MOST_LINES
@@ -27,7 +27,6 @@ from ..products.tiling import result_loops
 
 MOST_ROWS = 28
 MOST_CHUNKS = 64
-TAKEN = 1 / 8  # of a fork: what a row of neighbors costs that two threads write
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from .padding import kept_share, pads_ends
 PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or before any call
 CHUNK, INLINE, SKIP = 1, 2, 3  # placement of feeders: each chunk's loop, inlined, bounds
 MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
+TAKEN = 1 / 8  # of a fork: what a row of the result costs that two threads write
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,21 @@ from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, product_operands
 from ....space.lookup import block_node, own_loops
 from ....space.space import Choice, Choices, Sketch
-from ..nests.contraction import Contraction, made_by_feeder, tile_of
+from ..nests.contraction import (
+    TAKEN,
+    Contraction,
+    chunk_axis,
+    chunk_extent,
+    made_by_feeder,
+    tile_of,
+)
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
 from .tile_cost import L2_LATE, LOADS_LATE, crowded
 from .tiling import ROWS, result_loops
 
-NAMES = {4: "quads@2", 2: "pairs@2"}
+NAMES = {4: "quads@3", 2: "pairs@3"}
 """The sketch's name by the terms of its instruction."""
 
 FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L2, and larger ones
@@ -71,6 +78,8 @@ def _pays(k: Contraction, target: Target) -> bool:
 
 def _is_valid(k: Contraction, lanes: int, c: Choices, target: Target) -> bool:
     rows, vectors, _ = tile_of(c)
+    if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
+        return False
     if vectors > 1 and (vectors - 1) * lanes >= k.column.extent:
         return False
     return rows * vectors + vectors + 2 < target.registers
@@ -111,15 +120,22 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
         "rows": tuple(r for r in ROWS if r <= (k.row.extent if k.row else 1)),
         "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes < extent),
         "lanes": (lanes,),
+        "chunks": _chunks(k),
         "parallel": (1, 0) if parallel else (0,),
     }
+
+
+def _chunks(k: Contraction) -> tuple[int, ...]:
+    """Return the numbers of parts that rows may be shared in, if panels are not packed for each."""
+    most = chunk_extent(k, 1) if k.frozen else 1
+    return tuple(n for n in (1, 2, 4, 8, 16, 32) if n == 1 or n <= most)
 
 
 def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run: tiles, each bound by its instructions or by its loads.
 
-    By columns, each thread reads all rows, again for each panel of weights; by rows, it reads all
-    weights, again for each tile.
+    By columns, each thread reads all rows of a chunk, again for each panel of weights; by rows, it
+    reads all weights, again for each tile.
     """
     rows, vectors, lanes = tile_of(c)
     core, width = target.core, vectors * lanes
@@ -144,9 +160,26 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
         cycles += 0.1 * size * tiles_j / again
     if not c["parallel"]:
         return core.seconds(cycles)
-    pieces = tiles_j if c["order"] == "column" else tiles_i
-    share = math.ceil(pieces / target.threads) / pieces
-    return core.seconds(cycles * share + core.sharing + core.claim * pieces / target.threads)
+    pieces = int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
+    trips = chunk_extent(k, rows)
+    uneven = math.ceil(trips / int(c["chunks"])) * int(c["chunks"]) / trips
+    share = min(1.0, math.ceil(pieces / target.threads) / pieces * uneven)
+    beside = core.sharing + core.claim * pieces / target.threads
+    return core.seconds(
+        cycles * share + beside + TAKEN * core.fork * _torn_rows(k, c, width, target)
+    )
+
+
+def _torn_rows(k: Contraction, c: Choices, width: int, target: Target) -> int:
+    """Return the rows of the result that have cache lines of two panels, which threads share.
+
+    Narrow results end in the middle of a line, and each thread takes it from the other one.
+    """
+    store = (k.consumer or k.anchor).stores[0]
+    if c["order"] == "row" or store.stride(k.column.var) != 1 or width >= k.column.extent:
+        return 0
+    whole = width * store.buffer.dtype.bytes % target.core.l1.line == 0
+    return 0 if whole else k.all_rows
 
 
 def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
@@ -182,11 +215,20 @@ def _tile_result(
     if k.row is not None and k.row.var in loops:
         loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
         tile = [row, *tile]
+    chunk: list[LoopRef] = []
+    axis = chunk_axis(k)
+    if axis is not None and int(c["chunks"]) > 1:
+        first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
+        chunk = [first]
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
-    outer = [loops[a.var] for a in k.outer if a.var in loops]
-    by_row = c["order"] == "row"
-    head, inside = ([*outer, *inside], [column]) if by_row else ([*outer, column], inside)
+    head = [*(loops[a.var] for a in k.outer if a.var in loops), *chunk]
+    if c["order"] == "row":
+        inside = [*inside, column]
+    else:
+        head = [*head, column]
+    if not head:
+        head, inside = inside[:1], inside[1:]
     sch.reorder(*head, *inside, *tile)
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:

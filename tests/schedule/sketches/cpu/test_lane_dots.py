@@ -207,7 +207,7 @@ def test_one_instruction_for_the_terms_of_each_lane(
     asm = build(module, spec, constants={1: w}).as_text("asm")
     made = PreparedModule(module, spec, {1: w})
     found = [generate(lower_group(g.computation, g.name), made.target)[0] for g in groups(made)]
-    (default,) = (s.default for s in found if s.name in ("quads@2", "pairs@2"))
+    (default,) = (s.default for s in found if s.name in ("quads@3", "pairs@3"))
     assert default["lanes"] == lanes
     assert len(re.findall(rf"\s{instruction}\s", asm)) == default["rows"] * default["vectors"]
     assert "vpmulld" not in asm
@@ -224,7 +224,7 @@ def innermost_stack_accesses(asm: str, instruction: str) -> list[str]:
 
 def test_what_the_processor_or_the_shape_does_not_allow_is_tiled() -> None:
     fits = operands(4, 64, 48)[1]
-    assert "quads@2" in sketches(PreparedModule(parse(text(4, 64, 48)), VNNI, {1: fits}))
+    assert "quads@3" in sketches(PreparedModule(parse(text(4, 64, 48)), VNNI, {1: fits}))
     for spec, deep, frozen in (
         ("cpu -mcpu=nehalem", 64, True),
         (OLD_ARM, 64, True),
@@ -234,13 +234,13 @@ def test_what_the_processor_or_the_shape_does_not_allow_is_tiled() -> None:
     ):
         w = operands(4, deep, 48)[1]
         made = PreparedModule(parse(text(4, deep, 48)), spec, {1: w} if frozen else None)
-        assert not {"quads@2", "pairs@2"} & {*sketches(made)}
+        assert not {"quads@3", "pairs@3"} & {*sketches(made)}
 
 
 def test_every_choice_computes_the_same() -> None:
     x, w = operands(7, 20, 70)
     made = PreparedModule(parse(text(7, 20, 70)), "cpu -threads=2", {1: w})
-    if "quads@2" not in sketches(made):
+    if "quads@3" not in sketches(made):
         pytest.skip("this processor has no such instructions")
     ((key, group),) = made.groups.distinct.items()
     func = lower_group(group.computation, group.name)
@@ -266,7 +266,7 @@ def test_a_tile_is_estimated_as_it_was_measured(size: int) -> None:
     made = PreparedModule(parse(text(size, size, size, BF16)), "cpu -mcpu=znver4 -threads=2")
     (group,) = groups(made)
     func = lower_group(group.computation, "square")
-    (sketch,) = (s for s in generate(func, made.target) if s.name == "pairs@2")
+    (sketch,) = (s for s in generate(func, made.target) if s.name == "pairs@3")
     told = {
         tile: sketch.cost({**sketch.default, "rows": tile[0], "vectors": tile[1]})
         for tile in MEASURED[size]
