@@ -77,11 +77,16 @@ def _lstm(path: Path) -> Inputs:
     return exported(MODELS["lstm"](False), path, dynamo=False)
 
 
-def _float_mobilenetv2(path: Path, **options: Any) -> Inputs:
-    import timm
+def _of_timm(name: str, **options: Any) -> Callable[..., Inputs]:
+    """A network for images of 224 by 224 pixels."""
 
-    model = timm.create_model("mobilenetv2_100", pretrained=False)
-    return exported(Workload(model, (torch.randn(1, 3, 224, 224),)), path, **options)
+    def written(path: Path, **more: Any) -> Inputs:
+        import timm
+
+        model = timm.create_model(name, pretrained=False, **options)
+        return exported(Workload(model, (torch.randn(1, 3, 224, 224),)), path, **more)
+
+    return written
 
 
 def _prepared(write: Callable[..., Inputs], path: Path) -> Inputs:
@@ -224,8 +229,8 @@ WRITERS: Mapping[str, Callable[[Path], Inputs]] = {
     "unet": _of_torch("unet"),
     "whisper_encoder": _whisper_encoder,
     "lstm": _lstm,
-    "mobilenetv2_qdq": _static(_float_mobilenetv2),
-    "resnet50_qdq": _static(_of_torch("resnet50")),
+    "mobilenetv2_qdq": _static(_of_timm("mobilenetv2_100")),
+    "resnet50_qdq": _static(_of_timm("resnet50", zero_init_last=False)),
     "vit_qdq": _static(_of_torch("vit")),
     "bert_dynamic": _dynamic(_of_torch("bert")),
     "yolo": _yolo,

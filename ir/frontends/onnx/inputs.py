@@ -57,14 +57,14 @@ class Inputs:
     def weight(self, name: str, array: Array, known: bool) -> Term:
         """A weight: a constant where it has to be ``known``, else a parameter.
 
-        Shapes often depend on integers and on single numbers, which are constants. So are integers
-        that are all the same, as zero points of weights are.
+        Shapes often depend on integers and on single numbers, which are constants. So are vectors
+        of integers that are all the same, as zero points of weights are.
         """
         whole = array.dtype.kind in "iub"
         if known or (whole and array.size <= MAX_KNOWN) or array.size <= 1:
             return Term(self._graph, self._graph.constant(array))
-        if whole and (array == array.flat[0]).all():
-            one = Term(self._graph, self._graph.constant(array.flat[0].reshape(())))
+        if whole and array.ndim == 1 and (array == array[0]).all():
+            one = Term(self._graph, self._graph.constant(array[:1].reshape(())))
             return one.like(Shape(from_numpy(array.dtype), array.shape))
         parameter = self._graph.parameter(Shape(from_numpy(array.dtype), array.shape), name)
         self.weights[parameter.attrs["number"]] = array

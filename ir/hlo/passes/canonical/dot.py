@@ -2,8 +2,8 @@
 
 Dimensions are transposed into place and merged. The product is computed as ``x y`` or ``(y' x')'``,
 whichever moves fewer bytes, taking into account transposes before and after that cancel. Dots that
-contract nothing become multiplications, and batched inner products of vectors become row
-reductions: both fuse better that way.
+contract nothing become multiplications, batched inner products of vectors row reductions, and
+products by one number sums: all fuse better that way.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ....dtypes import f32, s32
 from ...nodes import Computation, HloModule, Instruction, Shape
 from ...ops.registry import definition
 from ...patterns import build
@@ -51,6 +52,8 @@ def _canonical(computation: Computation) -> Computation:
         old = next(written)
         if i.opcode != "dot" or not all_static(i):
             return None
+        if (sums := _by_one_number(i)) is not None:
+            return sums
         swap = orders.get(old)
         if (shared := share_repeated(i)) is not None:
             dot = shared.dot
@@ -62,6 +65,26 @@ def _canonical(computation: Computation) -> Computation:
         return _rewrite(i, _following(old, followers), swap)
 
     return rebuild(computation, rule)
+
+
+def _by_one_number(i: Instruction) -> Instruction | None:
+    """``dot(x, broadcast(c))``  ->  ``broadcast(sum(x * c))``, with sums of 32 bits or more"""
+    p, kind = _places(i), i.array.dtype
+    if kind.kind in ("complex", "pred") or 0 in i.operands[0].array.dims:
+        return None
+    for k, w in enumerate(i.operands):
+        x, own = i.operands[1 - k], 1 - k
+        if w.opcode != "broadcast" or w.operands[0].array.rank or x.array.dtype.kind != kind.kind:
+            continue
+        wide = kind if kind.bits >= 32 else f32 if kind.is_float else s32
+        number = build.broadcast(build.convert(w.operands[0], wide), (), x.array.dims)
+        terms = build.pointwise("multiply", build.convert(x, wide), number)
+        sums = build.convert(sum_over(terms, p.contracted[own]), kind)
+        first = len(p.batch[0]) + (len(p.free[0]) if own else 0)
+        at = {d: n for n, d in enumerate(p.batch[own])}
+        at |= {d: first + n for n, d in enumerate(p.free[own])}
+        return build.broadcast(sums, tuple(at[d] for d in sorted(at)), i.array.dims)
+    return None
 
 
 def is_canonical(i: Instruction) -> bool:
