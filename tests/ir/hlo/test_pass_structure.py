@@ -128,6 +128,22 @@ def test_constants_are_folded(name, becomes):
     becomes(fold_constants, entry(before), entry(after))
 
 
+@pytest.mark.parametrize("dtype", ["s32", "f32"])
+def test_sums_of_codes_are_folded(dtype):
+    """Converted they are four times as large, but their sums are few."""
+    text = (
+        "add { a = TYPE[] parameter(0)  b = TYPE[] parameter(1)  ROOT s = TYPE[] add(a, b) }"
+        " ENTRY main { w = s8[300,7000] parameter(0)  c = TYPE[300,7000] convert(w)"
+        "  z = TYPE[] constant(0)"
+        "  ROOT r = TYPE[7000] reduce(c, z), dimensions={0}, to_apply=add }"
+    )
+    codes = np.random.default_rng(0).integers(-128, 128, (300, 7000)).astype(np.int8)
+    module = freeze(parse("HloModule sums " + text.replace("TYPE", dtype)), {"w": codes})
+    root = fold_constants(module).entry.root
+    assert root.opcode == "constant"
+    np.testing.assert_array_equal(root.attrs["literal"], codes.sum(0, dtype=np.int32))
+
+
 def test_folding_makes_nothing_big(becomes):
     big = "c = f32[2] constant({1,2})  b = f32[2,9999] broadcast(c), dimensions={0}"
     becomes(fold_constants, entry(f"{big}  ROOT n = f32[2,9999] negate(b)"), None)

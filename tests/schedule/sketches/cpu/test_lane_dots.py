@@ -247,10 +247,28 @@ def test_every_choice_computes_the_same() -> None:
     sketch = generate(func, made.target)[0]
     points = list(sketch.points())
     expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
-    for choices in points[:: max(1, len(points) // 6)]:
+    taken = points[:: max(1, len(points) // 24)]
+    assert {c["chunks"] for c in taken} > {1} and {c["order"] for c in taken} == {"column", "row"}
+    for choices in taken:
         schedule = Schedule(func)
         sketch.apply(schedule, choices)
         assert np.array_equal(made.build({key: schedule.trace})(x), expected), choices
+
+
+NARROW = DOT.replace("ROOT f = f32", "f = f32").replace(
+    "convert(d)\n", "convert(d)\n  ROOT q = u8[ROWS,WIDE] convert(f)\n"
+)
+
+
+@pytest.mark.parametrize("wide", [32, 48, 96, 128, 192])
+def test_threads_do_not_write_the_same_lines(wide: int) -> None:
+    """Results of one byte are shared by rows, unless panels are whole cache lines."""
+    w = operands(2048, 16, wide)[1]
+    made = PreparedModule(parse(text(2048, 16, wide, NARROW)), VNNI, {1: w})
+    (group,) = groups(made)
+    chosen = generate(lower_group(group.computation, group.name), made.target)[0].default
+    assert chosen["parallel"] and (chosen["order"] == "row" or chosen["vectors"] % 4 == 0)
+    assert chosen["order"] == "column" or chosen["chunks"] > 1
 
 
 MEASURED = {

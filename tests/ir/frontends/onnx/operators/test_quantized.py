@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nestwright as nw
+from nestwright.ir.hlo import parse
+
 RNG = np.random.default_rng(11)
 
 
@@ -34,6 +37,30 @@ def test_integer_products_of_rows_and_columns_with_zero_points_of_their_own(chec
     check("MatMulInteger", [a, b, za, zb], wanted=wanted, rtol_=0, atol_=0)
     wanted = [(a.astype(np.int32) - za[:, None]) @ b.astype(np.int32)]
     check("MatMulInteger", [a, b, za], wanted=wanted, rtol_=0, atol_=0)
+
+
+@pytest.mark.parametrize("zero", [0, 113])
+def test_zero_points_of_many_columns_keep_products_of_bytes(tmp_path, zero):
+    """There are more columns than a value may have elements that is known while reading."""
+    onnx = pytest.importorskip("onnx")
+    kind = np.uint8 if zero else np.int8
+    a, b, zb = codes(np.uint8, 4, 12), codes(kind, 12, 2000), np.full(2000, zero, kind)
+    weights = {"b": b, "za": np.array(9, np.uint8), "zb": zb}
+    tensor = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["a", *weights], ["y"])],
+        "wide",
+        [tensor("a", onnx.TensorProto.UINT8, a.shape)],
+        [tensor("y", onnx.TensorProto.INT32, (4, 2000))],
+        [onnx.numpy_helper.from_array(x, name) for name, x in weights.items()],
+    )
+    opset, path = [onnx.helper.make_opsetid("", 20)], str(tmp_path / "m.onnx")
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    lowered = nw.lower(path, target="cpu -mcpu=icelake-server")
+    dots = [i for i in parse(lowered.as_text("optimized")).entry.instructions if i.opcode == "dot"]
+    assert [[o.array.dtype.name for o in i.operands] for i in dots] == [["u8", "s8"]]
+    wanted = (a.astype(np.int32) - 9) @ (b.astype(np.int32) - zero)
+    np.testing.assert_array_equal(nw.build(path)(a), wanted)
 
 
 def test_vectors_in_integer_products(check):
