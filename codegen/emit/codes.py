@@ -17,8 +17,6 @@ from .llvm.core import IRValue, mangle
 WIDEST = 16
 """Bits of a code: with them codes and zero points are exact in f32."""
 
-_LIMITS = {"maximum": True, "minimum": False}
-
 
 @dataclass(frozen=True, slots=True)
 class Rounded:

@@ -25,7 +25,6 @@ from ....space.space import Choice, Choices, Sketch
 from ..nests.contraction import (
     TAKEN,
     Contraction,
-    chunk_axis,
     chunk_extent,
     made_by_feeder,
     tile_of,
@@ -34,7 +33,7 @@ from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
 from .tile_cost import L2_LATE, LOADS_LATE, crowded
-from .tiling import ROWS, result_loops
+from .tiling import ROWS, result_loops, split_chunks
 
 NAMES = {4: "quads@3", 2: "pairs@3"}
 """The sketch's name by the terms of its instruction."""
@@ -215,11 +214,7 @@ def _tile_result(
     if k.row is not None and k.row.var in loops:
         loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
         tile = [row, *tile]
-    chunk: list[LoopRef] = []
-    axis = chunk_axis(k)
-    if axis is not None and int(c["chunks"]) > 1:
-        first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
-        chunk = [first]
+    chunk = split_chunks(k, sch, int(c["chunks"]), loops)
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
     head = [*(loops[a.var] for a in k.outer if a.var in loops), *chunk]

@@ -224,11 +224,7 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
     row = None
     if k.row is not None and rows > 1:
         loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
-    chunk: list[LoopRef] = []
-    axis = chunk_axis(k)
-    if axis is not None and int(c["chunks"]) > 1:
-        first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
-        chunk = [first]
+    chunk = split_chunks(k, sch, int(c["chunks"]), loops)
     outer = [loops[a.var] for a in k.outer if a.var in loops]
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
@@ -248,6 +244,20 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
     for loop in panel:
         sch.annotate(loop, FETCH_AHEAD.key, 1)
     return _TileLoops((*panel, share)[0], middle[-1] if middle else share, row, vector, lane)
+
+
+def split_chunks(
+    k: Contraction, sch: Schedule, chunks: int, loops: dict[Var, LoopRef]
+) -> list[LoopRef]:
+    """Split an axis of the result into chunks for the threads; return the loop over them, if any.
+
+    ``loops`` are those of the axes, where the one inside of a chunk takes the place of its axis'.
+    """
+    axis = chunk_axis(k)
+    if axis is None or chunks == 1:
+        return []
+    first, loops[axis.var] = sch.split(loops[axis.var], [chunks, None])
+    return [first]
 
 
 def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
