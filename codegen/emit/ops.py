@@ -145,7 +145,7 @@ _DIGITS = {f32: 24, f64: 53}
 
 def _reciprocal_words(b: IRBuilder, x: IRValue, y: IRValue) -> tuple[float, float] | None:
     """Return the reciprocal of a constant as two numbers, if a division by them rounds alike."""
-    if y.literal is None or x.literal is not None or not (b.has_fma or b.nvidia):
+    if y.literal is None or x.literal is not None or not b.has_fma:
         return None
     number, most = _real(y), _SCALES[y.dtype]
     number = round_f32(number) if y.dtype == f32 else number

@@ -118,8 +118,7 @@ def _dequantize_tokens(
 
 def _grouped(x: Term, size: int) -> Term:
     """A matrix whose rows are in groups of neighbours, which are rows of their own."""
-    most = size if size <= x.dims[-1] else x.dims[-1]
-    return reshape(x, (-1, most))
+    return reshape(x, (-1, min(size, x.dims[-1])))
 
 
 def _quantize_groups(
