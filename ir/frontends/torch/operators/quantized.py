@@ -112,8 +112,8 @@ def _dequantize_tokens(
     dtype: DType,
     output_dtype: DType = f32,
 ) -> Term:
-    kind = f64 if scales.dtype == f64 else f32
-    return ((x.to(kind) - zeros.to(kind)) * scales.to(kind)).to(output_dtype)
+    """In f32, although scales are f64: codes and zero points have few digits."""
+    return ((x.to(f32) - zeros.to(f32)) * scales.to(f32)).to(output_dtype)
 
 
 def _grouped(x: Term, size: int) -> Term:
@@ -181,7 +181,7 @@ def _choose_tokens(c: AtenCall, x: Term, dtype: DType) -> list[Term]:
     nearer = ((low + below) + (high + above)) > 0
     zero = nearer.select(low - below, high - above)
     zero = zero.do("maximum", low).do("minimum", high).do("round-nearest-even")
-    return [scale.to(f64), zero.to(s64)]
+    return [scale.to(f64), zero.to(s8).to(s64)]
 
 
 def _fake(c: AtenCall, x: Term, scale: Operand, zero: Operand, low: int, high: int) -> list[Term]:

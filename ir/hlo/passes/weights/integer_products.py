@@ -3,7 +3,8 @@
 ``dot((a - z) * s, w * t)  ->  (dot(a, w) - z * sums of w) * (s * t)`` for codes a of 8 bits and
 constant codes w with one scale t per column: exact in 32 bits, rounded once. Both become signed
 bytes. A convolution likewise, whose padding is then with z; in one of groups codes keep their sign.
-Codes w that are computed or given are multiplied so if they and a are signed, and z is 0. If only
+Scales and zero points of a that are computed, one or one for each row, are applied likewise. Codes
+w that are computed or given are multiplied so if they and a are signed, and z is 0. If only
 constant weights are dequantized, their scales move behind the product: ``dot(x, w * t)  ->
 dot(x, w) * t``.
 """
@@ -21,6 +22,7 @@ from ...patterns import build
 from ...patterns.ranges import limits
 from ...rewrite import constant, make, map_computations, rebuild, with_operands
 from .dequantized import Dequantized, dequantized
+from .measured import measured
 from .padded import with_padding
 from .unsigned_codes import SIGN, flipped, sums_of
 
@@ -47,6 +49,8 @@ def _rewrite(i: Instruction) -> Instruction | None:
         return None
     left = dequantized(x)
     constant_codes = right.codes.opcode == "constant"
+    if left is None and constant_codes and (of_rows := _by_measured(i, right)) is not None:
+        return of_rows
     if left is None or left.axis is not None or not _can_pad(i, left):
         return _weights_only(i, right) if constant_codes else None
     if not constant_codes and (left.zero or left.codes.array.dtype != s8):
@@ -91,6 +95,34 @@ def _product(i: Instruction, x: Instruction, w: Instruction, zero: int) -> Instr
     if not zero:
         return total
     return build.pointwise("subtract", total, sums_of(w, zero, total.array.dims))
+
+
+def _by_measured(i: Instruction, right: Dequantized) -> Instruction | None:
+    """Return a dot of codes with computed scales and zero points and constant weights."""
+    left = measured(i.operands[0]) if i.opcode == "dot" else None
+    if left is None:
+        return None
+    dims, codes, w = i.array.dims, left.codes, right.codes
+    zero = None if left.zero is None else build.convert(left.zero, s32)
+    if codes.array.dtype == u8:
+        codes = flipped(codes)
+        sign = build.full(SIGN, s32, () if zero is None else zero.array.dims)
+        zero = build.pointwise("negate", sign) if zero is None else _minus(zero, sign)
+    total = make("dot", Shape(s32, dims), (codes, w), **i.attrs)
+    if zero is not None:
+        each = build.pointwise("multiply", _along_rows(zero, dims), sums_of(w, 1, dims))
+        total = _minus(total, each)
+    scaled = build.pointwise("multiply", build.convert(total, f32), _along_rows(left.scale, dims))
+    return _scaled(scaled, right.scale)
+
+
+def _minus(x: Instruction, y: Instruction) -> Instruction:
+    return build.pointwise("subtract", x, y)
+
+
+def _along_rows(x: Instruction, dims: tuple[int, ...]) -> Instruction:
+    """Return a number, or one for each row, for all elements of a matrix."""
+    return build.broadcast(x, tuple(range(x.array.rank)), dims)
 
 
 def _weights_only(i: Instruction, right: Dequantized) -> Instruction:
