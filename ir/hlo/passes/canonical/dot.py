@@ -78,7 +78,8 @@ def _by_one_number(i: Instruction) -> Instruction | None:
             continue
         wide = kind if kind.bits >= 32 else f32 if kind.is_float else s32
         number = build.broadcast(build.convert(w.operands[0], wide), (), x.array.dims)
-        terms = build.pointwise("multiply", build.convert(x, wide), number)
+        parts = build.convert(x, wide), number
+        terms = make("multiply", number.shape, parts, name=i.name, metadata=i.metadata)
         sums = build.convert(sum_over(terms, p.contracted[own]), kind)
         first = len(p.batch[0]) + (len(p.free[0]) if own else 0)
         at = {d: n for n, d in enumerate(p.batch[own])}

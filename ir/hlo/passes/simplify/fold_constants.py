@@ -56,7 +56,8 @@ def _fold(i: Instruction, left: FoldBudget) -> Instruction | None:
         return None
     if i.opcode == "dot" and work(i) > PRODUCT:
         return None
-    return constant(value_of(i), name=i.name) if left.spend(i, size) else None
+    given = sum(x.array.bytes for x in leaves if x.opcode == "constant")
+    return constant(value_of(i), name=i.name) if left.spend(i, given) else None
 
 
 def _decodes(i: Instruction) -> bool:

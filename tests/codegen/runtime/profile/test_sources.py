@@ -61,7 +61,7 @@ def test_onnx_has_the_names_of_nodes(tmp_path: Path) -> None:
         made.make_node("Relu", ["h"], ["y"], name="layer1/Relu"),
     ]
     x, y = (made.make_tensor_value_info(n, value, d) for n, d in (("x", [2, 8]), ("y", [2, 4])))
-    w = made.make_tensor("w", value, [8, 4], np.ones(32, np.float32))
+    w = made.make_tensor("w", value, [8, 4], np.arange(32, dtype=np.float32))
     model = made.make_model(
         made.make_graph(nodes, "g", [x], [y], [w]),
         opset_imports=[made.make_opsetid("", 17)],
