@@ -30,15 +30,16 @@ class SketchTable(Generic[S]):
         """Register a match function, which returns a sketch, or None if it does not fit."""
 
         def add(match: Match[S]) -> Match[S]:
-            file = match.__module__.rpartition(".")[2]
-            self.rows[f"{file}.{match.__name__}"] = rank, match
+            self.rows[f"{match.__module__}.{match.__name__}"] = rank, match
             return match
 
         return add
 
     def matching(self, subject: S, target: Target) -> tuple[Sketch, ...]:
-        """Return the sketches of the rows that match, the least rank first."""
-        ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0]))
+        """Return the sketches of the rows that match, the least rank first, then by file and name,
+        whatever folder a file is in.
+        """
+        ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0].split(".")[-2:]))
         found = (match(subject, target) for _, (_, match) in ranked)
         return tuple(sketch for sketch in found if sketch is not None)
 
