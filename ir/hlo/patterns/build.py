@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DType, pred, to_numpy
-from ..nodes import Instruction, Shape, SliceDim, TupleShape
+from ..nodes import Instruction, PadDim, Shape, SliceDim, TupleShape
 from ..rewrite import constant, make
 from .match import inverse, nonunit, segments, splat
 
@@ -109,6 +109,21 @@ def put_rows(x: Instruction, new: Instruction, at: Instruction, dim: int = 0) ->
 def _starts(x: Instruction, at: Instruction, dim: int) -> list[Instruction]:
     zero = scalar(0, at.array.dtype)
     return [at if d == dim else zero for d in range(x.array.rank)]
+
+
+def pad(x: Instruction, value: Instruction, padding: Sequence[PadDim]) -> Instruction:
+    """``x`` with a scalar around and between its elements; no part of it is cut off."""
+    if all(p == PadDim(0, 0) for p in padding):
+        return x
+    pairs = zip(x.array.dims, padding, strict=True)
+    dims = tuple(p.low + n + max(n - 1, 0) * p.interior + p.high for n, p in pairs)
+    return make("pad", Shape(x.array.dtype, dims), (x, value), padding=tuple(padding))
+
+
+def extended(x: Instruction, dim: int, by: int) -> Instruction:
+    """``x`` with ``by`` zeros appended along a dimension."""
+    padding = [PadDim(0, by if d == dim else 0) for d in range(x.array.rank)]
+    return pad(x, scalar(0, x.array.dtype), padding)
 
 
 def tuple_of(values: Sequence[Instruction]) -> Instruction:

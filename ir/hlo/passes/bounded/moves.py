@@ -62,17 +62,8 @@ def reverse(i: Instruction, operands: list[Padded]) -> Padded:
     for d in i.attrs["dimensions"]:
         if d in x.sizes:
             skipped = arithmetic("subtract", x.dims[d], x.sizes[d])
-            value = _part(extended(value, d, x.dims[d]), {d: skipped}, x.dims)
+            value = _part(build.extended(value, d, x.dims[d]), {d: skipped}, x.dims)
     return Padded(value, x.sizes)
-
-
-def extended(x: Instruction, d: int, by: int) -> Instruction:
-    """Append ``by`` zeros to ``x`` along dimension ``d``."""
-    rank = x.array.rank
-    padding = tuple(PadDim(0, by if k == d else 0) for k in range(rank))
-    dims = tuple(n + p.high for n, p in zip(x.array.dims, padding, strict=True))
-    zero = build.scalar(0, x.array.dtype)
-    return make("pad", Shape(x.array.dtype, dims), (x, zero), padding=padding)
 
 
 def _starts(starts: dict[int, Scalar], rank: int) -> tuple[Instruction, ...]:
@@ -193,7 +184,7 @@ def dynamic_update_slice(i: Instruction, operands: list[Padded]) -> Padded:
     room, part = x.value, update.value
     if (inside := live_mask(update.dims, update.sizes)) is not None:
         for d in update.sizes:
-            room = extended(room, d, update.dims[d])
+            room = build.extended(room, d, update.dims[d])
         part = build.pointwise("select", inside, part, _part(room, starts, update.dims))
     operands_of = (room, part, *_starts(starts, rank))
     value = make("dynamic-update-slice", room.array, operands_of, metadata=i.metadata)

@@ -81,6 +81,6 @@ def _of_rows(x: Instruction, rows: int) -> Instruction | None:
     *outer, _ = x.array.dims
     if len(outer) in mapped or any(d not in mapped and n > 1 for d, n in enumerate(outer)):
         return None
-    if source.array.size != rows:
+    if source.array.size != rows or list(mapped) != sorted(mapped):
         return None
     return build.reshape(source, (rows,))

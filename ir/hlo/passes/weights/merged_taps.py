@@ -14,7 +14,7 @@ import numpy as np
 
 from ....lane_dots import lane_dot
 from ....target import Target
-from ...nodes import HloModule, Instruction, PadDim, Shape, Window
+from ...nodes import HloModule, Instruction, PadDim, Window
 from ...patterns import build
 from ...rewrite import constant, make, map_computations, rebuild
 
@@ -67,7 +67,7 @@ def _rows(x: Instruction, low: int, high: int, more: int) -> Instruction:
     *outer, columns, _ = inner.array.dims
     flat = build.reshape(inner, (*outer, columns * channels, 1))
     wide = PadDim(low * channels, high * channels + more)
-    return _padded(flat, value, (*padding[:-2], wide, PadDim(0, 0)))
+    return build.pad(flat, value, (*padding[:-2], wide, PadDim(0, 0)))
 
 
 def _is_plain(padding: Padding) -> bool:
@@ -77,16 +77,7 @@ def _is_plain(padding: Padding) -> bool:
 
 def _longer(x: Instruction, dim: int, more: int) -> Instruction:
     """Return an array with so many zeros after a dimension; of a constant, the constant."""
-    if x.opcode == "constant":
-        ends = [(0, more if d == dim else 0) for d in range(x.array.rank)]
-        return constant(np.pad(x.attrs["literal"], ends), name=x.name)
-    pads = (PadDim(0, more if d == dim else 0) for d in range(x.array.rank))
-    return _padded(x, build.scalar(0, x.array.dtype), tuple(pads))
-
-
-def _padded(x: Instruction, value: Instruction, padding: Padding) -> Instruction:
-    if all(p == PadDim(0, 0) for p in padding):
-        return x
-    pairs = zip(x.array.dims, padding, strict=True)
-    dims = tuple(n + p.low + p.high + max(n - 1, 0) * p.interior for n, p in pairs)
-    return make("pad", Shape(x.array.dtype, dims), (x, value), padding=padding)
+    if x.opcode != "constant":
+        return build.extended(x, dim, more)
+    ends = [(0, more if d == dim else 0) for d in range(x.array.rank)]
+    return constant(np.pad(x.attrs["literal"], ends), name=x.name)

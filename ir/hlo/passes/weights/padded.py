@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...nodes import Instruction, PadDim, Shape, Window
+from ...nodes import Instruction, PadDim, Window
 from ...patterns import build
-from ...rewrite import make
 
 
 def with_padding(
@@ -23,9 +22,6 @@ def with_padding(
     if not value or all(p == PadDim(0, 0) for p in around):
         return x, dict(product.attrs)
     padding = (PadDim(0, 0), *around, PadDim(0, 0))
-    sizes = zip(x.array.dims, padding, strict=True)
-    dims = tuple(p.low + n + max(n - 1, 0) * p.interior + p.high for n, p in sizes)
-    shape = Shape(x.array.dtype, dims)
-    filled = make("pad", shape, (x, build.scalar(value, x.array.dtype)), padding=padding)
+    filled = build.pad(x, build.scalar(value, x.array.dtype), padding)
     plain = tuple(replace(w, pad_low=0, pad_high=0, lhs_dilate=1) for w in window)
     return filled, {**product.attrs, "window": plain}
