@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -101,9 +102,14 @@ def aligned_zeros(nbytes: int) -> Bytes:
 
 
 def _huge_zeros(nbytes: int) -> Bytes:
-    """Return zeroed bytes in huge pages where available: weights span many small pages."""
-    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
-    pages.madvise(mmap.MADV_HUGEPAGE)
+    """Return zeroed bytes in huge pages where available: weights span many small pages.
+
+    The mapping is private: a shared one, Python's default, is memory of a file system, which has
+    small pages whatever is advised.
+    """
+    pages = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # of kernels that have none
+        pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
     start = -int(memory.ctypes.data) % HUGE_PAGE
     return memory[start : start + nbytes]
