@@ -1,10 +1,11 @@
 """Products of a few rows: each weight is used a few times, so memory delivers it as fast as it can.
 
 The nest is that of register tiling. Weights that lie in the order in which they are used are one
-stream, which the hardware's prefetchers follow too closely: they keep fewer lines in flight than
-memory can deliver, and the fewer the narrower the weights are, because a page then holds more work.
-So the loop of the reduction prefetches some thousand bytes ahead. Weights in two parts are two
-streams, for which the hardware keeps enough lines in flight by itself.
+stream, which the hardware brings into the second cache but not always into the first in time. So
+the loop of the reduction prefetches: a few lines ahead, or some thousand bytes where a line is so
+little work that a few lines are too late (one row of f32), or so much that the hardware does not
+follow (narrow weights of several rows). Weights in two parts are two streams, for which the
+hardware keeps enough lines in flight by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ..nests.matching import CPU, FuncInfo
 from .tile_cost import FEW, contraction_valid
 from .tiling import LONG, match_tiling
 
-FETCHES = (4096, 8192, 2048, 0)
+NEAR, FAR = 256, 4096  # bytes: a few lines; and more than the hardware keeps in flight
+FETCHES = (NEAR, FAR, 2048, 0)
+PACED = 1.5, 14.0  # cycles of work for a line of weights with which the hardware keeps pace
 FOLLOWED = 4.0  # bytes a cycle that memory delivers to one core where nothing is fetched ahead
 FETCHED = 6.0  # and where enough is
 CONVERSIONS = 2  # instructions that make f32 of a vector of narrow weights
@@ -55,7 +58,7 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
     short = tuple(v for v in base.decisions["vectors"] if v not in LONG)
     decisions = {**base.decisions, "vectors": short, "fetch": FETCHES}
     held = {n: base.default[n] for n in ("lanes", "inside", "parallel")}
-    ahead = FETCHES[0] if k.lower is None else 0
+    ahead = _distance(k, target)
     fixed = {"order": "column", "chunks": 1, "pack": AHEAD, "fetch": ahead, **held}
     steps = 4 if k.anchor.reduce[-1].extent >= 4 else 1
     default = many.cheapest(decisions, {**fixed, "unroll": steps})
@@ -86,6 +89,23 @@ def _weight_bytes(k: Contraction) -> int:
     return sum(math.prod(b.shape) * b.dtype.bytes for b in buffers)
 
 
+def _converting(k: Contraction) -> int:
+    """Return the instructions that make numbers to multiply by of a vector of weights."""
+    narrow = [a for a in k.weight_parts if a.buffer.dtype != k.dtype]
+    return CONVERSIONS * len(narrow) + JOINS * (k.lower is not None)
+
+
+def _distance(k: Contraction, target: Target) -> int:
+    """Return how many bytes ahead weights are best prefetched; 0 for weights in two parts."""
+    if k.lower is not None or k.weights is None:
+        return 0
+    core = target.core
+    numbers = core.l1.line / k.weights.buffer.dtype.bytes
+    vectors = numbers * k.dtype.bytes * 8 / core.vector_bits
+    cycles = vectors * (k.all_rows + _converting(k)) / core.fmas
+    return NEAR if PACED[0] < cycles < PACED[1] else FAR
+
+
 def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     """Estimate the seconds of one run: of instructions and of memory, which overlap in part.
 
@@ -95,14 +115,14 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     core, lanes = target.core, c["lanes"]
     rows, vectors = c["rows"], c["vectors"]
     turns = np.maximum(1.0, lanes * k.dtype.bytes * 8 / core.vector_bits)
-    narrow = [a for a in k.weight_parts if a.buffer.dtype != k.dtype]
-    converted = CONVERSIONS * len(narrow) + JOINS * (k.lower is not None)
-    work = vectors * (rows + converted) * turns / core.fmas
+    work = vectors * (rows + _converting(k)) * turns / core.fmas
     step = np.maximum(work, core.fma_latency) + 1.0 / c["unroll"]
     tiles_j = -(-k.column.extent // (vectors * lanes))
     tiles = tiles_j * -(-k.all_rows // rows) * math.prod(a.extent for a in k.outer)
     cycles = tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
-    ahead = 1.0 if k.lower is not None else np.minimum(1.0, c["fetch"] / FETCHES[0])
+    far = math.log2(max(NEAR, _distance(k, target)))
+    off = np.abs(np.log2(np.maximum(1, c["fetch"])) - far) / far  # 1 where nothing is fetched
+    ahead = 1.0 if k.lower is not None else 1.0 - off
     rate = FOLLOWED + (FETCHED - FOLLOWED) * ahead
     cycles = cycles + _weight_bytes(k) / rate
     pieces = -(-tiles_j // c["panels"])

@@ -13,7 +13,7 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.products.skinny import FETCHES
+from nestwright.schedule.sketches.cpu.products.skinny import FAR, FETCHES, NEAR
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
@@ -63,6 +63,17 @@ def test_one_prefetch_for_each_line_of_the_weights(dtype: str) -> None:
     products = loop.count("vfmadd")
     assert len(fetched) == products * 16 * size // 64
     assert sorted(fetched) == list(range(min(fetched), max(fetched) + 64, 64))
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "fetch"), [(1, "f32", FAR), (4, "f32", NEAR), (1, "s8", NEAR), (4, "s8", FAR)]
+)
+def test_the_distance_is_a_few_lines_where_the_hardware_keeps_pace(
+    rows: int, dtype: str, fetch: int
+) -> None:
+    target = Target.parse("cpu -mcpu=znver4 -threads=2")
+    func = dot_of(prepared(rows, dtype))[1]
+    assert generate(func, target)[0].default["fetch"] == fetch
 
 
 @pytest.mark.parametrize("fetch", FETCHES)
