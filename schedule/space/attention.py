@@ -48,6 +48,12 @@ class Attention:
     skips: bool
 
     @property
+    def value_operand(self) -> AccessPattern:
+        """The operand of ``values`` that has its columns."""
+        column = self.values.spatial[-1].var
+        return next(a for a in product_operands(self.values) or () if a.step(column) != 0)
+
+    @property
     def key_axis(self) -> Var:
         """The axis of the keys in the block of the scores."""
         return self.scores.spatial[-1].var

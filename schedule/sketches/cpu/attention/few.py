@@ -1,4 +1,9 @@
-"""The sketch of attention with few queries: one pass over keys and values as they lie in memory."""
+"""The sketch of attention with few queries: one pass over keys and values as they lie in memory.
+
+Memory delivers them, so what counts is that they are read in the order in which they lie there: few
+keys at a time and whole rows of values. Where the rows of other heads are in between, nothing in
+the hardware follows, and they are prefetched.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,11 @@ from .sketch import shown_share
 
 LARGEST_PART = 1024  # keys that are taken at a time
 SMALLEST_PART = 64
-FETCHES = (8192, 4096, 2048, 0)  # bytes that keys and values are prefetched ahead
+FAR = 8192
+FETCHES = (0, 256, 2048, 4096, FAR)  # bytes that keys and values are prefetched ahead
 SUM_CYCLES = 4.0  # of the sum across the lanes of one vector
+IN_ORDER = 512  # bytes of keys that may be read in turns as fast as one after the other
+DISORDER = 0.3  # more time for each doubling beyond, and for each halving of rows of values
 
 
 @CPU.row(4)
@@ -35,7 +43,8 @@ def few_sketch(k: Attention, target: Target) -> Sketch:
     def cost(c: Choices) -> float:
         return few_cost(k, c, target)
 
-    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2, "fetch": FETCHES[0]}
+    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2}
+    fixed["fetch"] = 0 if _follow(k) else FAR
     return Sketch(
         name="attention_few@1",
         kind="attention",
@@ -97,8 +106,26 @@ def few_cost(k: Attention, c: Choices, target: Target) -> float:
     cycles += k.heads * parts * (200.0 + k.queries * 60.0)
     if not c["part"] and k.queries * k.length * 8 > target.l1 / 2:
         cycles += scores * 16 / core.l2.rate
+    if _follow(k):
+        cycles += _streaming(k, keys, columns) * core.clock / core.read
     cycles *= shown_share(k, k.queries, int(c["part"]))
     if target.threads == 1 or not c["parallel"]:
         return core.seconds(cycles)
     share = math.ceil(k.heads / target.threads) / k.heads
     return core.seconds(cycles * share + core.sharing)
+
+
+def _follow(k: Attention) -> bool:
+    """True if the terms of a key follow those of the key before."""
+    return k.keys.stride(k.key_axis) == k.depth
+
+
+def _streaming(k: Attention, keys: int, pieces: int) -> float:
+    """Return the bytes of keys and values, more if they are not read in order.
+
+    So many keys are read in turns, and rows of values in so many pieces.
+    """
+    row = k.depth * k.keys.buffer.dtype.bytes
+    turns = 1.0 + DISORDER * math.log2(max(1.0, keys * row / IN_ORDER))
+    width = k.width * k.value_operand.buffer.dtype.bytes
+    return k.heads * k.length * (row * turns + width * (1.0 + DISORDER * math.log2(pieces)))

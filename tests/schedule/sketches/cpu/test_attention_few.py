@@ -14,6 +14,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
@@ -104,6 +105,36 @@ def test_every_choice_computes_the_same(shape: Sizes) -> None:
             assert_same(run(sch.func, args)[0], expected)
             if spec == TARGETS[0]:
                 assert_same(compile_func(sch.func, Target.parse("cpu -threads=2"))(*args), expected)
+
+
+def narrow(dtype: str, *sizes: int) -> str:
+    """Keys and values of another type, widened before they are multiplied."""
+    made = text(*sizes)
+    for name in "kv":
+        (line,) = (x for x in made.splitlines() if x.startswith(f"  {name} = "))
+        shape = line.split()[2]
+        stored = line.replace("f32", dtype).replace(f"{name} =", f"{name}n =")
+        made = made.replace(line, f"{stored}\n  {name} = {shape} convert({name}n)")
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "s8"])
+@pytest.mark.parametrize("sizes", [(2, 1, 130, 33, 40), (3, 5, 64, 64, 7), (1, 16, 31, 8, 16)])
+def test_narrow_keys_and_values_are_widened_as_they_are_read(dtype: str, sizes: Sizes) -> None:
+    module = parse(narrow(dtype, *sizes))
+    (group,) = fuse(optimize(module).entry, {"attention"}).groups
+    assert group.kind == "attention"
+    given = random_arguments(module.entry, seed=5)
+    expected = evaluate_computation(module.entry, given)
+    assert_same(nw.build(module, target="cpu -threads=2")(*given), expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "keys"), [((32, 1, 2048, 128, 128), 1), ((12, 1, 1024, 64, 64), 2)]
+)
+def test_keys_and_values_are_read_in_their_order(sizes: Sizes, keys: int) -> None:
+    default = generate(attention(*sizes), Target.parse("cpu -mcpu=znver4"))[0].default
+    assert (default["keys"], int(default["value_vectors"]) * 16) == (keys, sizes[-1])
 
 
 @pytest.mark.parametrize("bad", ["", "hidden", "all hidden", "nan", "inf"])
