@@ -12,7 +12,7 @@ from ..nodes import Instruction
 from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..passes.canonical.dot import is_canonical
-from .kinds import dims, is_view, pattern
+from .kinds import dims, is_unit_view, is_view, pattern
 from .runs import keeps_lanes
 from .state import OUTPUTS, Growing, State
 
@@ -96,23 +96,37 @@ def fuse_strided(state: State) -> None:
                 state.take_inside(g, moved)
 
 
-def fuse_widened(state: State) -> None:
+def fuse_widened(state: State, strided: bool = False) -> None:
     """Let dots of a few rows read their wide operand in its narrow form, and widen it themselves.
 
     Each element of it is used a few times, so that a pass over it would cost more than the dot.
+    Kernels that are not ``strided`` transpose it where its columns are not neighbors in memory and
+    it has several rows to multiply; they do that in f32.
     """
     anchors = {g.anchor: g for g in state.group_of.values() if g.kind == g.anchor.opcode}
     for i, g in anchors.items():
-        if not is_canonical(i) or min(dims(i)[-2:]) >= LEAST_SIDE:
+        if not is_canonical(i) or min(rows_columns := dims(i)[-2:]) >= LEAST_SIDE:
             continue
-        x = i.operands[int(dims(i)[-2] <= dims(i)[-1])]
-        while x in g.members and x.operands:
-            x = x.operands[0]
-        (*others, user) = state.users[x] or (i,)
-        alone = state.is_free_to_join(x) and not others and user in g.members
-        if alone and _widens(x) and not state.refusal(g, x):
-            state.clones.pop(x, None)  # a member of this group alone
-            state.take_inside(g, x)
+        n = int(rows_columns[0] <= rows_columns[1])
+        if strided or n == 1 or rows_columns[1] == 1:
+            take_widened(state, g, i, n)
+
+
+def take_widened(state: State, g: Growing, product: Instruction, n: int) -> None:
+    """Let a group read operand ``n`` of its product in the narrow form that is in memory."""
+    x, user, views = product.operands[n], product, list[Instruction]()
+    while x in g.members or (is_unit_view(x) and state.users[x] == (user,)):
+        if not x.operands:
+            return
+        views += [] if x in g.members else [x]
+        x, user = x.operands[0], x
+    if state.users[x] != (user,) or not state.is_free_to_join(x) or not _widens(x):
+        return
+    for i in (*views, x):
+        if state.refusal(g, i):
+            return
+        state.clones.pop(i, None)  # a member of this group alone
+        state.take_inside(g, i)
 
 
 def _widens(x: Instruction) -> bool:

@@ -20,11 +20,11 @@ from ..ops.definition import Pattern
 from ..patterns import build
 from ..patterns.match import is_splat, nonunit
 from ..rewrite import constant, make, rebuild, with_operands
-from .anchors import grow_epilogue
+from .anchors import grow_epilogue, take_widened
 from .groups import Fusion, Group
 from .kinds import dims, flops, is_unit_view, pattern
 from .state import LIMIT, State
-from .views import take_final_views, take_moved, take_transposed
+from .views import FEW_ROWS, take_final_views, take_moved, take_transposed
 
 KIND = "attention"
 
@@ -53,6 +53,9 @@ def fuse_attention(state: State, strided: bool = False) -> None:
             state.take_inside(g, m)
         read = take_moved if strided else take_transposed
         read(state, g, members[-1], i)
+        if dims(i)[-2] <= FEW_ROWS and not strided:
+            for product in members[-1], i:
+                take_widened(state, g, product, 1)
         for u in _scaling(state, i) - state.clones.keys():
             state.put(g, u, {"result"})
         grow_epilogue(state, g)

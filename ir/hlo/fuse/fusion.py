@@ -60,7 +60,7 @@ def fuse(
         fuse_transposed(state)
     if STRIDED in kinds:
         fuse_strided(state)
-        fuse_widened(state)
+    fuse_widened(state, strided=STRIDED in kinds)
     fuse_rows(state)
     fuse_loops(state)
     fusion = finish(state)

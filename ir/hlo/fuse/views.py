@@ -40,10 +40,10 @@ def _take_transposed(state: State, g: Growing, product: Instruction, last: int) 
         return
     if moved.attrs["dimensions"][last] != len(dims(moved)) - 1 or state.users[moved] != (used,):
         return
-    free = moved not in state.clones and state.is_free_to_join(moved)
-    for i in (*chain, moved) if free else ():
+    for i in (*chain, moved) if state.is_free_to_join(moved) else ():
         if state.refusal(g, i):
             return
+        state.clones.pop(i, None)  # a member of this group alone
         state.take_inside(g, i)
 
 

@@ -1,9 +1,10 @@
-"""Transposed operands of dots and convolutions: when a group reads them in place."""
+"""Operands of dots and convolutions that a group reads in place: transposed, and narrow ones."""
 
 from __future__ import annotations
 
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
 
 TWO_MATRICES = """HloModule m
 ENTRY e {{ x = f32[{left}] parameter(0)
@@ -128,3 +129,22 @@ def test_what_is_computed_is_not_read_through_a_transpose() -> None:
         " t =", " y = f32[1,3,9,9] tanh(x)\n t ="
     )
     assert len(fuse(parse(text).entry, ("planes",)).groups) == 2
+
+
+def widened(rows: int, right: str, contracted: int = 0) -> int:
+    """Return the number of groups of ``rows`` rows by a matrix of bf16, over a dimension of it."""
+    module = parse(
+        f"""HloModule m
+ENTRY e {{ x = f32[{rows},256] parameter(0)
+ y = bf16[{right}] parameter(1)
+ wide = f32[{right}] convert(y)
+ ROOT d = f32[{rows},512] dot(x, wide),
+  lhs_contracting_dims={{1}}, rhs_contracting_dims={{{contracted}}} }}"""
+    )
+    return len(fuse(optimize(module).entry).groups)
+
+
+def test_few_rows_read_narrow_weights_as_they_are_in_memory() -> None:
+    assert [widened(rows, "256,512") for rows in (1, 4, 15, 16)] == [1, 1, 1, 2]
+    assert widened(1, "512,256", contracted=1) == 1
+    assert widened(4, "512,256", contracted=1) == 3, "in f32, after they are transposed"
