@@ -1,8 +1,9 @@
 """The custom calls for LAPACK that JAX makes on a processor: by SciPy, the plainer ones by NumPy.
 
 Their names are ``lapack_<type><routine>_ffi``, their attributes LAPACK's letters as numbers. Each
-matrix of a batch goes through the routine alone, as LAPACK has it: matrices column by column, so
-that a matrix is what the model says it is; pivots count from 1; ``info`` is 0 where all went well.
+matrix of a batch goes through the routine alone (triangular systems apart), as LAPACK has it:
+matrices column by column, so that a matrix is what the model says it is; pivots count from 1;
+``info`` is 0 where all went well.
 What LAPACK leaves undefined is zero or the operand's.
 """
 
@@ -232,6 +233,9 @@ _PLAIN: Mapping[str, tuple[str, Routine, str]] = {
 }
 """By routine: the types it has, the function, and which operands are matrices, which vectors."""
 
+_WHOLE = frozenset({_trsm})
+"""Those that take a whole batch: a step for many small matrices costs little more than for one."""
+
 _SCIPY: Mapping[str, tuple[str, Routine, str]] = {
     "geev": ("sdcz", _geev, "m"),
     "gehrd": ("sdcz", _gehrd, "m"),
@@ -245,7 +249,7 @@ _SCIPY: Mapping[str, tuple[str, Routine, str]] = {
 
 
 def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) -> tuple[Any, ...]:
-    """The routine on each matrix of a batch; nothing to do where a matrix is empty."""
+    """The routine on each matrix of a batch, or on all; nothing to do where they are empty."""
     outs = [np.zeros(t.shape, t.dtype) for t in call.results]
     flags = Flags(call)
     if len(operands) != len(kinds):
@@ -256,7 +260,7 @@ def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) 
     batch = operands[0].shape[: operands[0].ndim - ranks[0]]
     if not all(a.size for a, kind in zip(operands, kinds, strict=True) if kind == "m"):
         return tuple(outs)
-    for at in np.ndindex(batch):
+    for at in np.ndindex(() if routine in _WHOLE else batch):
         try:
             made = routine(flags, *(a[at] for a in operands))
             for out, value in zip(outs, made, strict=True):

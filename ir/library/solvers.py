@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,11 +81,20 @@ def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: st
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
     x = b.astype(wide)
-    if x.size and a.shape[-1] >= BLOCK and scipy("blas") is not None:
+    if x.size and _few(a) and scipy("blas") is not None:
         x = _by_blas(a.astype(wide), x, left, lower, unit, turned)
     elif x.size:
         x = _by_rows(a.astype(wide), x, left, lower, unit, turned)
     return x.astype(b.dtype)
+
+
+def _few(a: Array) -> bool:
+    """Is a call of BLAS for each matrix cheaper than steps for each row of all of them?
+
+    A row takes about as long as two calls, as long as it is short.
+    """
+    n: int = a.shape[-1]
+    return n >= BLOCK or prod(a.shape[:-2]) <= 2 * n
 
 
 def _by_blas(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:

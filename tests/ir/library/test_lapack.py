@@ -187,6 +187,24 @@ def test_triangular_systems(installed: str, letter: str, n: int) -> None:
         close(used @ x if side == "L" else x @ used, b, letter)
 
 
+@pytest.mark.parametrize("count", [3, 100])
+def test_small_systems_are_solved_together(
+    installed: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Few by BLAS, many by steps that each serve all of them."""
+    seen = []
+
+    def watched(a: Array, *args: Any, **kwargs: Any) -> Array:
+        seen.append(a.shape)
+        return solvers.solve(a, *args, **kwargs)
+
+    monkeypatch.setattr(lapack, "solve", watched)
+    a, b = matrix("z", count, 3, 3) + 4 * np.eye(3), matrix("z", count, 2, 3)
+    (x,) = run("ztrsm", [a, b], [like(b)], *map(ord, "NRCL"))
+    close(x @ turned(np.tril(a)), b, "z")
+    assert seen == [a.shape]
+
+
 def test_names_that_xla_has_of_its_own(installed: str) -> None:
     """On every backend, with LAPACK's conventions."""
     a = matrix("d", 6, 4)
