@@ -112,6 +112,8 @@ def jit(
     weights: str | None = None,
     donate_argnums: int | Iterable[int] = (),
     donate_argnames: str | Iterable[str] = (),
+    keep_unused: bool = False,
+    inline: bool = False,
 ) -> Jitted:
     """Compile a JAX function with nestwright, once for each combination of argument shapes.
 
@@ -120,7 +122,8 @@ def jit(
     Arrays of JAX and of others that lend their memory (the buffer protocol, DLPack) are not copied.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
     arguments are compiled in. ``target``, ``log``, ``excess_precision`` and ``weights`` are as for
-    ``build``. ``donate_argnums`` and ``donate_argnames`` change nothing: arguments stay valid.
+    ``build``. ``donate_argnums`` and ``donate_argnames`` change nothing: arguments stay valid; nor
+    do ``keep_unused`` and ``inline``: all arguments are kept, all calls become part of one module.
     ``jit(f).lower(*args)`` returns the model for such arguments, and
     ``tune(jit(f), *args)`` tunes it.
 

@@ -318,6 +318,11 @@ def test_donated_arguments_stay_valid() -> None:
     np.testing.assert_array_equal(f(X, X), X + X)
 
 
+def test_options_of_jax_that_change_nothing() -> None:
+    f = nw.jit(lambda x, y: x + x, keep_unused=True, inline=True)
+    np.testing.assert_array_equal(f(X, X), X + X)
+
+
 def test_bytes_in_another_order() -> None:
     f = nw.jit(lambda x: x + x)
     for swapped in (X.astype(">f4"), X.astype(">f4")[::-1]):
