@@ -38,7 +38,7 @@ def _r2c(c: AtenCall, x: Term, dim: Ints, normalization: int, onesided: bool) ->
     if onesided:
         found = fft(x, "RFFT", x.dims[last], last)
     else:
-        found = fft(x.do("complex", x * 0), "FFT", x.dims[last], last)
+        found = fft(x.do("complex", 0), "FFT", x.dims[last], last)
     for d in dim[:-1]:
         found = fft(found, "FFT", x.dims[d], d)
     return _scale(found, sizes, normalization, False)

@@ -148,8 +148,7 @@ def _sign(c: AtenCall, x: Term) -> Term:
     if x.dtype.kind == "pred":
         return x
     if x.dtype.is_float:  # NaN has no sign
-        one = x * 0 + 1
-        return (x > 0).select(one, (x < 0).select(-one, 0))
+        return (x > 0).select(x.number(1), (x < 0).select(x.number(-1), 0))
     return x.do("sign")
 
 
@@ -185,7 +184,7 @@ def _angle(c: AtenCall, x: Term) -> Term:
     if x.dtype.kind == "complex":
         return x.do("imag").do("atan2", x.do("real"))
     y = x.to(c.dtype)
-    return y.differs(y).select(y, (y < 0).select(math.pi, y * 0))
+    return y.differs(y).select(y, (y < 0).select(y.number(math.pi), 0))
 
 
 def _real_part(c: AtenCall, x: Term) -> Term:
@@ -248,7 +247,7 @@ def _frexp(c: AtenCall, x: Term) -> tuple[Term, Term]:
 
 def _ldexp(c: AtenCall, x: Operand, y: Operand) -> Term:
     a, b = c.operands(x, y)
-    return a * (b * 0 + 2) ** b
+    return a * b.number(2) ** b
 
 
 _FLOATS = {

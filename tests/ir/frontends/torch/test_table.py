@@ -253,3 +253,19 @@ def test_transforms_without_normalization(called: Called) -> None:
     half = np.ascontiguousarray(z[:, :4])
     found = called("prims.fft_c2r.default", [(f32, (4, 6))], half, dim=[0, 1], last_dim_size=6)
     np.testing.assert_allclose(found, x * x.size, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted"),
+    [
+        ("sign", [-1, -1, 0, 0, 1, 1, 0]),
+        ("sgn", [-1, -1, 0, 0, 1, 1, 0]),
+        ("angle", [np.pi, np.pi, 0, 0, 0, 0, np.nan]),
+    ],
+)
+def test_infinities_have_signs_and_angles(
+    called: Called, operator: str, wanted: list[float]
+) -> None:
+    x = np.array([-np.inf, -2, -0.0, 0, 3, np.inf, np.nan], np.float32)
+    found = called(f"aten.{operator}.default", [(f32, (7,))], x)
+    np.testing.assert_array_equal(found, np.array(wanted, np.float32))
