@@ -49,7 +49,7 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Return the function that runs a graph of dynamo's; ``record`` is told how it was divided."""
     if any(map(is_symbolic, example_inputs)):
-        return PerShape(lambda args: _compile(gm, args, settings, record))
+        return PerShape(gm, lambda graph, args: _compile(graph, args, settings, record))
     return _compile(gm, example_inputs, settings, record)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
 
 import torch
+from torch.fx import Graph, GraphModule
+
+NUMBERS = 8  # combinations of numbers beside the same sizes that are compiled, as torch recompiles
+_LOG = logging.getLogger("nestwright.torch")
 
 
 def is_symbolic(value: Any) -> bool:
@@ -17,25 +22,57 @@ def is_symbolic(value: Any) -> bool:
 
 
 class PerShape:
-    """A function that is compiled by ``make(args)`` for each combination of sizes, at its first
-    call.
+    """A graph that ``make(gm, args)`` compiles for each combination of sizes, at its first call.
+
+    Python's numbers that torch leaves open come as tensors of one element, whose ``item`` the
+    graph asks for. They are constants of what is compiled; past ``NUMBERS`` combinations of them
+    torch runs the graph.
     """
 
-    def __init__(self, make: Callable[[Sequence[Any]], Callable[..., Any]]) -> None:
+    def __init__(self, gm: Any, make: Callable[[Any, Sequence[Any]], Callable[..., Any]]) -> None:
+        self._gm = gm
         self._make = make
-        self._known: dict[Any, Callable[..., Any]] = {}
+        inputs = gm.graph.find_nodes(op="placeholder")
+        self._items = {i: asked for i, n in enumerate(inputs) if (asked := _items(n))}
+        self._known: dict[Any, dict[Any, Callable[..., Any]]] = {}
         self._compiling = RLock()
         self.__name__ = "nestwright_per_shape"
 
     def __call__(self, *args: Any) -> Any:
-        """Run the function for these arguments."""
-        key = (torch.is_grad_enabled(), *map(_kind, args))
-        known = self._known.get(key)
+        """Run the graph for these arguments."""
+        numbers = [args[i].item() for i in self._items]
+        sizes = (torch.is_grad_enabled(), *map(_kind, args))
+        written = tuple(map(repr, numbers))  # NaN equals itself, and the zeros differ
+        known = self._known.get(sizes, {}).get(written)
         if known is None:
             with self._compiling:
-                known = self._known.get(key) or self._make(args)
-                self._known[key] = known
+                made = self._known.setdefault(sizes, {})
+                known = made.get(written)
+                if known is None and len(made) < NUMBERS:
+                    known = made[written] = self._make(self._with(numbers), args)
+        if known is None:
+            _LOG.info("torch runs a graph that came with %d combinations of numbers", NUMBERS)
+            known = self._gm
         return known(*args)
+
+    def _with(self, numbers: Sequence[Any]) -> Any:
+        """Return the graph with these values of the numbers it asks for."""
+        if not numbers:
+            return self._gm
+        known: dict[Any, Any] = {}
+        for items, number in zip(self._items.values(), numbers, strict=True):
+            known |= dict.fromkeys(items, number)
+        graph = Graph()
+        for n in self._gm.graph.nodes:
+            if n not in known:
+                known[n] = graph.node_copy(n, known.__getitem__)
+        return GraphModule(self._gm, graph)
+
+
+def _items(placeholder: Any) -> list[Any]:
+    """Return the nodes that make Python's number of an input that is read by no other."""
+    users = list(placeholder.users)
+    return users if all(n.op == "call_method" and n.target == "item" for n in users) else []
 
 
 def _kind(value: Any) -> Any:

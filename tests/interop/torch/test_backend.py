@@ -212,6 +212,22 @@ def test_marked_dimensions_are_compiled_for_each_size() -> None:
         torch.testing.assert_close(fast(x), net(x))
 
 
+@torch.no_grad()
+def test_numbers_are_open_where_shapes_are() -> None:
+    from nestwright.interop.torch.backend import nestwright
+    from nestwright.interop.torch.shapes import NUMBERS
+
+    norm = torch.nn.LayerNorm(7).eval()  # dynamo takes its epsilon for an input
+
+    def scaled(x: Any, by: float) -> Any:
+        return norm(x) * by + by
+
+    fast = torch.compile(scaled, backend=nestwright, dynamic=True)
+    for number in range(NUMBERS + 2):  # the last are run by torch
+        x, by = torch.randn(5, 7), number / 2
+        torch.testing.assert_close(fast(x, by), scaled(x, by))
+
+
 @pytest.mark.parametrize(
     "make",
     [
