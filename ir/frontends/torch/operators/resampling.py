@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....dtypes import f32
 from ...lax.linear import dot_general
 from ...lax.resize import Rule, Samples, Stretch, resample, samples
 from ...lax.sampling import grid_sample
@@ -44,13 +45,22 @@ def _scales(rank: int, given: Sequence[Any]) -> list[float | None]:
     return (flat + [None] * rank)[:rank]
 
 
+def _floats(x: Term) -> Term:
+    return wide(x) if x.dtype.is_float else x.to(f32)
+
+
+def _rounded(found: Term, x: Term) -> Term:
+    """Sums of whole numbers as whole numbers again, held in the range of ``x``."""
+    return found if x.dtype.is_float else found.do("round-nearest-even").to(x.dtype)
+
+
 def _linear(rank: int) -> Operator:
     def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
-        found = wide(x)
+        found = _floats(x)
         axes = zip(range(2, x.rank), _scales(rank, scales), strict=True)
         for axis, scale in reversed(list(axes)):  # the last first: the others copy whole rows
             found = _interpolated(found, axis, c.dims[axis], align, scale)
-        return found
+        return _rounded(found, x)
 
     return write
 
@@ -92,13 +102,13 @@ def _nearest_backward(rank: int, exact: bool) -> Operator:
 
 
 def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
-    found = wide(x)
+    found = _floats(x)
     for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
         n, out = x.dims[axis], c.dims[axis]
         coordinates = "align_corners" if align else "half_pixel"
         ratio = 1 / float(_ratio(n, out, scale))
         found = resample(found, axis, samples(Stretch(n, out, ratio), Rule("cubic", coordinates)))
-    return found
+    return _rounded(found, x)
 
 
 def _grid_sample(

@@ -269,3 +269,14 @@ def test_infinities_have_signs_and_angles(
     x = np.array([-np.inf, -2, -0.0, 0, 3, np.inf, np.nan], np.float32)
     found = called(f"aten.{operator}.default", [(f32, (7,))], x)
     np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [("bilinear", [0, 91, 237, 129, 3, 7, 9]), ("bicubic", [0, 102, 252, 152, 0, 0, 10])],
+)
+def test_bytes_between_bytes_are_rounded(called: Called, mode: str, wanted: list[int]) -> None:
+    x = np.array([0, 255, 3, 9], np.uint8).reshape(1, 1, 1, 4)
+    name = f"aten.upsample_{mode}2d.default"
+    found = called(name, [(u8, (1, 1, 1, 7))], x, [1, 7], False)  # as torch 2.13
+    np.testing.assert_allclose(found.ravel().astype(int), wanted, atol=1)
