@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,6 +112,24 @@ def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
     return _rounded(found, x)
 
 
+def _antialiased(mode: str) -> Operator:
+    """Kernels as wide as a step where the image shrinks, by the weights of what is in the image."""
+    rule = Rule(mode, "half_pixel", cubic=-0.5, exclude_outside=True, antialias=True)
+
+    def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+        found = _floats(x)
+        for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
+            n, out = x.dims[axis], c.dims[axis]
+            ratio = float(_ratio(n, out, scale))
+            if align:
+                ratio = (n - 1) / (out - 1) if out > 1 else 0.0
+            stretch = Stretch(n, out, 1 / ratio if ratio else math.inf)
+            found = resample(found, axis, samples(stretch, rule))
+        return _rounded(found, x)
+
+    return write
+
+
 def _grid_sample(
     c: AtenCall, x: Term, grid: Term, mode: int, padding: int, align_corners: bool
 ) -> Term:
@@ -128,6 +147,8 @@ _LINEAR = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3}
 
 ROWS: Rows = {
     **_both("upsample_bicubic2d", _cubic),
+    **_both("_upsample_bilinear2d_aa", _antialiased("linear")),
+    **_both("_upsample_bicubic2d_aa", _antialiased("cubic")),
     "aten.grid_sampler_2d.default": _grid_sample,
     "aten.grid_sampler_3d.default": _grid_sample,
     **{

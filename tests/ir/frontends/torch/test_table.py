@@ -271,6 +271,23 @@ def test_infinities_have_signs_and_angles(
     np.testing.assert_array_equal(found, np.array(wanted, np.float32))
 
 
+SHRUNK = {  # torch 2.13: interpolate(x, (1, 3), mode=mode, antialias=True, align_corners=align)
+    ("bilinear", False): [2.0526316, 13.452381, 35.578949],
+    ("bilinear", True): [3.9069765, 23.854166, 43.066666],
+    ("bicubic", False): [1.0357937, 12.718559, 37.485275],
+    ("bicubic", True): [2.2116833, 24.623539, 48.660728],
+}
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("align", [False, True])
+def test_images_shrink_by_kernels_as_wide_as_a_step(called: Called, mode: str, align: bool) -> None:
+    x = (np.arange(8, dtype=np.float32) ** 2).reshape(1, 1, 1, 8)
+    name = f"aten._upsample_{mode}2d_aa.default"
+    found = called(name, [(f32, (1, 1, 1, 3))], x, [1, 3], align)
+    np.testing.assert_allclose(found.ravel(), SHRUNK[mode, align], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("mode", "wanted"),
     [("bilinear", [0, 91, 237, 129, 3, 7, 9]), ("bicubic", [0, 102, 252, 152, 0, 0, 10])],
@@ -280,3 +297,11 @@ def test_bytes_between_bytes_are_rounded(called: Called, mode: str, wanted: list
     name = f"aten.upsample_{mode}2d.default"
     found = called(name, [(u8, (1, 1, 1, 7))], x, [1, 7], False)  # as torch 2.13
     np.testing.assert_allclose(found.ravel().astype(int), wanted, atol=1)
+
+
+def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
+    x = np.array([-7, 3, 100], np.int64)
+    found = called("aten.__lshift__.Scalar", [(s64, (3,))], x, 2)
+    np.testing.assert_array_equal(found, x << 2)
+    found = called("aten.__rshift__.Tensor", [(s64, (3,))], x, x % 3)
+    np.testing.assert_array_equal(found, x >> x % 3)
