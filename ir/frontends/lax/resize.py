@@ -56,23 +56,24 @@ class Samples:
     outside: Array | None = None
 
 
-def sources(axis: Stretch, coordinates: str) -> Array:
-    """Return the places of the result's elements on the operand's axis, in f64, by the formulas of
-    the attribute ``coordinate_transformation_mode``."""
+def sources(axis: Stretch, coordinates: str, dtype: type[Any] = np.float64) -> Array:
+    """Return the places of the result's elements on the operand's axis by the formulas of the
+    attribute ``coordinate_transformation_mode``; quotients by the scale are in ``dtype``."""
     y = np.arange(axis.new, dtype=np.float64)
     length, last = axis.scale * axis.size, axis.size - 1
-    half = (y + 0.5) / axis.scale - 0.5
+    whole = ((y + 0.5) / axis.scale).astype(dtype)
+    half = whole - 0.5
     match coordinates:
         case "asymmetric":
-            return y / axis.scale
+            return (y / axis.scale).astype(dtype)
         case "half_pixel":
             return half
         case "pytorch_half_pixel":
             return half if axis.new > 1 else np.full_like(y, -0.5 if length == 1 else half[0])
         case "half_pixel_symmetric":
-            return half + axis.size / 2 * (1 - axis.new / length)
+            return axis.size / 2 * (1 - axis.new / length) + whole - 0.5
         case "tf_half_pixel_for_nn":
-            return (y + 0.5) / axis.scale
+            return whole
         case "align_corners":
             return y * 0 if length == 1 else y * last / (length - 1)
         case "tf_crop_and_resize":
@@ -114,12 +115,13 @@ KERNELS: dict[str, tuple[int, Callable[[Array, Rule], Array]]] = {
 
 def samples(axis: Stretch, rule: Rule) -> Samples:
     """Return what each element of the result is made of."""
-    x = sources(axis, rule.coordinates)
     crops = rule.coordinates == "tf_crop_and_resize"
-    outside = (x < 0) | (x > axis.size - 1) if crops else None
+    near = sources(axis, rule.coordinates, np.float32)  # where 3 / 0.6 is 5, and not below it
+    outside = (near < 0) | (near > axis.size - 1) if crops else None
     if rule.mode == "nearest":
-        near = np.clip(NEAREST[rule.nearest](x), 0, axis.size - 1).astype(np.int64)
+        near = np.clip(NEAREST[rule.nearest](near), 0, axis.size - 1).astype(np.int64)
         return Samples(near[:, None], np.ones((axis.new, 1)), outside)
+    x = sources(axis, rule.coordinates)
     reach, kernel = KERNELS[rule.mode]
     shrink = min(axis.scale, 1.0) if rule.antialias else 1.0
     first = int(np.floor(-reach / shrink)) + 1

@@ -35,6 +35,21 @@ def test_resize_to_the_nearest(check, rounding, coordinates):
         )
 
 
+@pytest.mark.parametrize(
+    ("coordinates", "places"), [("asymmetric", [0, 1, 3, 5]), ("half_pixel", [0, 2, 3, 5])]
+)
+def test_resize_does_not_fall_below_whole_places(check, coordinates, places):
+    x = floats(7)  # 3 / 0.6 and 1.5 / 0.6 are below 5 and 2.5 in f64: the scale is one of f32
+    check(
+        "Resize",
+        [x, None, np.array([0.6], np.float32)],
+        known=[2],
+        wanted=[x[places]],
+        nearest_mode="floor",
+        coordinate_transformation_mode=coordinates,
+    )
+
+
 def test_resize_of_few_axes_in_their_order(check):
     check(
         "Resize",
