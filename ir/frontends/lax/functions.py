@@ -75,6 +75,15 @@ def elu(x: Term, alpha: float = 1.0) -> Term:
     return (x < 0).select(x.do("minimum", 0).do("exponential-minus-one") * alpha, x)
 
 
+SELU = {"alpha": 1.67326319, "gamma": 1.05070102}  # Klambauer et al. (2017)
+
+
+def selu(x: Term, alpha: float, gamma: float) -> Term:
+    """Scaled ELU."""
+    low = x.do("minimum", 0).do("exponential-minus-one") * alpha
+    return (x > 0).select(x, low) * gamma
+
+
 def hard_sigmoid(x: Term, slope: float, offset: float) -> Term:
     """slope x + offset, within 0 and 1."""
     return clamp(x * slope + offset, 0, 1)

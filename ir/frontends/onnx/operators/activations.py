@@ -42,11 +42,8 @@ def _celu(node: Node) -> Term:
 
 @operator("Selu")
 def _selu(node: Node) -> Term:
-    """Scaled ELU; the defaults are those of Klambauer et al. (2017)."""
-    x = node.input(0)
-    alpha, gamma = node.float_("alpha", 1.67326319), node.float_("gamma", 1.05070102)
-    low = x.do("minimum", 0).do("exponential-minus-one") * alpha
-    return (x > 0).select(x, low) * gamma
+    alpha, gamma = (node.float_(name, value) for name, value in functions.SELU.items())
+    return functions.selu(node.input(0), alpha, gamma)
 
 
 @operator("HardSigmoid")

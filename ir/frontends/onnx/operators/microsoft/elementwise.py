@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
 
 from ....lax import functions, linear, shaping
 from ....lax.term import Term
@@ -67,58 +69,57 @@ def _turned(node: Node, x: Term, side: str) -> Term:
     return shaping.swap_axes(x, x.rank - 2, x.rank - 1) if node.int_(f"trans{side}", 0) else x
 
 
-def _parameters(node: Node, count: int) -> list[float]:
-    given = node.floats("activation_params") or []
-    if len(given) != count:
-        node.malformed(f"its activation has {len(given)} parameters and takes {count}")
-    return given
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A function of an array and of parameters, with the names and the values by default that they
+    have in ONNX's operator."""
+
+    function: Callable[..., Term]
+    parameters: Mapping[str, float] = field(default_factory=dict)
 
 
-def _leaky(node: Node, x: Term) -> Term:
-    (alpha,) = _parameters(node, 1)
-    return functions.leaky_relu(x, alpha)
-
-
-def _clip(node: Node, x: Term) -> Term:
-    low, high = _parameters(node, 2)
-    return functions.clamp(x, low, high)
-
-
-def _hard_sigmoid(node: Node, x: Term) -> Term:
-    alpha, beta = _parameters(node, 2)
-    return functions.hard_sigmoid(x, alpha, beta)
-
-
-ACTIVATIONS: dict[str, Callable[[Node, Term], Term]] = {
-    "": lambda node, x: x,
-    "Relu": lambda node, x: functions.relu(x),
-    "Tanh": lambda node, x: x.do("tanh"),
-    "Sigmoid": lambda node, x: functions.sigmoid(x),
-    "LeakyRelu": _leaky,
-    "Clip": _clip,
-    "HardSigmoid": _hard_sigmoid,
+ACTIVATIONS = {
+    "": Activation(lambda x: x),
+    "Relu": Activation(functions.relu),
+    "Tanh": Activation(lambda x: x.do("tanh")),
+    "Sigmoid": Activation(functions.sigmoid),
+    "Softplus": Activation(functions.softplus),
+    "Softsign": Activation(functions.soft_sign),
+    "Elu": Activation(functions.elu, {"alpha": 1.0}),
+    "LeakyRelu": Activation(functions.leaky_relu, {"alpha": 0.01}),
+    "ThresholdedRelu": Activation(functions.thresholded_relu, {"alpha": 1.0}),
+    "Selu": Activation(functions.selu, functions.SELU),
+    "HardSigmoid": Activation(functions.hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "Clip": Activation(functions.clamp, {"min": -inf, "max": inf}),
 }
 """By the attribute ``activation``."""
 
 
-def _activated(node: Node, x: Term) -> Term:
+def _activation(node: Node) -> Activation:
     name = node.string("activation", "")
     if name not in ACTIVATIONS:
-        node.unsupported(f"activation `{name}` is not known", ", ".join(ACTIVATIONS))
-    return ACTIVATIONS[name](node, x)
+        node.unsupported(f"activation `{name}` is not known", ", ".join(filter(None, ACTIVATIONS)))
+    return ACTIVATIONS[name]
 
 
 @operator("FusedConv", domain=DOMAIN)
 def fused_conv(node: Node) -> Term:
-    """A convolution with bias, another array added, and an activation."""
+    """A convolution with bias, another array added, and an activation of listed parameters."""
     found = with_bias(convolved(node, node.input(0), node.input(1)), node.optional(2))
     more = node.optional(3)
-    return _activated(node, found if more is None else found + more)
+    activation, given = _activation(node), node.floats("activation_params") or []
+    if len(given) != len(activation.parameters):
+        takes = len(activation.parameters)
+        node.malformed(f"its activation has {len(given)} parameters and takes {takes}")
+    return activation.function(found if more is None else found + more, *given)
 
 
 @operator("FusedGemm", domain=DOMAIN)
 def fused_gemm(node: Node) -> Term:
-    """``activation(alpha A B + beta C)``."""
+    """``activation(alpha A B + beta C)``; parameters are attributes ``activation_alpha`` etc."""
     a, b = (_turned(node, node.input(n), side) for n, side in enumerate("AB"))
     found, more = linear.matmul(a, b) * node.float_("alpha", 1.0), node.optional(2)
-    return _activated(node, found if more is None else found + more * node.float_("beta", 1.0))
+    found = found if more is None else found + more * node.float_("beta", 1.0)
+    activation = _activation(node)
+    given = [node.float_(f"activation_{k}", v) for k, v in activation.parameters.items()]
+    return activation.function(found, *given)

@@ -239,3 +239,22 @@ def test_lstm_of_quantized_weights(check, dtype, columns):
     wanted = [np.stack(ys, 1), np.stack(hs), np.stack(cs)]
     given = {"hidden_size": hidden, "direction": "bidirectional"}
     check("DynamicQuantizeLSTM", inputs, 3, wanted=wanted, domain_=DOMAIN, atol_=2e-3, **given)
+
+
+@pytest.mark.parametrize(
+    ("activation", "given", "wanted"),
+    [
+        ("LeakyRelu", {"alpha": 0.25}, lambda x: np.where(x < 0, x / 4, x)),
+        ("Elu", {"alpha": 0.5}, lambda x: np.where(x < 0, np.expm1(x) / 2, x)),
+        ("HardSigmoid", {"alpha": 0.25}, lambda x: np.clip(x / 4 + 0.5, 0, 1)),
+        ("Selu", {"gamma": 2.0, "alpha": 0.5}, lambda x: np.where(x < 0, np.expm1(x), 2 * x)),
+        ("Softplus", {}, lambda x: np.log1p(np.exp(x))),
+        ("ThresholdedRelu", {}, lambda x: np.where(x > 1, x, 0)),
+    ],
+)
+def test_parameters_of_a_fused_activation_have_names(check, activation, given, wanted):
+    a, b, c = floats(3, 4), floats(4, 5), floats(5)
+    named = {f"activation_{k}": v for k, v in given.items()}
+    result = wanted(a @ b + c).astype(np.float32)
+    more = {"wanted": [result], "domain_": DOMAIN, "atol_": 1e-5}
+    check("FusedGemm", [a, b, c], activation=activation, **named, **more)
