@@ -36,12 +36,16 @@ def _windows(node: Node, x: Term) -> Windows:
     return Windows(x.dims[2:], counts, shape.kernel, shape.strides, shape.dilations, shape.pads)
 
 
+def largest(node: Node, x: Term) -> Term:
+    """The largest element of every window."""
+    return pool(x, "maximum", _windows(node, x))
+
+
 @operator("MaxPool")
 def _max_pool(node: Node) -> tuple[Term, ...]:
     x = node.input(0)
-    windows = _windows(node, x)
-    found = pool(x, "maximum", windows)
-    return (found, _places(node, x, windows)) if node.wants(1) else (found,)
+    found = largest(node, x)
+    return (found, _places(node, x, _windows(node, x))) if node.wants(1) else (found,)
 
 
 def _places(node: Node, x: Term, windows: Windows) -> Term:
@@ -57,13 +61,17 @@ def _places(node: Node, x: Term, windows: Windows) -> Term:
     return found + node.constant(planes.reshape(*x.dims[:2], *ones))
 
 
-@operator("AveragePool")
-def _average_pool(node: Node) -> Term:
-    x = node.input(0)
+def averaged(node: Node, x: Term) -> Term:
+    """The mean of every window."""
     windows = _windows(node, x)
     wide = x if x.dtype.bits >= 32 else x.to(f32)
     counts = elements_of_windows(windows, bool(node.int_("count_include_pad", 0)))
     return divided(pool(wide, "add", windows), counts).to(x.dtype)
+
+
+@operator("AveragePool")
+def _average_pool(node: Node) -> Term:
+    return averaged(node, node.input(0))
 
 
 @operator("LpPool")

@@ -12,6 +12,7 @@ from ...nodes.node import Node
 from ...nodes.table import operator
 from ...nodes.values import Value
 from .domain import DOMAIN
+from .quantized import product
 
 
 def padding_bias(node: Node, mask: Term, queries: int, keys: int, like: Term) -> Term:
@@ -64,17 +65,31 @@ def _attended(node: Node, q: Term, k: Term, v: Term, mask: Term | None, bias: Te
 @operator("Attention", domain=DOMAIN)
 def attention(node: Node) -> tuple[Value, ...]:
     """Self-attention, its three projections in one product; keys and values with the past ones."""
-    x, weights, bias = node.input(0), node.input(1), node.optional(2)
+    made, bias = linear.matmul(node.input(0), node.input(1)), node.optional(2)
+    made = made if bias is None else made + bias
+    return _self_attention(node, made, node.optional(3), node.optional(4), node.optional(5))
+
+
+@operator("QAttention", domain=DOMAIN)
+def quantized_attention(node: Node) -> tuple[Value, ...]:
+    """Self-attention of codes: the projections are a product of integers, the rest is in f32."""
+    x, weights, bias, *scales = (node.input(n) for n in range(5))
+    made = product(x, weights, (scales[0], scales[1]), (node.optional(6), node.optional(7)))
+    return _self_attention(node, made + bias, node.optional(5), node.optional(8), None)
+
+
+def _self_attention(
+    node: Node, made: Term, mask: Term | None, past: Term | None, bias: Term | None
+) -> tuple[Value, ...]:
+    """Attention of queries, keys and values ``made`` in one array."""
+    sizes = node.ints("qkv_hidden_sizes") or [made.dims[2] // 3] * 3
     heads = node.int_("num_heads")
-    sizes = node.ints("qkv_hidden_sizes") or [weights.dims[1] // 3] * 3
-    made = linear.matmul(x, weights)
-    parts = shaping.split(made if bias is None else made + bias, sizes, -1)
-    q, k, v = (split_heads(p, heads) for p in parts)
-    if node.has(4):
-        past = shaping.unstack(node.input(4), 0)
-        k, v = (shaping.concatenate([p, t], 2) for p, t in zip(past, (k, v), strict=True))
+    q, k, v = (split_heads(p, heads) for p in shaping.split(made, sizes, -1))
+    if past is not None:
+        pair = shaping.unstack(past, 0)
+        k, v = (shaping.concatenate([p, t], 2) for p, t in zip(pair, (k, v), strict=True))
     present = shaping.stack([k, v]) if node.wants(1) else None
-    return _attended(node, q, k, v, node.optional(3), node.optional(5)), present
+    return _attended(node, q, k, v, mask, bias), present
 
 
 @operator("MultiHeadAttention", domain=DOMAIN)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .....dtypes import f32, s32, u8
-from ....lax import functions, linear, reductions, shaping
+from ....lax import functions, indexing, linear, reductions, shaping
 from ....lax.recurrent import Weight
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
+from ..pooling import averaged, largest
 from ..quantized.integers import matmul_integer
-from ..quantized.linear import dynamic_range, quantized
+from ..quantized.linear import along, dynamic_range, quantized
 from ..recurrent import KINDS, Weights, at, layer
 from .domain import DOMAIN
 
@@ -56,11 +57,18 @@ def _global_mean(node: Node, x: Term) -> Term:
     return reductions.mean(x, axes, keep=True)
 
 
+def _mean(node: Node, x: Term) -> Term:
+    if not node.int_("channels_last", 0):
+        return averaged(node, x)
+    return shaping.move_axis(averaged(node, shaping.move_axis(x, -1, 1)), 1, -1)
+
+
 UNARY: dict[str, Callable[[Node, Term], Term]] = {
     "QLinearSigmoid": lambda node, x: functions.sigmoid(x),
     "QLinearLeakyRelu": lambda node, x: functions.leaky_relu(x, node.float_("alpha", 0.01)),
     "QLinearSoftmax": _softmax,
     "QLinearGlobalAveragePool": _global_mean,
+    "QLinearAveragePool": _mean,
 }
 """By operator: what is computed on the dequantized array."""
 
@@ -69,6 +77,13 @@ UNARY: dict[str, Callable[[Node, Term], Term]] = {
 def qlinear_unary(node: Node) -> Term:
     """A function of one array; inputs 3 and 4 are the result's scale and zero point."""
     return coded(node, UNARY[node.op](node, plain(node, 0)), 3, node.input(0))
+
+
+@operator("NhwcMaxPool", domain=DOMAIN)
+def nhwc_max_pool(node: Node) -> Term:
+    """The largest element of every window of codes, whose channels are last."""
+    channels_first = shaping.move_axis(node.input(0), -1, 1)
+    return shaping.move_axis(largest(node, channels_first), 1, -1)
 
 
 @operator("QLinearConcat", domain=DOMAIN)
@@ -90,12 +105,18 @@ def _columns(x: Term) -> Term:
     return shaping.reshape(x, ()) if x.shape.size == 1 else x
 
 
+def product(
+    a: Term, b: Term, scales: tuple[Term, Term], zeros: tuple[Term | None, Term | None]
+) -> Term:
+    """The f32 product of codes."""
+    return matmul_integer(a, b, *zeros).to(f32) * (_columns(scales[0]) * _columns(scales[1]))
+
+
 @operator("MatMulIntegerToFloat", domain=DOMAIN)
 def matmul_integer_to_float(node: Node) -> Term:
     """The product of dequantized matrices, and a bias."""
     a, b, a_scale, b_scale = (node.input(n) for n in range(4))
-    total = matmul_integer(a, b, node.optional(4), node.optional(5))
-    found = total.to(f32) * (_columns(a_scale) * _columns(b_scale))
+    found = product(a, b, (a_scale, b_scale), (node.optional(4), node.optional(5)))
     bias = node.optional(6)
     return found if bias is None else found + bias
 
@@ -179,3 +200,33 @@ def matmul_n_bits(node: Node) -> Term:
     made = linear.matmul(a, shaping.transpose(weights.to(a.dtype), (1, 0)))
     bias = node.optional(5)
     return made if bias is None else made + bias
+
+
+@operator("GatherBlockQuantized", domain=DOMAIN)
+def gather_block_quantized(node: Node) -> Term:
+    """Rows of a dequantized table, which has a scale for each block of ``quantize_axis``."""
+    table, scales, zeros = node.input(0), node.input(2), node.optional(3)
+    bits, block = node.int_("bits", 4), node.int_("block_size", 128)
+    axis, blocked = (
+        node.axis("gather_axis", table.rank, 0),
+        node.axis("quantize_axis", table.rank, 1),
+    )
+    packed = table.dtype == u8 and bits < 8
+    if packed and (blocked != table.rank - 1 or axis == blocked):
+        node.unsupported("bytes of several codes are not along a last axis of their own")
+    at = indexing.wrap(node.input(1), table.dims[axis])
+
+    def rows(codes: Term, size: int) -> Term:
+        found = indexing.take(codes, at, axis)
+        if packed:
+            found = shaping.slice_in_dim(unpacked(found, bits), 0, size, -1)
+        return found.to(f32)
+
+    wide = rows(table, table.dims[-1] * 8 // bits)
+    blocked += at.rank - 1 if blocked > axis else 0
+    if zeros is not None:
+        wide = wide - along(rows(zeros, scales.dims[-1]), wide, blocked, block)
+    elif table.dtype == u8:
+        wide = wide - (1 << (bits - 1))
+    scale = indexing.take(scales, at, axis)
+    return (wide * along(scale.to(f32), wide, blocked, block)).to(scales.dtype)

@@ -136,6 +136,31 @@ RUNTIME = {
         [floats(2, 3, 16), np.array([[0, 1, 2], [3, 1, 0]]), floats(10, 4), floats(10, 4)],
         {"interleaved": 1},
     ),
+    "QAttention": (
+        [
+            codes(np.uint8, 2, 5, 8),
+            codes(np.int8, 8, 24),
+            floats(24),
+            np.float32(0.02),
+            np.float32(0.01),
+            np.array([5, 3], np.int32),
+            ZERO,
+            np.int8(0),
+        ],
+        {"num_heads": 2},
+    ),
+    "QLinearAveragePool": (
+        [codes(np.uint8, 2, 3, 5, 4), np.float32(0.1), ZERO, np.float32(0.08), ZERO],
+        {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1], "strides": [2, 1]},
+    ),
+    "NhwcMaxPool": (
+        [codes(np.uint8, 2, 5, 4, 3)],
+        {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1], "strides": [2, 1]},
+    ),
+    "GatherBlockQuantized": (
+        [codes(np.uint8, 7, 12), np.array([[1, -1], [0, 6]]), floats(7, 2), codes(np.uint8, 7, 1)],
+        {"bits": 4, "block_size": 16, "quantize_axis": 1},
+    ),
     "QLinearAdd": (
         [
             codes(np.uint8, 3, 4),
