@@ -25,6 +25,11 @@ from .values import Value
 _MALFORMED = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 """What a node that does not hang together raises in the functions of the table."""
 
+BLOCKED_HINT = (
+    "ONNX Runtime laid the weights out for one processor; take the model that it read, or save "
+    "with graph_optimization_level = ORT_ENABLE_EXTENDED"
+)
+
 
 class Walk:
     """One reading of a model: counts the nodes, because short graphs can call for many."""
@@ -183,7 +188,8 @@ class Walk:
             why = f"no such operator is known in version {node.version} of its domain"
         else:
             why = "docs/onnx.md lists the operators"
-        raise UnsupportedError(f"the operator {full} is not supported", why, node.place)
+        hint = BLOCKED_HINT if node.domain == "com.microsoft.nchwc" else ""
+        raise UnsupportedError(f"the operator {full} is not supported", why, node.place, hint)
 
 
 def _fits(value: Value, place: str) -> None:

@@ -106,6 +106,15 @@ def test_a_shape_that_an_input_gives_is_refused_by_name(make) -> None:
         nw.build(model)
 
 
+def test_a_layout_of_one_processor_is_refused_with_a_way_out(onnx, make) -> None:
+    domain = "com.microsoft.nchwc"
+    nodes = [("ReorderInput", "x", "y", {"domain": domain})]
+    model = make(nodes, {"x": (np.float32, [1, 8, 3, 3])}, ["y"])
+    model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    with pytest.raises(UnsupportedError, match="ORT_ENABLE_EXTENDED"):
+        nw.build(model)
+
+
 def test_functions_are_called_with_their_attributes(onnx, make) -> None:
     helper = onnx.helper
     inner = helper.make_node("LeakyRelu", ["a"], ["b"])
