@@ -106,15 +106,22 @@ def conv_integer_node(node: Node) -> Term:
 
 
 @operator("QLinearConv", since=10)
+@operator("QLinearConv", domain="com.microsoft")
 def qlinear_conv(node: Node) -> Term:
-    """The convolution of dequantized arrays with an s32 bias, quantized again; rounded once."""
+    """The convolution of dequantized arrays with an s32 bias, quantized again; rounded once.
+
+    ``channels_last`` says where ONNX Runtime's own has the data's channels.
+    """
     x, x_scale, zx, w, w_scale, zw, y_scale, zy = (node.input(n) for n in range(8))
+    last = bool(node.int_("channels_last", 0))
+    x = shaping.move_axis(x, -1, 1) if last else x
     total = _convolved(node, x, w, zx, zw)
     total = with_bias(total, node.optional(8))
     scale = shaping.reshape(x_scale, ()) * along(w_scale, w, 0, 0) / shaping.reshape(y_scale, ())
     if scale.rank:
         scale = shaping.reshape(scale, (w.dims[0], *[1] * (w.rank - 2)))
-    return quantized(total.to(f32) * scale, shaping.reshape(zy, ()), zy.dtype)
+    found = quantized(total.to(f32) * scale, shaping.reshape(zy, ()), zy.dtype)
+    return shaping.move_axis(found, 1, -1) if last else found
 
 
 @operator("MatMulInteger", since=10)

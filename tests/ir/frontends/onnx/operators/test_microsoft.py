@@ -153,6 +153,20 @@ RUNTIME = {
         [codes(np.uint8, 2, 3, 5, 4), np.float32(0.1), ZERO, np.float32(0.08), ZERO],
         {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1], "strides": [2, 1]},
     ),
+    "QLinearConv": (
+        [
+            codes(np.uint8, 2, 5, 4, 6),
+            np.float32(0.02),
+            ZERO,
+            codes(np.int8, 4, 3, 3, 3),
+            np.float32([0.01, 0.02, 0.03, 0.01]),
+            np.zeros(4, np.int8),
+            np.float32(0.1),
+            ZERO,
+            RNG.integers(-999, 999, 4).astype(np.int32),
+        ],
+        {"group": 2, "channels_last": 1, "pads": [1, 0, 0, 1], "strides": [2, 1]},
+    ),
     "NhwcMaxPool": (
         [codes(np.uint8, 2, 5, 4, 3)],
         {"kernel_shape": [2, 3], "pads": [1, 0, 0, 1], "strides": [2, 1]},
