@@ -114,6 +114,13 @@ def fused_conv(node: Node) -> Term:
     return activation.function(found if more is None else found + more, *given)
 
 
+@operator("NhwcConv", domain=DOMAIN)
+def nhwc_conv(node: Node) -> Term:
+    """A convolution with bias; the channels of data, weights and result are last."""
+    x, kernel = (shaping.move_axis(node.input(n), -1, 1) for n in (0, 1))
+    return shaping.move_axis(with_bias(convolved(node, x, kernel), node.optional(2)), 1, -1)
+
+
 @operator("FusedGemm", domain=DOMAIN)
 def fused_gemm(node: Node) -> Term:
     """``activation(alpha A B + beta C)``; parameters are attributes ``activation_alpha`` etc."""

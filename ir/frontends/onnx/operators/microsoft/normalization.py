@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .....dtypes import s32
+from .....dtypes import f32, s32
 from ....lax import functions, indexing, reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
@@ -47,6 +47,37 @@ def skip_layer_norm(node: Node) -> tuple[Term, ...]:
     total = _summed(node, 4)
     epsilon = node.float_("epsilon", 1e-12)
     return (*normed(total, node.input(2), node.optional(3), epsilon), total)
+
+
+def group_normed(node: Node, x: Term) -> Term:
+    """The group norm, computed in f32, and SiLU where ``activation`` asks for it."""
+    gamma, beta = (shaping.per_channel(node.input(n).to(f32), x.rank) for n in (1, 2))
+    last = bool(node.int_("channels_last", 1))
+    wide = x.to(functions.wide(x.dtype))
+    wide = shaping.move_axis(wide, -1, 1) if last else wide
+    normal, _, _ = functions.group_normalized(
+        wide, node.int_("groups"), node.float_("epsilon", 1e-5)
+    )
+    found = normal * gamma + beta
+    if node.int_("activation"):
+        found = functions.silu(found)
+    return (shaping.move_axis(found, 1, -1) if last else found).to(x.dtype)
+
+
+@operator("GroupNorm", domain=DOMAIN)
+def group_norm(node: Node) -> Term:
+    """The group norm of an array, whose channels are last by default."""
+    return group_normed(node, node.input(0))
+
+
+@operator("SkipGroupNorm", domain=DOMAIN)
+def skip_group_norm(node: Node) -> tuple[Term, ...]:
+    """The group norm of the sum of an array, another one and a bias; and the sum."""
+    x, skip, bias = node.input(0), node.input(3), node.optional(4)
+    if skip.rank == 2:
+        skip = shaping.expand_dims(skip, [1, 2])
+    total = x + skip if bias is None else x + skip + bias
+    return group_normed(node, total), total
 
 
 @operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)

@@ -297,3 +297,31 @@ def test_parameters_of_a_fused_activation_have_names(check, activation, given, w
     result = wanted(a @ b + c).astype(np.float32)
     more = {"wanted": [result], "domain_": DOMAIN, "atol_": 1e-5}
     check("FusedGemm", [a, b, c], activation=activation, **named, **more)
+
+
+@pytest.mark.parametrize("silu", [0, 1])
+@pytest.mark.parametrize("skips", [False, True])
+def test_group_norm_with_channels_last(check, silu, skips):
+    x, gamma, beta, skip, bias = floats(2, 3, 5, 8), floats(8), floats(8), floats(2, 8), floats(8)
+    total = x + skip[:, None, None] + bias if skips else x
+    groups = total.reshape(2, 15, 4, 2)
+    mean, variance = (f(axis=(1, 3), keepdims=True) for f in (groups.mean, groups.var))
+    y = ((groups - mean) / np.sqrt(variance + np.float32(1e-3))).reshape(x.shape) * gamma + beta
+    y = y / (1 + np.exp(-y)) if silu else y
+    more = {"domain_": DOMAIN, "epsilon": 1e-3, "groups": 4, "activation": silu, "atol_": 1e-5}
+    if skips:
+        check("SkipGroupNorm", [x, gamma, beta, skip, bias], 2, wanted=[y, total], **more)
+    else:
+        check("GroupNorm", [x, gamma, beta], wanted=[y], **more)
+
+
+def test_convolution_with_all_channels_last(check):
+    x, w, bias = floats(1, 5, 4, 6), floats(4, 3, 2, 3), floats(4)
+    wanted = np.zeros((1, 3, 3, 4), np.float32) + bias
+    for g in range(2):
+        for i, j in np.ndindex(3, 3):
+            part = x[:, i : i + 3, j : j + 2, 3 * g : 3 * g + 3]
+            wanted[:, i, j, 2 * g : 2 * g + 2] += np.einsum(
+                "nhwc,ohwc->no", part, w[2 * g : 2 * g + 2]
+            )
+    check("NhwcConv", [x, w, bias], wanted=[wanted], domain_=DOMAIN, group=2, atol_=1e-5)
