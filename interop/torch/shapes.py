@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from threading import RLock
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch.fx import Graph, GraphModule
 
 NUMBERS = 8  # combinations of numbers beside the same sizes that are compiled, as torch recompiles
@@ -35,7 +36,6 @@ class PerShape:
         inputs = gm.graph.find_nodes(op="placeholder")
         self._items = {i: asked for i, n in enumerate(inputs) if (asked := _items(n))}
         self._known: dict[Any, dict[Any, Callable[..., Any]]] = {}
-        self._compiling = RLock()
         self.__name__ = "nestwright_per_shape"
 
     def __call__(self, *args: Any) -> Any:
@@ -45,7 +45,7 @@ class PerShape:
         written = tuple(map(repr, numbers))  # NaN equals itself, and the zeros differ
         known = self._known.get(sizes, {}).get(written)
         if known is None:
-            with self._compiling:
+            with _session():
                 made = self._known.setdefault(sizes, {})
                 known = made.get(written)
                 if known is None and len(made) < NUMBERS:
@@ -67,6 +67,15 @@ class PerShape:
             if n not in known:
                 known[n] = graph.node_copy(n, known.__getitem__)
         return GraphModule(self._gm, graph)
+
+
+@contextmanager
+def _session() -> Iterator[None]:
+    """Compile as dynamo does: alone, because tracing changes classes for all threads, and told to
+    the others, whose calls of compiled functions would take it for a trace of their own."""
+    told = getattr(torch.compiler, "_compile_session_context", nullcontext)  # older ones have none
+    with compile_lock, told():
+        yield
 
 
 def _items(placeholder: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -210,6 +211,19 @@ def test_marked_dimensions_are_compiled_for_each_size() -> None:
         x = torch.randn(rows, 7)
         torch._dynamo.mark_dynamic(x, 0)
         torch.testing.assert_close(fast(x), net(x))
+
+
+def test_threads_compile_for_their_own_shapes() -> None:
+    net = Net().eval()
+    fast = compiled(net)
+
+    def run(rows: int) -> None:
+        for _ in range(10):
+            x = torch.randn(rows, 7)
+            torch.testing.assert_close(fast(x), net(x))
+
+    with torch.no_grad(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(torch.no_grad()(run), (2, 3, 4, 5)))
 
 
 @torch.no_grad()
