@@ -237,6 +237,8 @@ def _rsqrt(b: IRBuilder, x: IRValue) -> IRValue:
 
 
 def _remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    if b.libm and b.has_fma and x.dtype in (f32, f64):
+        return vector_math.remainder(b, x, y)
     return b.binary("frem", x, y) if b.libm else remainder(b, x, y)
 
 

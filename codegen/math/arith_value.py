@@ -54,6 +54,10 @@ class ArithValue:
     def __rtruediv__(self, other: float) -> ArithValue:
         return self.lift(other) / self
 
+    def __mod__(self, other: ArithValue | float) -> ArithValue:
+        """Return C's ``fmod``, by a call for each lane."""
+        return self._binary("rem", other)
+
     def over(self, other: ArithValue | float, maybe_inf: bool = False) -> ArithValue:
         """Return ``self / other`` for operands of moderate size and ``other`` not 0; fast on GPUs.
 
@@ -94,6 +98,10 @@ class ArithValue:
         """Return the predicate "ordered and equal": false where either operand is NaN."""
         name = "oeq" if self.dtype.is_float else "eq"
         return ArithValue(self.b, self.b.compare(name, self.v, self.lift(other).v))
+
+    def is_not_below(self, other: ArithValue) -> ArithValue:
+        """Return the predicate "not less": true where either operand is NaN."""
+        return ArithValue(self.b, self.b.compare("uge", self.v, other.v))
 
     def is_nan(self) -> ArithValue:
         """Return the predicate "is NaN"."""

@@ -43,7 +43,7 @@ def _by_quadrant(
         return value(x, *quadrant(x.abs()))
 
     a = x.abs()
-    return unless_rare(name, a > _FAR, value(x, *_near(a)), x, anywhere)
+    return unless_rare(name, a > _FAR, value(x, *_near(a)), (x,), anywhere)
 
 
 def sin(x: ArithValue) -> ArithValue:

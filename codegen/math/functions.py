@@ -26,6 +26,7 @@ from . import single as single
 from . import special as special
 from . import trig as trig
 from .arith_value import ArithValue
+from .remainder import exact_remainder
 
 FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., ArithValue]]] = (
     MappingProxyType(
@@ -111,6 +112,12 @@ def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
     elif b.final_dtype == f16:
         code = HALF.get(name, code)
     return code(*(ArithValue(b, a) for a in args)).v
+
+
+def remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    """Return the remainder of ``x / y`` truncated to an integer, with the sign of ``x``."""
+    x, y = b.match_lanes(x, y)
+    return exact_remainder(ArithValue(b, x), ArithValue(b, y)).v
 
 
 def improved_rsqrt(b: IRBuilder, x: IRValue, near: IRValue) -> IRValue:

@@ -141,7 +141,7 @@ def _unless_far(
     name: str, x: ArithValue, near: ArithValue, anywhere: Callable[[ArithValue], ArithValue]
 ) -> ArithValue:
     """Return ``near``, but ``anywhere(x)`` in lanes too far from 0 for it."""
-    return unless_rare(name, x.abs() > _FAR, near, x, anywhere)
+    return unless_rare(name, x.abs() > _FAR, near, (x,), anywhere)
 
 
 def sin(x: ArithValue) -> ArithValue:

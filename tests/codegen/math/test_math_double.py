@@ -165,6 +165,23 @@ def test_remainders_are_exact(dtype: DType) -> None:
     assert np.array_equal(np.signbit(got[got == 0]), np.signbit(exact[got == 0]))
 
 
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_remainders_beside_multiples_are_exact(dtype: DType) -> None:
+    """Quotients that round to the next integer, of up to all bits of a significand and more."""
+    to, rng = to_numpy(dtype), np.random.default_rng(4)
+    y = np.ldexp(rng.uniform(1, 2, 40_000), rng.integers(-160, 120, 40_000)).astype(to)
+    times = np.floor(2 ** rng.uniform(0, np.finfo(to).nmant + 4, y.size))
+    with np.errstate(all="ignore"):
+        x = (y * times.astype(to)) * rng.choice([1, -1], y.size).astype(to)
+        for _ in range(2):
+            x = np.where(rng.random(y.size) < 0.4, np.nextafter(x, np.array(np.inf, to)), x)
+            x = np.where(rng.random(y.size) < 0.4, np.nextafter(x, np.array(-np.inf, to)), x)
+        exact = np.fmod(x, y)
+    got = run("remainder", dtype, x, y)
+    np.testing.assert_array_equal(got, exact)
+    assert np.array_equal(np.signbit(got), np.signbit(exact))
+
+
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
