@@ -41,6 +41,7 @@ MARKS = frozenset(
 """Targets that give their operand as it is."""
 
 PARTS = "give the text that XLA compiled for each device: jax.jit(f).lower(..).compile().as_text()"
+TRACED = "leave out jax.debug.print, jax.pure_callback and io_callback: compute before or after"
 DIALECTS = ("mhlo.", "chlo.")
 _SCIPY = "pip install scipy"
 
@@ -72,6 +73,8 @@ def problem(i: Instruction) -> tuple[str, str]:
         return f"`{target}` needs SciPy, which is not installed", _SCIPY
     if target in MARKS:
         return f"`{target}` would change its operand's shape", PARTS
+    if "python" in target and target.endswith("callback"):
+        return f"`{target}` calls a Python function, which is not part of the module", TRACED
     return f"no function computes `{target}`", registry.HINT
 
 

@@ -102,6 +102,7 @@ def test_an_allocated_buffer_is_zeros() -> None:
         (one("mhlo.popcnt"), "no function computes `mhlo.popcnt`"),
         (one("mhlo.select"), "no function computes `mhlo.select`"),
         (one("TopK", "(c64[3,2], s32[3,2])", "", "c64[3,5]"), "no function computes `TopK`"),
+        (one("xla_ffi_python_cpu_callback"), "calls a Python function(.|\n)*jax.debug.print"),
         (one("SPMDFullToShardShape", "f32[3,1]"), "would change its operand's shape"),
         (one("TopK", "(f32[3,9], s32[3,9])"), "no function computes `TopK`"),
         (one("TopK", "(f32[3,2], s64[3,2])"), "no function computes `TopK`"),
