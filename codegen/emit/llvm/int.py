@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ....ir.dtypes import s64, u64
+from ....ir.dtypes import f32, f64, s64, u64
 from .builder import IRBuilder
 from .convert import int_range
 from .core import IRValue
@@ -51,11 +51,30 @@ def _safe_divisor(b: IRBuilder, y: IRValue) -> tuple[IRValue, IRValue]:
     return b.select(bad, b.like(1, y), y), zero
 
 
+def _divides_as_float(b: IRBuilder, x: IRValue) -> bool:
+    """True if a quotient by a value should be a float's: x86 divides integers one by one."""
+    return b.libm and b.processor.machine == "x86_64" and bool(x.lanes) and x.dtype.bits <= 32
+
+
+def _quotient(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    """Return the truncated quotient by a divisor that does not trap.
+
+    Of ``n`` bits, a quotient that is not whole is more than ``2**-(n + 2)`` of it below the next
+    whole number. So rounded to f32, or to f64 above 16 bits, it truncates to the same.
+    """
+    if not _divides_as_float(b, x):
+        return b.binary("sdiv" if signed(x) else "udiv", x, y)
+    to, back = ("sitofp", "fptosi") if signed(x) else ("uitofp", "fptoui")
+    wide = f64 if x.dtype.bits > 16 else f32
+    return b.cast(back, b.binary("fdiv", b.cast(to, x, wide), b.cast(to, y, wide)), x.dtype)
+
+
 def _divide(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("sdiv" if signed(x) else "udiv", x, y)
+    x, y = b.match_lanes(x, y)
     safe, zero = _safe_divisor(b, y)
-    quotient = b.binary("sdiv" if signed(x) else "udiv", x, safe)
+    quotient = _quotient(b, x, safe)
     if signed(x):
         negated = b.compare("eq", y, b.like(-1, y))
         quotient = b.select(negated, b.binary("sub", b.like(0, x), x), quotient)
@@ -65,8 +84,13 @@ def _divide(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
 def _remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("srem" if signed(x) else "urem", x, y)
+    x, y = b.match_lanes(x, y)
     safe, zero = _safe_divisor(b, y)
-    return b.select(zero, x, b.binary("srem" if signed(x) else "urem", x, safe))
+    if _divides_as_float(b, x):
+        rest = b.binary("sub", x, b.binary("mul", _quotient(b, x, safe), safe))
+    else:
+        rest = b.binary("srem" if signed(x) else "urem", x, safe)
+    return b.select(zero, x, rest)
 
 
 def _power_of_two(y: IRValue) -> int | None:
