@@ -1,4 +1,4 @@
-"""Products of a few rows on GPUs read weights in their narrow form, in one launch."""
+"""Products of a few rows read weights in their narrow form, in one kernel."""
 
 from __future__ import annotations
 
@@ -58,12 +58,20 @@ def test_results(narrow: str, wide: str, sizes: tuple[int, int, int], by_row: bo
     assert groups(text) == 1 or k < 2
     x = rng.integers(-3, 4, (m, k)).astype(TYPES[wide])
     q = rng.integers(-8, 9, (n, k) if by_row else (k, n)).astype(TYPES[narrow])
-    found = np.asarray(nw.build(parse(text), "cuda-sim -arch=sm_80")(x, q))
-    right = np.asarray(evaluate(parse(text), [x, q]))
-    np.testing.assert_array_equal(found.astype(np.float32), right.astype(np.float32))
+    right = np.asarray(evaluate(parse(text), [x, q])).astype(np.float32)
+    for spec in ("cuda-sim -arch=sm_80", "cpu -threads=2"):
+        found = np.asarray(nw.build(parse(text), spec)(x, q))
+        np.testing.assert_array_equal(found.astype(np.float32), right)
 
 
 def test_what_is_converted_apart() -> None:
     assert groups(source("s8", "bf16", (64, 96, 80))) == 2  # many rows use each element
     assert groups(source("s8", "bf16", (1, 96, 80), also=AGAIN)) == 2  # a result itself
-    assert groups(source("s8", "bf16", (1, 96, 80)), "cpu") == 2
+    assert groups(source("s8", "bf16", (64, 96, 80)), "cpu") == 2
+
+
+def test_what_cpus_transpose() -> None:
+    assert groups(source("s8", "bf16", (1, 96, 80)), "cpu") == 1
+    assert groups(source("s8", "bf16", (3, 96, 80)), "cpu") == 1
+    assert groups(source("s8", "bf16", (1, 96, 80), by_row=True), "cpu") == 1
+    assert groups(source("s8", "bf16", (3, 96, 80), by_row=True), "cpu") > 1
