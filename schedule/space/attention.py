@@ -50,8 +50,7 @@ class Attention:
     @property
     def value_operand(self) -> AccessPattern:
         """The operand of ``values`` that has its columns."""
-        column = self.values.spatial[-1].var
-        return next(a for a in product_operands(self.values) or () if a.step(column) != 0)
+        return _column_operand(self.values)
 
     @property
     def key_axis(self) -> Var:
@@ -114,7 +113,6 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
         if found is None or [v for v, _ in found.values()].count(values.spatial[-1].var) > 1:
             return None
         to_values = {v: found[v][0] for v in found}
-    operand = next(a for a in product_operands(scores) or () if a.step(scores.spatial[-1].var) != 0)
     mine = (scores, values, *stages, *last)
     return Attention(
         scores=scores,
@@ -123,13 +121,19 @@ def find_attention(func: Func, blocks: tuple[BlockInfo, ...]) -> Attention | Non
         exponential=_exponential(func, stages, scores.spatial[-1].extent),
         consumer=consumer,
         to_values=to_values,
-        keys=operand,
+        keys=_column_operand(scores),
         by_key=by_key,
         others=tuple(b for b in blocks if b not in mine),
         dtype=scores.stores[0].buffer.dtype,
         shown=_shown(nest(func), stages),
         skips=any(_hides_wholly(nest(func).block(b.name)) for b in stages),
     )
+
+
+def _column_operand(product: BlockInfo) -> AccessPattern:
+    """Return the operand of a product that depends on its last axis."""
+    column = product.spatial[-1].var
+    return next(a for a in product_operands(product) or () if a.step(column) != 0)
 
 
 def _extents(axes: tuple[BlockAxis, ...]) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def test_what_is_converted_apart() -> None:
     assert groups(source("s8", "bf16", (64, 96, 80)), "cpu") == 2
 
 
-def test_what_cpus_transpose() -> None:
+def test_what_cpus_read_in_place_and_what_they_transpose() -> None:
     assert groups(source("s8", "bf16", (1, 96, 80)), "cpu") == 1
     assert groups(source("s8", "bf16", (3, 96, 80)), "cpu") == 1
     assert groups(source("s8", "bf16", (1, 96, 80), by_row=True), "cpu") == 1

@@ -43,8 +43,8 @@ def few_sketch(k: Attention, target: Target) -> Sketch:
     def cost(c: Choices) -> float:
         return few_cost(k, c, target)
 
-    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2}
-    fixed["fetch"] = 0 if _follow(k) else FAR
+    fetch = 0 if _follow(k) else FAR
+    fixed: dict[str, Choice] = {"accumulators": 2, "unroll": 2, "fetch": fetch}
     return Sketch(
         name="attention_few@1",
         kind="attention",

@@ -120,8 +120,8 @@ def _seconds(k: Contraction, c: Columns, target: Target) -> Array:
     tiles_j = -(-k.column.extent // (vectors * lanes))
     tiles = tiles_j * -(-k.all_rows // rows) * math.prod(a.extent for a in k.outer)
     cycles = tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
-    far = math.log2(max(NEAR, _distance(k, target)))
-    off = np.abs(np.log2(np.maximum(1, c["fetch"])) - far) / far  # 1 where nothing is fetched
+    best = math.log2(max(NEAR, _distance(k, target)))
+    off = np.abs(np.log2(np.maximum(1, c["fetch"])) - best) / best  # 1 where nothing is fetched
     ahead = 1.0 if k.lower is not None else 1.0 - off
     rate = FOLLOWED + (FETCHED - FOLLOWED) * ahead
     cycles = cycles + _weight_bytes(k) / rate
