@@ -1,8 +1,9 @@
 """Tunes and benchmarks convnet.hlo, checks its numbers, and says where the report lies.
 
 Run by ``make demo``; ``demo.py --trials 16 --report FOLDER`` is a shorter one. It fails where the
-numbers are wrong or the tuned model is slower than the default one. Everything it uses is public:
-the command line does the same, step by step.
+numbers are wrong. Whether tuned is faster is said only as far as the control of the same run can
+tell: this model takes some 60 us, and a busy machine moves that by more than tuning does.
+Everything it uses is public: the command line does the same, step by step.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from pathlib import Path
 import numpy as np
 
 import nestwright as nw
+from nestwright.autotune.report.verdicts import verdict
 from nestwright.cli.display.live import Display
 from nestwright.cli.display.sweep import print_report
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "report"
 TRIALS = 96
-SLOWER = 0.98  # default over tuned below which tuning made the model slower
 
 
 def main() -> int:
-    """0 when the tuned model gives the numbers that JAX gave, and is not slower than untuned."""
+    """0 when the tuned model gives the numbers that JAX gave."""
     start = time.perf_counter()
     parser = argparse.ArgumentParser(description="Tune and benchmark a small image classifier.")
     parser.add_argument("--trials", type=int, default=TRIALS)
@@ -55,11 +56,9 @@ def main() -> int:
     )
     print(f"numbers: {'right' if right else 'WRONG'}, largest difference from JAX {error:.1e}")
     print(f"report:  {report_to / 'convnet.html'}")
-    speedup = report.cells[0].speedup() or 1.0
-    kept = speedup >= SLOWER
-    print(f"tuned:   {speedup:.2f}x of the default's speed{'' if kept else ', SLOWER'}")
+    print(f"tuned:   {verdict(report.cells[0], None).word}")
     print("next:    nestwright tune YOUR_MODEL.hlo --trials 300")
-    return 0 if right and kept else 1
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
