@@ -174,13 +174,14 @@ def _graphviz(model: Lowered, path: str) -> Shown:
 
 def _passes(model: Lowered, log: str | None) -> Shown:
     from ...codegen.driver.pass_report import graph_report, lowering_report
+    from ...ir.hlo.passes.pipeline import finish
     from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-    from ...ir.hlo.passes.weights.narrow import narrow_weights
 
     machine, traces = model.target, _traces(log, model.target)
     graph, optimized = graph_report(freeze(model.imported.module, model.frozen))
-    optimized, _ = narrow_weights(optimized, model.weights, machine)
-    lowering = lowering_report(optimized, machine, traces, model.excess_precision)
+    wide = model.excess_precision
+    finished, _ = finish(optimized, model.weights, machine, excess_precision=wide)
+    lowering = lowering_report(finished, machine, traces, wide)
     notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
     facts = {
         "instructions": graph.start,

@@ -21,7 +21,7 @@ from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-from ...ir.hlo.passes.weights.narrow import PLAIN
+from ...ir.hlo.passes.weights.narrow import WIDE
 from ...ir.hlo.passes.weights.report import report_facts
 from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text
@@ -245,7 +245,7 @@ class PreparedModule:
 
     def _narrow(self) -> dict[str, str]:
         """Return the note of what became of each weight, where they are narrow."""
-        if self.weights in (None, PLAIN) and not self.narrowed:
+        if self.weights in (None, WIDE) and not self.narrowed:
             return {}
         form = self.weights or f"{ALLOWED}{self.target.accuracy:g}"
         return {WEIGHTS: json.dumps(report_facts(form, self.narrowed))}

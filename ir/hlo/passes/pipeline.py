@@ -63,10 +63,11 @@ from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
+from .weights.bf16_products import bf16_products
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.merged_taps import merged_taps
-from .weights.narrow import check_form, narrow_weights
+from .weights.narrow import WIDE, check_form, narrow_weights
 from .weights.report import NarrowWeight
 from .weights.requantized import requantized
 from .weights.unsigned_codes import unsigned_codes
@@ -178,17 +179,33 @@ def optimize_narrow(
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
     ``weights`` names a form of ``weights.quantize``; with None those that wait for memory take one
-    that the accuracy of ``target`` allows, with "f32" none does. Products of
-    bytes, of f16 and of 8-bit floats take the form that ``target`` multiplies fastest; without
-    ``excess_precision`` none that rounds less. Errors as for ``optimize``, and ``ArgumentError``
-    for an unknown form.
+    that the accuracy of ``target`` allows, and other products multiply bf16 if it allows that; with
+    "f32" none does. Products of bytes, of f16 and of 8-bit floats take the form that ``target``
+    multiplies fastest; without ``excess_precision`` none that rounds less. Errors as for
+    ``optimize``, and ``ArgumentError`` for an unknown form.
     """
     check_form(weights, target)
     optimized = optimize(module, instruments=instruments)
+    return finish(optimized, weights, target, excess_precision=excess_precision)
+
+
+def finish(
+    module: HloModule,
+    weights: str | None,
+    target: Target | None = None,
+    *,
+    excess_precision: bool = True,
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+    """Run the passes of ``optimize_narrow`` that depend on its options, on an optimized module."""
     found: list[NarrowWeight] = []
 
     def narrow(ir: HloModule) -> HloModule:
         new, rows = narrow_weights(ir, weights, target)
+        found.extend(rows)
+        return new
+
+    def rounded(ir: HloModule, to: Target) -> HloModule:
+        new, rows = bf16_products(ir, to)
         found.extend(rows)
         return new
 
@@ -197,10 +214,13 @@ def optimize_narrow(
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
+        steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
+        if weights != WIDE:
+            then = "Products of f32 multiply bf16, where their error is allowed."
+            steps.append(Pass("bf16_products", partial(rounded, to=target), then, OPTIMIZED))
         merge = partial(merged_taps, target=target)
         then = "Channels of narrow convolutions fill the lanes of an instruction."
         steps.append(Pass("merged_taps", merge, then, OPTIMIZED))
-        steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
         steps.append(_pass(split_argmax, "The largest value of a row is found before its place."))
         steps.append(replace(_TUPLES, reaches=OPTIMIZED))
     if target is not None and target.row.work == "launches":
@@ -213,7 +233,7 @@ def optimize_narrow(
         steps.append(_pass(online_softmax, then, OPTIMIZED))
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
-    return last.run(optimized, checks if verifying() else ()), tuple(found)
+    return last.run(module, checks if verifying() else ()), tuple(found)
 
 
 def require_optimized(module: HloModule, source: str = "") -> HloModule:

@@ -22,14 +22,14 @@ from .quantize import FORMS, Narrowed, refusal
 from .report import NarrowWeight
 from .weighted import WeightedProduct, weighted_product
 
-PLAIN = "f32"
+WIDE = "f32"
 """The form that leaves weights as they are, whatever error is allowed."""
 
 
 def check_form(form: str | None, target: Target | None = None) -> None:
     """Raise ``ArgumentError`` unless ``form`` is None or one that a target's kernels read."""
-    if form is not None and form not in (PLAIN, *FORMS):
-        hint = f"use {', '.join(FORMS)}, or {PLAIN} to leave them as they are"
+    if form is not None and form not in (WIDE, *FORMS):
+        hint = f"use {', '.join(FORMS)}, or {WIDE} to leave them as they are"
         raise ArgumentError(f"weights={form!r}", "there is no such form", hint=hint)
     if form == "int24" and target is not None and target.row.work != "threads":
         why = f"kernels for {target.spec!r} read weights from one array, and these are two"
@@ -46,7 +46,7 @@ def narrow_weights(
     is within its accuracy.
     """
     check_form(form, target)
-    if form == PLAIN or (form is None and (target is None or not target.accuracy)):
+    if form == WIDE or (form is None and (target is None or not target.accuracy)):
         return module, ()
     accuracy = 0.0 if target is None else target.accuracy
     waiting = waits(module, target) if form is None and target is not None else None

@@ -1,0 +1,117 @@
+"""Products of f32 as products of bf16, for processors that multiply pairs of these in each lane.
+
+``dot(f32, f32)  ->  dot(bf16, bf16)``, whose sums stay f32, where the target's accuracy allows the
+rounding of both operands. What makes an operand rounds it, so that half the bytes move; a constant
+is rounded when the model is built.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ....dtypes import bf16, f32
+from ....formats import FORMATS
+from ....lane_dots import lane_dot
+from ....target import Target
+from ...nodes import HloModule, Instruction
+from ...patterns import build
+from ...patterns.match import all_static
+from ...rewrite import constant, map_computations, rebuild, with_operands
+from .quantize import FORMS, refusal
+from .report import NarrowWeight
+
+ERROR = math.sqrt(2) * 2.0 ** -(FORMATS[bf16].mantissa + 2)
+"""Most of the error of a sum of products, over its root mean square, of independent operands.
+
+Each operand is off by up to half a unit in its last place.
+"""
+
+FORM = "bf16"
+
+FEWEST = 16
+"""Rows, columns and terms of a product of computed operands that is worth a pass over both."""
+
+
+def bf16_products(module: HloModule, target: Target) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+    """Return an optimized module that multiplies bf16, and what became of each weight.
+
+    The module itself if ``target`` allows a smaller error than ``ERROR``, or has no instruction.
+    """
+    dot = lane_dot(target, bf16, bf16)
+    if target.accuracy < ERROR or dot is None:
+        return module, ()
+    rounding = _Rounding(dot.depth)
+    new = map_computations(module, lambda c: rebuild(c, rounding.rule))
+    return new, tuple(rounding.rows.values())
+
+
+@dataclass(slots=True)
+class _Rounding:
+    """The operands of a module's products that were met so far: rounded, or None if they stay.
+
+    ``depth`` is the number of terms that a lane adds up.
+    """
+
+    depth: int
+    known: dict[Instruction, Instruction | None] = field(default_factory=dict)
+    rows: dict[Instruction, NarrowWeight] = field(default_factory=dict)
+
+    def rule(self, i: Instruction) -> Instruction | None:
+        """Rewrite a canonical product, if both operands can be rounded and it gains by that."""
+        if not _gains(i, self.depth):
+            return None
+        rounded = [self._rounded(o) for o in i.operands]
+        operands = tuple(o for o in rounded if o is not None)
+        return with_operands(i, operands) if len(operands) == len(i.operands) else None
+
+    def _rounded(self, x: Instruction) -> Instruction | None:
+        if x not in self.known:
+            self.known[x] = self._new(x)
+        return self.known[x]
+
+    def _new(self, x: Instruction) -> Instruction | None:
+        """Return an operand in bf16; a view shows what was rounded, so that its maker does it."""
+        match x.opcode:
+            case "constant":
+                return self._weight(x)
+            case "reshape":
+                inner = self._rounded(x.operands[0])
+                return None if inner is None else build.reshape(inner, x.array.dims)
+            case "transpose":
+                inner = self._rounded(x.operands[0])
+                return None if inner is None else build.transpose(inner, x.attrs["dimensions"])
+            case "convert" if x.operands[0].array.dtype == bf16:
+                return x.operands[0]
+            case "convert" if x.operands[0].opcode == "constant":
+                return None
+            case _:
+                return build.convert(x, bf16)
+
+    def _weight(self, x: Instruction) -> Instruction | None:
+        values, before = x.attrs["literal"], x.array.bytes
+        made = refusal(values) or FORMS[FORM](values, ())
+        if isinstance(made, str):
+            self.rows[x] = NarrowWeight(x.name, x.array.dims, before, before, kept=made)
+            return None
+        row = NarrowWeight(
+            x.name, x.array.dims, before, made.nbytes, made.largest, made.relative, FORM
+        )
+        self.rows[x] = row
+        return constant(made.codes, name=f"{x.name}_{FORM}")
+
+
+def _gains(i: Instruction, depth: int) -> bool:
+    """True for a product of f32 that the instruction takes, and that is worth the rounding."""
+    if i.opcode not in ("dot", "convolution") or i.array.dtype != f32 or not all_static(i):
+        return False
+    if any(o.array.dtype != f32 for o in i.operands) or not i.array.size:
+        return False
+    x, w = i.operands
+    terms, columns = w.array.dims[-2:]
+    if i.opcode == "convolution":
+        whole = i.attrs.get("feature_group_count", 1) == i.attrs.get("batch_group_count", 1) == 1
+        return whole and (terms % depth == 0 or w.opcode == "constant")
+    rows = x.array.dims[-2]
+    least = min(terms, columns) if w.opcode == "constant" else min(rows, terms, columns)
+    return terms % depth == 0 and least >= FEWEST
