@@ -16,27 +16,50 @@ from .llvm.core import IRValue, mangle
 def accumulate_dot(em: Emitter, s: For) -> bool:
     """Emit ``for q in range(d): acc[i] += x[..+q] * w[..d i + q]`` in lanes i; False if not that.
 
-    ``x`` does not depend on the lane. Sums of integers are exact: 32-bit lanes wrap as the loop's
+    ``x`` does not depend on the lane. A sum without lanes, or fewer lanes than any instruction has,
+    are the first ones of the narrowest. Sums of integers are exact: 32-bit lanes wrap as the loop's
     do. Those of bf16 are rounded as the instruction does.
     """
-    lanes = em.lanes
+    count = 0 if em.lanes is None else em.lanes.count
     found = _terms(s)
-    if lanes is None or found is None or em.device is not None:
+    if found is None or em.device is not None:
         return False
     depth, store, (x, w) = found
-    dot = lane_dot(em.target, x.buffer.dtype, w.buffer.dtype, lanes.count, depth)
+    dot = lane_dot(em.target, x.buffer.dtype, w.buffer.dtype, max(count, NARROWEST), depth)
     if dot is None or dot.sums != store.buffer.dtype:
         return False
-    if not lanes.certain or not _is_free(em, s, store):
+    if (em.lanes is not None and not em.lanes.certain) or not _is_free(em, s, store):
         return False
-    shared, own = _first(em, s, x, 0), _first(em, s, w, depth)
+    shared, own = _first(em, s, x, 0), _first(em, s, w, depth if count else 0)
     if shared is None or own is None:
         return False
-    group = load_groups(em, x.buffer, shared, depth, 0)
-    operands = em.broadcast(group, lanes.count), load_groups(em, w.buffer, own, depth, lanes.count)
+    one = load_groups(em, x.buffer, shared, depth, 0)
     old = em.value(Load(store.buffer, store.index))
-    store_element(em, store.buffer, store.index[0], _instruction(em, dot, old, *operands))
+    many = load_groups(em, w.buffer, own, depth, count)
+    sums, factors = _first_lanes(em, old, dot.lanes), _first_lanes(em, many, dot.lanes)
+    new = _instruction(em, dot, sums, em.broadcast(one, dot.lanes), factors)
+    if not count:
+        new = em.lane(new, 0)
+    elif count < dot.lanes:
+        new = em.shuffle(new, list(range(count)))
+    store_element(em, store.buffer, store.index[0], new)
     return True
+
+
+NARROWEST = 4
+"""Lanes of the narrowest instruction."""
+
+
+def _first_lanes(em: Emitter, x: IRValue, lanes: int) -> IRValue:
+    """Return a number or a short vector as the first lanes of a vector, the others zeros."""
+    if x.lanes == lanes:
+        return x
+    if not x.lanes:
+        text = f"insertelement <{lanes} x {x.type}> zeroinitializer, {x}, i64 0"
+    else:
+        mask = ", ".join(f"i32 {min(k, x.lanes)}" for k in range(lanes))
+        text = f"shufflevector {x}, {x.type} zeroinitializer, <{lanes} x i32> <{mask}>"
+    return em.pure(text, x.dtype, lanes, x.depth)
 
 
 WHOLE = {2: s16, 4: s32}

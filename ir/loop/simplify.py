@@ -43,7 +43,7 @@ from .nodes import (
     Stmt,
     Var,
 )
-from .visit import map_expr, map_stmt, map_tuple
+from .visit import map_expr, map_stmt, map_tuple, substitute
 
 EMPTY = Seq(())
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -426,6 +426,8 @@ class _NestSimplifier:
                     self.ranges[var] = bounds(v, self.ranges)
                 if var.dtype == index and isinstance(v, Const):
                     return self.stmt(s.body)
+                if isinstance(v, Var):
+                    return self.stmt(substitute(s.body, {var: v}))
                 body = self.stmt(s.body)
                 same = v is value and body is s.body
                 return s if same else _unless_empty(body, replace(s, value=v, body=body))

@@ -50,7 +50,7 @@ def _guarded(s: Stmt, lane: Var | None) -> Stmt:
     inner = s.var if isinstance(s, For) and s.kind is Kind.VECTOR else lane
     s = map_stmt(s, lambda c: _guarded(c, inner), lambda e: e)
     match s:
-        case For(kind=Kind.SERIAL):
+        case For(kind=Kind.SERIAL) if lane is None:  # in lanes they may be one instruction's terms
             return _bounded(s)
         case If(cond=cond, then=If(cond=own, then=then, orelse=None), orelse=None):
             together = both(cond, own)

@@ -28,6 +28,8 @@ def weight(s: Stmt, target: Target) -> int:
             if kind is Kind.UNROLLED and count is not None:
                 return count * inner
             if kind is Kind.VECTOR and count is not None:
+                if isinstance(body, For):  # terms that a lane adds up: one instruction
+                    inner = weight(body.body, target)
                 pieces = -(-count * 4 // (target.vector_bits // 8))
                 return (pieces if pieces <= _PIECES else 1) * inner
             return 4 + inner

@@ -220,6 +220,19 @@ for i in range(8):
     assert simplified(before) == after
 
 
+def test_a_name_of_a_variable_is_that_variable() -> None:
+    before = """\
+    for i in range(61):
+        q = let(s64, i * 8 // 8)
+        C[q] = A[q]
+"""
+    after = """\
+for i in range(61):
+    C[i] = A[i]
+"""
+    assert simplified(before) == after
+
+
 def test_guards_narrow_what_is_under_them() -> None:
     before = """\
     for i in range(64):

@@ -8,6 +8,7 @@ more; and a kernel for attention reads keys in the order in which they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ...nodes import Computation, Instruction
 from ...ops.registry import definition
@@ -26,19 +27,34 @@ def attention_orders(computation: Computation) -> dict[Instruction, bool]:
     """
     found: dict[Instruction, bool] = {}
     for values in computation.instructions:
-        if values.opcode != "dot":
-            continue
-        for side in (0, 1):
-            between = _between(values.operands[side])
-            scores = [i for i in between if i.opcode == "dot"]
-            if len(scores) != 1 or not any(i.opcode == "exponential" for i in between):
-                continue
-            keys = _keys(scores[0], between)
-            if keys is not None and _sums_keys(values, side, scores[0], keys, between):
-                found[scores[0]] = keys == 0
-                found[values] = side == 1
-                break
+        if (roles := attention_roles(values)) is not None:
+            found[roles.scores] = roles.keys == 0
+            found[values] = roles.weights == 1
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The product of queries and keys, and which operand is the keys; which of the second one is
+    the weights.
+    """
+
+    scores: Instruction
+    keys: int
+    weights: int
+
+
+def attention_roles(values: Instruction) -> Roles | None:
+    """Return the roles of an attention's operands, by its second product; None for all else."""
+    for side in (0, 1) if values.opcode == "dot" else ():
+        between = _between(values.operands[side])
+        scores = [i for i in between if i.opcode == "dot"]
+        if len(scores) != 1 or not any(i.opcode == "exponential" for i in between):
+            continue
+        keys = _keys(scores[0], between)
+        if keys is not None and _sums_keys(values, side, scores[0], keys, between):
+            return Roles(scores[0], keys, side)
+    return None
 
 
 def _between(weights: Instruction) -> list[Instruction]:

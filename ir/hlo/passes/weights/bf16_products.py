@@ -18,6 +18,7 @@ from ...nodes import HloModule, Instruction
 from ...patterns import build
 from ...patterns.match import all_static
 from ...rewrite import constant, map_computations, rebuild, with_operands
+from ..canonical.attention import attention_roles
 from .quantize import FORMS, refusal
 from .report import NarrowWeight
 
@@ -114,4 +115,4 @@ def _gains(i: Instruction, depth: int) -> bool:
         return whole and (terms % depth == 0 or w.opcode == "constant")
     rows = x.array.dims[-2]
     least = min(terms, columns) if w.opcode == "constant" else min(rows, terms, columns)
-    return terms % depth == 0 and least >= FEWEST
+    return least >= FEWEST and (terms % depth == 0 or attention_roles(i) is not None)

@@ -9,7 +9,7 @@ parts are scaled when they are put together (``rescale``, an online softmax).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .....ir.loop.notes import FETCH
 from .....ir.target import Target
@@ -25,15 +25,18 @@ from ....space.attention import (
     pieces,
     take_parts,
 )
-from ....space.lookup import below, block_node, extent, own_loops
+from ....space.lookup import below, extent
 from ....space.space import Choices
 from ..nests.fallback import schedule_fallback
 from ..nests.lane_sums import reduce_columns
 from .key_tiles import KeyTile, loops_below, tile_keys
+from .panels import LaneProducts, OperandPanel, copy_narrow, copy_operand, key_dims, pack
 
 
-def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> None:
-    """Schedule an attention with the given decisions."""
+def apply_attention(
+    k: Attention, sch: Schedule, c: Choices, target: Target, pairs: LaneProducts | None = None
+) -> None:
+    """Schedule an attention with the given decisions, by the instructions ``pairs`` if given."""
     for info in k.others:
         schedule_fallback(sch, info, target)
     parts = None
@@ -47,11 +50,11 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
             sch.compute_at(name, at)
     inside = at if parts is None else merged_parts(k, sch, parts, int(c["part"]), at)
     lanes = target.lanes(k.dtype)
-    writer = _score_tiles(k, sch, c, inside, lanes)
+    writer = _score_tiles(k, sch, c, inside, lanes, pairs)
     for info in k.stages:
         if info.name != writer:
             _schedule_stage(k, sch, c, info, parts, (at, inside), lanes)
-    _value_tiles(k, sch, c, parts, (at, inside), host, lanes)
+    _value_tiles(k, sch, c, parts, (at, inside), host, lanes, pairs)
     if c["parallel"]:
         sch.parallel(at)
     if parts is not None and k.shown is not None:
@@ -69,7 +72,14 @@ def _host(k: Attention, sch: Schedule, parts: SoftmaxParts | None) -> str:
     return sch.cache_write(k.values.name, 0, "register").name
 
 
-def _score_tiles(k: Attention, sch: Schedule, c: Choices, at: LoopRef, lanes: int) -> str:
+def _score_tiles(
+    k: Attention,
+    sch: Schedule,
+    c: Choices,
+    at: LoopRef,
+    lanes: int,
+    pairs: LaneProducts | None,
+) -> str:
     """Compute the scores in register tiles; return the block that stores them."""
     buffer = k.scores.stores[0].buffer
     readers = [b for b in k.stages if any(a.buffer is buffer for a in b.inputs)]
@@ -85,39 +95,33 @@ def _score_tiles(k: Attention, sch: Schedule, c: Choices, at: LoopRef, lanes: in
         tile_keys(sch, k.scores.name, writer, at, keyed)
         return writer
     lanes = min(lanes, k.length)
+    panel = _key_panel(k, c, pairs)
     tile = _Tile(int(c["rows"]), int(c["vectors"]), lanes, int(c["unroll"]))
-    _tile_product(sch, k.scores.name, writer, at, tile)
-    if c["pack"]:
-        _pack_keys(k, sch, at, tile.vectors * lanes)
+    if panel is None:
+        _tile_product(sch, k.scores.name, writer, at, tile)
+        return writer
+    panel = replace(panel, width=tile.vectors * lanes)
+    sch.compute_at(k.scores.name, at)
+    keys = copy_operand(sch, k.scores.name, k.keys, at, panel)
+    _tile_product(sch, k.scores.name, writer, at, replace(tile, depth=panel.depth))
+    pack(sch, keys, at, panel, lanes)
     return writer
 
 
-def _pack_keys(k: Attention, sch: Schedule, at: LoopRef, width: int) -> None:
-    """Copy the keys of one part, or of all, into panels of ``width`` keys."""
-    reads = [r.buffer for r in sch.block(k.scores.name).reads]
-    packed = sch.cache_read(k.scores.name, reads.index(k.keys.buffer), "global")
-    rank = len(k.keys.buffer.shape)
-    column = next(d for d, f in enumerate(k.keys.coefficients) if f and k.key_axis in f)
-    lead = [d for d in range(rank) if d != column and not _steps_terms(k, d)]
-    terms = [d for d in range(rank) if _steps_terms(k, d)]
-    sch.transform_layout(packed, 0, [*lead, column, *terms, rank], [(column, width)])
-    sch.compute_at(packed, at)
-    along = own_loops(sch, packed, at)[block_node(sch, packed).axes[column].var]
-    if extent(sch, along) > width:
-        _, along = sch.split(along, [None, width])
-    sch.vectorize(along)
-
-
-def _steps_terms(k: Attention, d: int) -> bool:
-    """True if dimension ``d`` of the keys is indexed by the axis of terms of the scores."""
-    return k.scores.reduce[0].var in (k.keys.coefficients[d] or {})
+def _key_panel(k: Attention, c: Choices, pairs: LaneProducts | None) -> OperandPanel | None:
+    """Return the panels of keys; None if they are read where they are."""
+    if pairs is not None:
+        return pairs.keys
+    found = key_dims(k) if c["pack"] else None
+    return None if found is None else OperandPanel(*found)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
     """A register tile of a product: rows x vectors of lanes, and terms that are unrolled.
 
-    The operand with the lanes is prefetched ``fetch`` bytes ahead.
+    The operand with the lanes is prefetched ``fetch`` bytes ahead. A lane adds up ``depth`` terms
+    at once.
     """
 
     rows: int
@@ -125,6 +129,7 @@ class _Tile:
     lanes: int
     unroll: int
     fetch: int = 0
+    depth: int = 1
 
 
 def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _Tile) -> None:
@@ -135,13 +140,16 @@ def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _
     sch.reorder(columns, rows, each, *inner)
     sch.compute_at(product, rows)
     row, column, terms = loops_below(sch, product, rows, 3)
+    together: list[LoopRef] = []
+    if tile.depth > 1:
+        terms, *together = sch.split(terms, [None, tile.depth])
     steps = [terms]
     if tile.unroll > 1:
         steps = list(sch.split(terms, [None, tile.unroll]))
     if tile.fetch:
         sch.annotate(steps[0], FETCH.key, tile.fetch)
     vector, lane = sch.split(column, [tile.vectors, tile.lanes])
-    sch.reorder(*steps, row, vector, lane)
+    sch.reorder(*steps, row, vector, lane, *together)
     init = sch.decompose_reduction(product, steps[0])
     for *loops, last in ([row, vector, lane], sch.get_loops(init)[-3:], [each, *inner]):
         for loop in loops:
@@ -206,19 +214,23 @@ def _value_tiles(
     places: tuple[LoopRef, LoopRef],
     host: str,
     lanes: int,
+    pairs: LaneProducts | None,
 ) -> None:
     """Compute the product with the values in register tiles, and store the result."""
     at, inside = places
     name, lanes = k.values.name, min(lanes, k.width)
     fetch = int(c["fetch"]) if k.by_key else 0
-    tile = _Tile(int(c["value_rows"]), int(c["value_vectors"]), lanes, int(c["unroll"]), fetch)
+    depth = 1 if pairs is None else pairs.values.depth
+    sides = int(c["value_rows"]), int(c["value_vectors"])
+    unroll = int(c["unroll"]) if k.length % depth == 0 else 1  # so that one step is an edge
+    tile = _Tile(*sides, lanes, unroll, fetch, depth)
     if parts is None:
-        _tile_product(sch, name, host, at, tile)
+        _value_product(k, sch, (name, host), at, tile, pairs)
         return
     partial = parts.partial[name]
     writer = sch.cache_write(partial, 0, "register").name
     sch.reverse_compute_at(writer, inside)
-    _tile_product(sch, partial, writer, inside, tile)
+    _value_product(k, sch, (partial, writer), inside, tile, pairs)
     rows, column, part = loops_below(sch, name, at, 3)
     columns, lane = sch.split(column, [None, lanes])
     sch.reorder(rows, columns, part, lane)
@@ -227,3 +239,24 @@ def _value_tiles(
     sch.vectorize(sch.get_loops(init)[-1])
     if host != name:
         _lanes_along(sch, below(sch, host, at)[-1], lanes)
+
+
+def _value_product(
+    k: Attention,
+    sch: Schedule,
+    blocks: tuple[str, str],
+    at: LoopRef,
+    tile: _Tile,
+    pairs: LaneProducts | None,
+) -> None:
+    """Compute the product with the values inside ``at``, and prepare operands of an instruction."""
+    product, writer = blocks
+    if pairs is None:
+        _tile_product(sch, product, writer, at, tile)
+        return
+    panel = replace(pairs.values, width=tile.vectors * tile.lanes)
+    values = copy_operand(sch, product, k.value_operand, at, panel)
+    if pairs.weights is not None:
+        copy_narrow(sch, product, pairs.weights, 2 * tile.lanes)
+    _tile_product(sch, product, writer, at, tile)
+    pack(sch, values, at, panel, tile.lanes)

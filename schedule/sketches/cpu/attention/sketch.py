@@ -13,11 +13,14 @@ from ..nests.contraction import MOST_FMAS
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
 from .nest import apply_attention
+from .panels import LaneProducts, key_dims, lane_products
 
 TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+FEWEST = 8  # queries, for which packing keys and values pays
 SMALLEST_PART, LARGEST_PART = 64, 1024  # keys that are taken at a time
 ROWS = (4, 5, 6, 7, 8, 10, 12, 14)
 SOFTMAX_CYCLES = 22.0  # of one vector of scores: maximum, exponential, sum
+COPY_CYCLES = 3.0  # of a vector of exponentials that become narrow
 ROW_CYCLES = 60.0  # of one row, or part of it: maximum and sum across the lanes
 PANEL_MISS_CYCLES = 3.0  # of a line of keys whose rows are far apart
 
@@ -29,21 +32,33 @@ def match_attention(work: FuncInfo, target: Target) -> Sketch | None:
     return None if k is None or k.by_key else attention_sketch(k, target)
 
 
-def attention_sketch(k: Attention, target: Target) -> Sketch:
-    """Return the space of an attention."""
-    decisions = _decisions(k, target)
+@CPU.row(4)
+def match_lane_attention(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match one whose products an instruction computes several terms at a time."""
+    k = find_attention(work.func, work.blocks)
+    pairs = None if k is None else lane_products(k, target)
+    if k is None or pairs is None or k.queries < FEWEST:
+        return None
+    return attention_sketch(k, target, pairs)
+
+
+def attention_sketch(k: Attention, target: Target, pairs: LaneProducts | None = None) -> Sketch:
+    """Return the space of an attention; with ``pairs`` its products are by those instructions."""
+    decisions = _decisions(k, target, pairs)
     return Sketch(
-        name="attention@2",
+        name="attention@2" if pairs is None else "attention_pairs@1",
         kind="attention",
         decisions=decisions,
         default=_default(k, decisions, target),
-        apply=lambda sch, c: apply_attention(k, sch, c, target),
+        apply=lambda sch, c: apply_attention(k, sch, c, target, pairs),
         valid=lambda c: attention_valid(k, c, target),
         cost=lambda c: attention_cost(k, c, target),
     )
 
 
-def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
+def _decisions(
+    k: Attention, target: Target, pairs: LaneProducts | None
+) -> dict[str, tuple[Choice, ...]]:
     flops = k.scores.flops + k.values.flops
     rows = tuple(r for r in ROWS if r <= k.queries) or tuple(range(1, k.queries + 1))
     whole = {-(-k.queries // r) * r for r in rows}
@@ -55,6 +70,7 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
         for p in parts
         if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential and k.queries > 1
     ]
+    together = {} if pairs is None else {"together": (pairs.keys.depth,)}
     return {
         "tile": tuple(sorted(tiles)),
         "part": (0, *parts),
@@ -62,11 +78,17 @@ def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
         "vectors": (1, 2, 3, 4),
         "value_rows": rows,
         "value_vectors": (1, 2, 4),
-        "pack": (0, 1),
+        "pack": (1,) if pairs is not None else (0,) if key_dims(k) is None else (0, 1),
         "unroll": (1, 2, 4),
         "accumulators": (1, 2, 4),
         "parallel": (1, 0) if may_share_flops(flops, target) else (0,),
+        **together,
     }
+
+
+def _together(c: Choices) -> int:
+    """Return the terms that a lane adds up at once."""
+    return int(c.get("together", 1))
 
 
 def _default(
@@ -102,7 +124,8 @@ def _fits(k: Attention, c: Choices, product: tuple[str, str], target: Target) ->
         return False
     if product[0] == "rows":
         columns = int(c["part"]) or k.length
-        even = columns % (vectors * lanes) == 0 or not (c["part"] or c["pack"])
+        whole = c["part"] or (c["pack"] and _together(c) == 1)
+        even = columns % (vectors * lanes) == 0 or not whole
         return even and (vectors - 1) * lanes < columns
     return (vectors - 1) * lanes < k.width
 
@@ -144,8 +167,14 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     compute += rows * (vectors * SOFTMAX_CYCLES + parts_shown * ROW_CYCLES)
     if parts > 1:
         compute += rows * parts_shown * (3.0 * math.ceil(k.width / lanes) + 2.0)
-    partial = 2.0 * parts_shown * k.width * size  # bytes of a row's results of parts, both ways
-    if c["pack"]:
+    partial = (
+        2.0 * parts_shown * k.width * k.dtype.bytes
+    )  # bytes of a row's results of parts, both ways
+    if _together(c) > 1:
+        size = k.keys.buffer.dtype.bytes
+        compute += tiles * k.heads * k.length * (k.depth + k.width) * size / 16 * shown
+        compute += rows * vectors * COPY_CYCLES
+    elif c["pack"]:
         compute += tiles * k.heads * k.length * k.depth * size / 16 * shown
     head = k.length * (k.depth + k.width) * size
     rate = core.l2.rate if head < target.l2 / 2 else core.l3.rate
@@ -154,7 +183,7 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     if kept > target.l1 / 2:
         near = kept + head / parts < 0.75 * target.l2
         rate = 2 * core.l2.rate if near else core.l3.rate
-        traffic += 4.0 * shown * rows * k.length * size / rate
+        traffic += 4.0 * shown * rows * k.length * k.dtype.bytes / rate
     if parts > 1 and int(c["tile"]) * partial > target.l2:
         traffic += rows * partial / core.l3.rate
     total = compute + max(0.0, traffic - 0.5 * compute) + 0.2 * min(traffic, compute)
@@ -188,7 +217,7 @@ def _score_cycles(k: Attention, c: Choices, target: Target) -> float:
     stride = k.length * k.dtype.bytes
     if not c["pack"] and (stride >= 2048 or stride % 4096 == 0):
         step += PANEL_MISS_CYCLES * vectors
-    return tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
+    return tiles * (k.depth / _together(c) * step + 2.0 * rows * vectors + 20.0)
 
 
 def _value_cycles(k: Attention, c: Choices, target: Target) -> float:
@@ -198,10 +227,11 @@ def _value_cycles(k: Attention, c: Choices, target: Target) -> float:
     tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
     step = _step(rows, vectors, int(c["unroll"]))
     length = int(c["part"]) or k.length
-    if length * vectors * lanes * k.dtype.bytes > target.l1 / 2:
+    size = k.value_operand.buffer.dtype.bytes
+    if length * vectors * lanes * size > target.l1 / 2:
         step += 0.4 * vectors
     stores = math.ceil(k.length / length) * (2.0 * rows * vectors + 20.0)
-    return tiles * (k.length * step + stores)
+    return tiles * (k.length / _together(c) * step + stores)
 
 
 def _imbalance(k: Attention, c: Choices, target: Target, cycles: float) -> float:
