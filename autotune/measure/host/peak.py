@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -305,28 +306,35 @@ def repeat_forks(
 
 
 def _together(work: Looping, times: int, clocks: Clocks) -> list[tuple[float, float]]:
-    """Run a loop in all its threads; return the calls per second and the share of each."""
+    """Run a loop in all its threads; return the calls per second and the share of each.
+
+    An exception here, as of Ctrl-C, ends them first: they run code that its caller lets go of.
+    """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     spread = cores if len(cores) >= work.threads else []
-    found = [(0.0, 0.0)] * work.threads
-    ready = threading.Barrier(work.threads)
+    ready, stopped = threading.Barrier(work.threads), threading.Event()
 
-    def run(number: int) -> None:
+    def run(number: int) -> tuple[float, float]:
         if spread:
             os.sched_setaffinity(0, {spread[number]})
         ready.wait()
         cpu, wall = clocks.cpu(), clocks.wall()
         for _ in range(times):
+            if stopped.is_set():
+                break
             work.call(number)
         spent, passed = clocks.cpu() - cpu, clocks.wall() - wall
-        found[number] = times / max(spent, 1e-9), min(1.0, spent / max(passed, 1e-9))
+        return times / max(spent, 1e-9), min(1.0, spent / max(passed, 1e-9))
 
-    workers = [threading.Thread(target=run, args=(n,)) for n in range(work.threads)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
-    return found
+    # Not Thread.join: of one that was interrupted, Python 3.11 takes the thread for ended.
+    with ThreadPoolExecutor(work.threads) as pool:
+        try:
+            running = [pool.submit(run, n) for n in range(work.threads)]
+            return [r.result() for r in running]
+        except BaseException:
+            stopped.set()
+            ready.abort()
+            raise
 
 
 def chains_of(target: Target) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import numpy as np
 import pytest
 
@@ -81,8 +84,6 @@ def test_a_burst_runs_on_every_thread(loops: PeakLoops) -> None:
 
 def test_rates_of_threads_are_added() -> None:
     """By a clock that each thread advances itself: a call takes half a second of two."""
-    import threading
-
     now = threading.local()
 
     def call(number: int) -> None:
@@ -92,6 +93,40 @@ def test_rates_of_threads_are_added() -> None:
     found = repeat(Looping(call, 10.0, threads=2), 3, clocks)
     assert found == Reading((40.0,) * 3, (0.25,) * 3)
     assert found.best == 40.0
+
+
+def test_ctrl_c_ends_the_threads_whose_code_is_let_go_of() -> None:
+    main, here = threading.main_thread(), threading.active_count()
+    called, let_go = threading.Event(), threading.Event()
+
+    def call(number: int) -> None:
+        if threading.current_thread() is main:
+            return
+        assert not let_go.is_set()
+        if not called.is_set():
+            called.set()
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+        let_go.wait(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        repeat(Looping(call, 1.0, threads=2), 3, Clocks(lambda: 0.0, lambda: 0.0))
+    let_go.set()
+    assert threading.active_count() == here
+
+
+def test_a_thread_that_cannot_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, start, started = threading.active_count(), threading.Thread.start, []
+
+    def only_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", only_one)
+    with pytest.raises(RuntimeError, match="new thread"):
+        repeat(Looping(lambda number: None, 1.0, threads=2), 3)
+    assert threading.active_count() == here
 
 
 def test_each_level_of_caches_has_a_roof(monkeypatch: pytest.MonkeyPatch) -> None:
