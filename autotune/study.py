@@ -12,6 +12,7 @@ from ..codegen.plan.saved.write import write
 from ..ir.errors import ArgumentError, NestwrightError, UnsupportedError
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import imported
+from ..ir.hlo.analysis.inputs import require_seed
 from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.scratch import scratch
 from ..ir.target import Target
@@ -68,6 +69,7 @@ def study(
     known = imported(model, example)
     wanted = _usual(known.module, machine) if options is None else dict(options)
     _check(wanted, trials)
+    require_seed(seed)
     tried: list[tuple[Mapping[str, Json], float]] = []
     failed: list[tuple[Mapping[str, Json], str]] = []
     with scratch("study") as folder, Pool(machine.threads) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 
 from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.registry import Shapes
+from ...ir.hlo.analysis.inputs import require_seed
 from ...ir.target import Target
 from ..log.units import counted
 from ..measure.host.trust import trust
@@ -65,6 +67,9 @@ def bench(
     In the file ``keep`` the report is written after each cell. If it has one of a sweep that was
     interrupted, cells whose inputs are the same are taken from there and not measured again.
     """
+    require_seed(seed)
+    if not 0 <= attribute < math.inf:
+        raise ArgumentError(f"attribute={attribute}", "expected seconds, 0 or more")
     tell = progress or (lambda text: None)
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
     for m in machines:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...codegen.driver.build import PreparedModule
 from ...ir.errors import ArgumentError, TargetError
+from ...ir.hlo.analysis.inputs import require_seed
 from ...ir.target import Target
 from ..calibrate.take import calibrated
 from ..fleet.crew import Crew, ExecutorCrew
@@ -69,11 +70,11 @@ class TuningSession:
 
     def run(self, find: Callable[[], Subject]) -> TuneResult:
         """Tune the subject that ``find`` returns; raises as ``tune``."""
+        self._check()
         machine = self._machine()
         subject = find()
         here, note = (machine, "") if self._elsewhere else calibrated(machine, self.seconds)
         path = self.log_path(subject)
-        self._check()
         tool = tool_versions()
         with self._measurer(machine, path) as measurer, LogWriter(path, tool) as writer:
             before = read(path)
@@ -150,6 +151,7 @@ class TuningSession:
             raise ArgumentError(f"trials={trials}", "at least one trial is needed")
         if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
             raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
+        require_seed(self.seed)
 
 
 def _seeds(tasks: Sequence[Task], target: Target) -> dict[str, tuple[Point, ...]]:

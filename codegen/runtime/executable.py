@@ -193,10 +193,9 @@ class Executable:
         arrays as the parameter says. ``ArtifactError`` if a saved executable does not record how to
         draw them.
         """
-        if not isinstance(seed, int) or seed < 0:
-            raise ArgumentError(f"seed {seed!r}", "expected a non-negative integer", self.name)
-        from ...ir.hlo.analysis.inputs import Draw, draw_all
+        from ...ir.hlo.analysis.inputs import Draw, draw_all, require_seed
 
+        require_seed(seed, self.name)
         try:
             recipes = json.loads(self.bundle.notes.get(DRAWS, ""))
             pairs = zip(self.plan.params, recipes, strict=True)

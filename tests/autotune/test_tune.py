@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.tasks.extract import LOOP_TRIPS, extract
 from nestwright.autotune.tuner.progress import Progress, TuningInterrupted
+from nestwright.autotune.tuner.session import Subject, TuningSession
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.errors import ArgumentError, LogError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
@@ -199,6 +202,29 @@ def test_progress_tells_every_trial_and_the_end(tmp_path: Path) -> None:
 def test_seconds_are_a_limit(tmp_path: Path) -> None:
     result = tune(parse(MODEL), TARGET, trials=10_000, seconds=1e-3, log=tmp_path / "l.jsonl")
     assert result.stopped == "time" and result.measured == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"trials": 0}, "at least one trial"),
+        ({"seconds": 0}, "a positive time"),
+        ({"seconds": math.nan}, "a positive time"),
+        ({"seed": -1}, "non-negative integer"),
+        ({"seed": 0.5}, "non-negative integer"),
+    ],
+)
+def test_what_cannot_be_tuned_with_is_refused_first(
+    tmp_path: Path, option: dict[str, Any], why: str
+) -> None:
+    def unread() -> Subject:
+        raise AssertionError("the model is read")
+
+    log = tmp_path / "l.jsonl"
+    session = TuningSession(target=Target.parse(TARGET), log=log, **option)
+    with pytest.raises(ArgumentError, match=why):
+        session.run(unread)
+    assert not log.exists()
 
 
 def test_ctrl_c_keeps_the_trials_and_says_how_to_go_on(tmp_path: Path) -> None:

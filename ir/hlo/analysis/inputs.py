@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...dtypes import DType, to_numpy
-from ...errors import UnsupportedError
+from ...errors import ArgumentError, UnsupportedError
 from ...formats import FORMATS
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
@@ -27,6 +27,12 @@ class Draw:
     dtype: DType
     scale: float = 1.0
     positive: bool = False
+
+
+def require_seed(seed: object, where: str = "") -> None:
+    """Raise ``ArgumentError`` for what is no seed: anything but whole numbers from 0."""
+    if not isinstance(seed, int) or seed < 0:
+        raise ArgumentError(f"seed {seed!r}", "expected a non-negative integer", where)
 
 
 def random_arguments(computation: Computation, seed: int = 0) -> list[Any]:

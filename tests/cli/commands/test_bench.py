@@ -79,6 +79,9 @@ def test_names_are_text(capsys) -> None:
         (("--against", "none.json"), "No such file"),
         (("--fail-on-regression",), "there is no --against"),
         (("--target", "cpu,cpx"), "cpx"),
+        (("--seed", "-5"), "seed -5: expected a non-negative integer"),
+        (("--attribute", "nan"), "attribute=nan: expected seconds"),
+        (("--attribute", "inf"), "attribute=inf: expected seconds"),
     ],
 )
 def test_bad_options_are_one_message(nestwright, dense: Path, options, told: str) -> None:
