@@ -77,8 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [a for a in args if a != "--debug"]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed, as by `>&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets question marks
     with warnings.catch_warnings():
         if not debug:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(softmax: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_what_is_written_to_a_closed_output_is_dropped(softmax: Path, closed: str) -> None:
+    command = shlex.join([*COMMAND, "build", str(softmax), "-o", "m.nw", "--no-cache"])
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], cwd=softmax.parent)
+    assert done.returncode == 0 and (softmax.parent / "m.nw").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
