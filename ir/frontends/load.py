@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,10 @@ def _kind(model: object) -> str:
 def _bytes(place: Path, most: int = -1) -> bytes:
     """Return the content of a file, or its first ``most`` bytes."""
     try:
+        kind = place.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # it could not be read twice
+            hint = "write the model to a file first"
+            raise ParseError("cannot read the model", "it is not a regular file", str(place), hint)
         with place.open("rb") as file:
             if most >= 0:
                 return file.read(most)

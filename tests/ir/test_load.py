@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_stablehlo_text_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tiny.mlir"
     path.write_text(STABLEHLO)
     assert load_model(path).entry.root.array.dims == (4,)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.hlo"
+    os.mkfifo(path)
+    with pytest.raises(ParseError, match=r"not a regular file\n.*write the model to a file"):
+        load_model(path)
 
 
 @pytest.mark.parametrize(
