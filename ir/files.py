@@ -109,6 +109,11 @@ def _umask() -> int:
     return mask
 
 
+def encodable(text: str) -> str:
+    """Return a text that UTF-8 can encode: what a file's name had of other bytes becomes ``?``."""
+    return text.encode(errors="replace").decode()
+
+
 def distrust_reason(found: os.stat_result) -> str:
     """Return the reason not to trust a file or folder, or an empty string.
 

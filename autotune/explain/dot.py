@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...ir.files import encodable
 from .cards import flow_text, sized, summary
 from .graph import ComputationGraph, ModelGraph
 
@@ -16,7 +17,7 @@ def show_dot(graph: ModelGraph) -> str:
     lines = [f"digraph {quoted(graph.name)} {{", f"  {HEAD}"]
     for number, computation in enumerate(graph.computations):
         lines += _cluster(graph, computation, number)
-    return "\n".join([*lines, "}"]) + "\n"
+    return encodable("\n".join([*lines, "}"]) + "\n")
 
 
 def _cluster(graph: ModelGraph, c: ComputationGraph, number: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ...ir.files import encodable
 from .cards import model_picture, operations_text, percent, sized
 from .graph import ComputationGraph, Flow, ModelGraph, Vertex
 from .picture import STYLE
@@ -39,7 +40,7 @@ def render(graph: ModelGraph, texts: Texts, notes: Notes, machine: str) -> str:
     )
     script = Markup(environment.get_template("page.js.j2").render())
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html.j2").render(
+    page = environment.get_template("page.html.j2").render(
         graph=graph,
         machine=machine,
         totals=_totals(graph),
@@ -50,6 +51,7 @@ def render(graph: ModelGraph, texts: Texts, notes: Notes, machine: str) -> str:
         facts=_json({"computations": [_computation(graph, c, notes) for c in graph.computations]}),
         texts=_packed(texts),
     )
+    return encodable(page)
 
 
 def _totals(graph: ModelGraph) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ...ir.files import encodable
 from ..bench.data import BenchReport
 from ..explain.picture import STYLE
 from .charts.bars import cut
@@ -38,7 +39,7 @@ def render(report: BenchReport) -> str:
 def _page(shown: BenchReport, data: Markup, detail: Detail) -> str:
     cells = views_of(shown, detail)
     script = _file("page.js")
-    return (
+    return encodable(
         _environment()
         .get_template("page.html.j2")
         .render(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,6 +142,15 @@ def test_dot_is_printed_or_written(nestwright, twice: Path, tmp_path: Path) -> N
     said = nestwright("show", twice, "--dot", tmp_path / "g.dot")
     assert said.out == f"{tmp_path / 'g.dot'}\n"
     assert (tmp_path / "g.dot").read_text() == printed
+
+
+@pytest.mark.parametrize("option", ["--html", "--dot"])
+def test_a_name_of_other_bytes_than_utf_8_is_shown(nestwright, twice: Path, option: str) -> None:
+    odd = os.fsdecode(b"caf\xe9.hlo")
+    twice.rename(odd)
+    said = nestwright("show", odd, option, "graph")
+    assert said.status == 0, said.err
+    assert "caf?" in Path("graph").read_text()
 
 
 @pytest.mark.parametrize(
