@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from codecs import BOM_UTF8
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,7 +229,7 @@ def _bytes(place: Path, most: int = -1) -> bytes:
 
 def _text(data: bytes, source: str) -> str:
     try:
-        return data.decode()
+        return data.removeprefix(BOM_UTF8).decode()
     except UnicodeDecodeError as e:
         place = f"{source}:{1 + data.count(NEWLINE, 0, e.start)}"
         binary = [row for row in registry.FILES if row.read and not row.text and row.endings]

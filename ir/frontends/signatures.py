@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -15,8 +16,11 @@ STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?
 
 
 def text_start(data: bytes) -> bytes:
-    """Return the first bytes of a text, without the space and comments before them."""
-    head = data[:HEAD]
+    """Return the first bytes of a text, without the space and comments before them.
+
+    Nor a byte order mark, which editors on Windows write.
+    """
+    head = data[:HEAD].removeprefix(BOM_UTF8)
     start = _COMMENTS.match(head)
     return head[start.end() :] if start else head
 

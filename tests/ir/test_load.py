@@ -54,6 +54,15 @@ def test_stablehlo_text_is_read(tmp_path: Path) -> None:
     assert load_model(path).entry.root.array.dims == (4,)
 
 
+@pytest.mark.parametrize(
+    "text", [STABLEHLO, "HloModule m\nENTRY e { ROOT x = f32[4] parameter(0) }"]
+)
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tiny.txt"
+    path.write_text(text, "utf-8-sig")
+    assert load_model(path).entry.root.array.dims == (4,)
+
+
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.hlo"
     os.mkfifo(path)
