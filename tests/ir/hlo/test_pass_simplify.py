@@ -100,6 +100,16 @@ SHAPES = {
         "ROOT i = s32[3,4] iota(), iota_dimension=1",
         "i = s32[4] iota(), iota_dimension=0  ROOT b = s32[3,4] broadcast(i), dimensions={1}",
     ),
+    "a constant of equal elements": (
+        "ROOT c = f32[2,3] constant({{7, 7, 7}, {7, 7, 7}})",
+        "c = f32[] constant(7)  ROOT b = f32[2,3] broadcast(c), dimensions={}",
+    ),
+    "a complex constant of equal elements": (
+        "ROOT c = c64[2] constant({(1, 2), (1, 2)})",
+        "c = f32[] constant(1)  b = f32[2] broadcast(c), dimensions={}"
+        "  d = f32[] constant(2)  e = f32[2] broadcast(d), dimensions={}"
+        "  ROOT z = c64[2] complex(b, e)",
+    ),
     "dynamic-slice at constants": (
         "x = f32[9] parameter(0)  i = s32[] constant(7)"
         "  ROOT d = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}",

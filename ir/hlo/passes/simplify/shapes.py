@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays import row_major
-from ....dtypes import to_numpy
+from ....dtypes import from_numpy, to_numpy
 from ...meaning.values import simple_op
 from ...nodes import HloModule, Instruction, PadDim, SliceDim
 from ...patterns import build
@@ -79,7 +79,7 @@ def _broadcast(i: Instruction) -> Instruction | None:
 
 
 def _constant(i: Instruction) -> Instruction | None:
-    """constant of equal elements  ->  broadcast(scalar constant)"""
+    """constant of equal elements  ->  broadcast(scalar constant), or ``complex`` of two such"""
     literal: np.ndarray[Any, Any] = i.attrs["literal"]
     if literal.size < 2:
         return None
@@ -88,7 +88,11 @@ def _constant(i: Instruction) -> Instruction | None:
     flat = row_major(literal).reshape(-1).view(np.uint8).reshape(literal.size, -1)
     if (flat != flat[0]).any():
         return None
-    return build.broadcast(build.scalar(literal.flat[0], i.array.dtype), (), i.array.dims)
+    value, dtype, dims = literal.flat[0], i.array.dtype, i.array.dims
+    if dtype.kind != "complex":
+        return build.full(value, dtype, dims)
+    parts = (build.full(v, from_numpy(v.dtype), dims) for v in (value.real, value.imag))
+    return make("complex", i.array, tuple(parts))
 
 
 def _slice(i: Instruction) -> Instruction | None:
