@@ -58,6 +58,10 @@ class Cursor:
         """True if ``token`` is next; nothing is consumed."""
         return self.text.startswith(token, self.pos)
 
+    def starts(self, pattern: re.Pattern[str]) -> bool:
+        """True if ``pattern`` matches here; nothing is consumed."""
+        return pattern.match(self.text, self.pos) is not None
+
     def take(self, token: str) -> bool:
         """Consume ``token`` if it is next, and return True if it was."""
         if not self.text.startswith(token, self.pos):

@@ -19,7 +19,9 @@ UNKNOWN = -1
 MAX_BYTES = 1 << 62
 MAX_RANK = 64
 
-_SHAPE = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](?:\{([\d,\s]*)(:[^{}\n]*)?\})?")
+_SHAPE = re.compile(
+    r"([a-z]\w*)[ \t]*\[([^\]\n]*)\](?:(?:[ \t]+(?=\{\d))?\{([\d,\s]*)(:[^{}\n]*)?\})?"
+)
 _BUFFER = re.compile(r"b\(\s*([a-z]\w*\[[^\]\n]*\](?:\{[^{}\n]*\})?)\s*\)")
 _DIM = re.compile(r"\s*(<=)?\s*(\d+|\?)\s*")
 

@@ -89,7 +89,8 @@ def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
     tokens: list[Any] = _COMPLEX.findall(body) if is_complex else _TOKEN.findall(body)
     skeleton = _COMPLEX.sub("", body) if is_complex else _TOKEN.sub("", body)
     skeleton = _GAP.sub("", skeleton)
-    splat = len(tokens) == 1 and not skeleton and 1 < shape.size <= MAX_SPLAT
+    one = len(tokens) == 1 and not skeleton and shape.rank > 0
+    splat = one and 0 < shape.size <= MAX_SPLAT
     if splat:  # one number for all elements
         _count_filled(cursor, shape, start)
     elif len(tokens) != shape.size or not _fits(skeleton, shape.dims, len(tokens)):

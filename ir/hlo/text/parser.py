@@ -1,8 +1,9 @@
 """HLO text -> HloModule: the grammar that XLA prints, in all its styles.
 
-Operands may have ``%`` and their shape, and may be instructions written in place. Layouts, metadata
-and source tables are kept. A computation must precede its callers and an instruction its users, as
-in XLA's text.
+Operands may have ``%`` and their shape, and may be instructions written in place; computations may
+be written where they are called. Layouts, metadata and source tables are kept. A computation must
+precede its callers and an instruction its users, as in XLA's text. The module's header may be left
+out, as XLA does when it prints a computation.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from .literals import parse_literal
 
 _MODULE_NAME = re.compile(r"[^\s,{}()]+")
 _TABLES = re.compile(
-    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\n(?:\d+[ \t][^\n]*\n)*\s*)+"
+    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\n"
+    r"(?:[ \t]*\d+[ \t][^\n]*\n)*\s*)+"
 )
+_COMPUTATION = re.compile(r"ENTRY\s|%?[A-Za-z_][\w.\-]*\s*[({]")
+_INSTRUCTIONS = re.compile(r"([\w.\-]+)\s*=")
+_COMPUTATIONS = re.compile(r"([\w.\-]+)\s*[({]")
 _SIGNATURE_END = re.compile(r"->")
 _METADATA = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
 _RANGE = range(1 << 31)
@@ -46,23 +51,16 @@ class _Parser:
         self.shapes: Cache = {}
         self.metadata: dict[str, Metadata] = {}
         self.leaves: dict[int, int] = {}
+        self.taken: dict[re.Pattern[str], set[str]] = {}
         self.depth = 0
 
     def module(self) -> HloModule:
-        """Parse ``HloModule name [, attribute=value ..] [tables] computations``."""
+        """Parse ``[HloModule name [, attribute=value ..] [tables]] computations``.
+
+        Without a header the module has the name of its entry.
+        """
         cursor = self.cursor
-        if not cursor.word("HloModule"):
-            cursor.fail(
-                "this is not HLO text",
-                _guess_format(cursor.text),
-                "HLO text starts with `HloModule name`",
-            )
-        if (found := cursor.match(_MODULE_NAME)) is None:
-            cursor.fail("expected the name of the module", f"found {cursor.found()}")
-        attrs: dict[str, Any] = {}
-        while cursor.take(","):
-            name = cursor.attribute_name()
-            attrs[name] = Raw(cursor.raw_value())
+        name, attrs = self.header()
         tables = cursor.match(_TABLES)
         entry: Computation | None = None
         last: Computation | None = None
@@ -79,7 +77,24 @@ class _Parser:
             cursor.fail("module has no computation", f"found {cursor.found()}")
         everything = tuple(self.computations.values())
         shown = tables.group().rstrip() if tables else ""
-        return HloModule(found.group(), everything, entry or last, MappingProxyType(attrs), shown)
+        entry = entry or last
+        return HloModule(name or entry.name, everything, entry, MappingProxyType(attrs), shown)
+
+    def header(self) -> tuple[str, dict[str, Any]]:
+        """Parse the module's name and attributes; none if a computation stands here."""
+        cursor = self.cursor
+        if not cursor.word("HloModule"):
+            if (other := _other_format(cursor.text)) or not cursor.starts(_COMPUTATION):
+                why = other or "it does not start with a module header"
+                cursor.fail("this is not HLO text", why, "HLO text starts with `HloModule name`")
+            return "", {}
+        if (found := cursor.match(_MODULE_NAME)) is None:
+            cursor.fail("expected the name of the module", f"found {cursor.found()}")
+        attrs: dict[str, Any] = {}
+        while cursor.take(","):
+            name = cursor.attribute_name()
+            attrs[name] = Raw(cursor.raw_value())
+        return found.group(), attrs
 
     def computation(self) -> Computation:
         """Parse ``name [(params) -> shape] { instructions } [, execution_thread=".."]``."""
@@ -240,8 +255,8 @@ class _Parser:
             cursor.fail("instructions are nested too deep", f"over {MAX_DEPTH} levels", at=start)
         cursor.pos = at
         opcode, operands, attrs = self.operation(scope, shape, nested + 1)
-        fresh, n = opcode, 0
-        while fresh in scope:
+        given, fresh, n = self.names(_INSTRUCTIONS), opcode, 0
+        while fresh in scope or fresh in given:
             n += 1
             fresh = f"{opcode}.{n}"
         result = self.finish(fresh, shape, opcode, operands, attrs, None, start)
@@ -251,9 +266,10 @@ class _Parser:
     def called(self, cursor: Cursor) -> Computation:
         """Parse the name of a computation defined above, or one written in place."""
         if cursor.at("{"):
-            n = len(self.computations)
-            while f"nested.{n}" in self.computations:
+            given, n = self.names(_COMPUTATIONS), len(self.computations)
+            while f"nested.{n}" in given:
                 n += 1
+            given.add(f"nested.{n}")
             return self.body(f"nested.{n}")
         start = cursor.pos
         name = cursor.name("a computation")
@@ -262,6 +278,12 @@ class _Parser:
             hint = f"did you mean `{close[0]}`?" if close else ""
             why = "it must be defined before its callers"
             cursor.fail(f"computation `{name}` is not defined", why, hint, at=start)
+        return known
+
+    def names(self, pattern: re.Pattern[str]) -> set[str]:
+        """Return the names that the text gives by ``pattern``, which none made here may repeat."""
+        if (known := self.taken.get(pattern)) is None:
+            known = self.taken[pattern] = set(pattern.findall(self.cursor.text))
         return known
 
     def metadata_value(self) -> Metadata:
@@ -283,12 +305,12 @@ class _Parser:
 
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
-_OF_ONE = ("padding", "slice")
+_OF_ONE = ("padding", "slice", "slice_sizes")
 """Attributes with a syntax of their own in one operation; kept as text in others."""
 
 
-def _guess_format(text: str) -> str:
-    """Return a guess at the format of a text that is not HLO, as a sentence for an error."""
+def _other_format(text: str) -> str:
+    """Return what a text seems to be that is not HLO, as a sentence for an error; "" if unknown."""
     head = text[:4000]
     if not text.strip():
         return "the text is empty"
@@ -304,4 +326,4 @@ def _guess_format(text: str) -> str:
         return "it looks like JSON"
     if re.search(r"^\s*(; ModuleID|define |target triple)", head, re.M):
         return "it looks like LLVM IR"
-    return "it does not start with a module header"
+    return ""

@@ -99,6 +99,17 @@ ENTRY e {
     assert show(found) == text
 
 
+def test_tables_may_be_indented() -> None:
+    text = 'HloModule m\n\n  FileNames\n  1 "a.py"\n\n  ENTRY e { ROOT x = f32[] parameter(0) }\n'
+    assert parse(text).tables.startswith('FileNames\n  1 "a.py"')
+
+
+@pytest.mark.parametrize("start", ["ENTRY %e (x: f32[]) -> f32[] ", "e ", "// a note\n\n  %e "])
+def test_a_computation_alone_is_a_module(start: str) -> None:
+    found = parse(start + "{ ROOT x = f32[] parameter(0) }")
+    assert found.name == found.entry.name == "e"
+
+
 def test_entry_is_the_last_computation_without_a_mark() -> None:
     text = "HloModule m\na { ROOT x = f32[] parameter(0) }\nb { ROOT y = f32[] parameter(0) }"
     assert parse(text).entry.name == "b"
@@ -116,6 +127,11 @@ def test_shapes() -> None:
             assert b.dims == (3,) and b.dynamic == (True,)
         case other:
             pytest.fail(str(other))
+
+
+@pytest.mark.parametrize("text", ["f32[2,3] {0,1}", "f32 [2,3]{0, 1}", "f32[2, 3]\t{0,1}"])
+def test_blanks_in_a_shape(text: str) -> None:
+    assert show(module(f"ROOT p = {text} parameter(0)")).count("p = f32[2,3]{0,1} par") == 1
 
 
 def test_attributes_have_types() -> None:
@@ -171,6 +187,29 @@ def test_computation_written_in_place() -> None:
     assert isinstance(reducer, Computation) and reducer.root.opcode == "maximum"
 
 
+def test_computations_in_place_nest() -> None:
+    inner = "{ x = f32[] parameter(0) ROOT n = f32[] negate(x) }"
+    outer = f"{{ x = f32[] parameter(0) ROOT c = f32[] call(x), to_apply={inner} }}"
+    head = "nested.2 { ROOT x = f32[] parameter(0) }"
+    body = f"x = f32[] parameter(0)\n a = f32[] call(x), to_apply={outer}\n"
+    text = f"{body} ROOT b = f32[] call(a), to_apply={inner}"
+    found = module(text, head)
+    assert len({c.name for c in found.computations}) == 5
+    assert evaluate(found, [np.float32(3)]) == 3
+    assert show(parse(show(found))) == show(found)
+
+
+def test_names_of_the_text_are_not_given_to_what_has_none() -> None:
+    body = "x = s32[] add(s32[] constant(1), s32[] constant(2))\n constant = s32[] constant(5)\n"
+    found = module(body + "ROOT r = s32[] multiply(x, constant)")
+    assert evaluate(found, []) == 15
+
+
+def test_an_attribute_of_one_operation_is_kept_as_text_in_others() -> None:
+    found = last("x = f32[2] parameter(0)\n ROOT n = f32[2] negate(x), slice_sizes={{1},{2}}")
+    assert found.attrs["slice_sizes"] == Raw("{{1},{2}}")
+
+
 @pytest.mark.parametrize(
     ("type_", "text", "value"),
     [
@@ -184,6 +223,7 @@ def test_computation_written_in_place() -> None:
         ("f32[0]", "{}", np.zeros(0, "f4")),
         ("f32[2,0]", "{ {}, {} }", np.zeros((2, 0), "f4")),
         ("s32[2,2]", "7", np.full((2, 2), 7, "i4")),
+        ("s32[1,1]", "7", np.full((1, 1), 7, "i4")),
     ],
 )
 def test_literals(type_: str, text: str, value: np.ndarray) -> None:
