@@ -30,6 +30,7 @@ _TABLES = re.compile(
 _COMPUTATION = re.compile(r"ENTRY\s|%?[A-Za-z_][\w.\-]*\s*[({]")
 _INSTRUCTIONS = re.compile(r"([\w.\-]+)\s*=")
 _COMPUTATIONS = re.compile(r"([\w.\-]+)\s*[({]")
+_THREAD = re.compile(r",\s*execution_thread\s*=\s*")
 _SIGNATURE_END = re.compile(r"->")
 _METADATA = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
 _RANGE = range(1 << 31)
@@ -134,8 +135,7 @@ class _Parser:
             cursor.fail(f"computation `{name}` is empty", "it needs a ROOT instruction", at=start)
         parameters = self.parameters(name, instructions, start)
         result = Computation(name, parameters, instructions, root or instructions[-1])
-        if cursor.take(","):  # execution_thread
-            cursor.attribute_name()
+        if cursor.match(_THREAD):  # another comma is the instruction's that calls it
             cursor.raw_value()
         if name in self.computations:
             cursor.fail(f"computation `{name}` is defined twice", at=start)

@@ -187,6 +187,22 @@ def test_computation_written_in_place() -> None:
     assert isinstance(reducer, Computation) and reducer.root.opcode == "maximum"
 
 
+@pytest.mark.parametrize("thread", ["", ', execution_thread="host"'])
+def test_attributes_after_a_computation_in_place(thread: str) -> None:
+    add = "{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }" + thread
+    found = last(
+        "x = f32[4] parameter(0)\n z = f32[] constant(0)\n"
+        f"ROOT r = f32[] reduce(x, z), to_apply=\n{add}, dimensions={{0}}, note=kept"
+    )
+    assert found.attrs["dimensions"] == (0,) and found.attrs["note"] == Raw("kept")
+    branch = "{ x = f32[] parameter(0) ROOT n = f32[] negate(x) }" + thread
+    found = last(
+        "k = s32[] parameter(0)\n x = f32[] parameter(1)\n"
+        f"ROOT c = f32[] conditional(k, x, x), branch_computations={{\n{branch},\n{branch}\n}}"
+    )
+    assert len(found.attrs["branch_computations"]) == 2
+
+
 def test_computations_in_place_nest() -> None:
     inner = "{ x = f32[] parameter(0) ROOT n = f32[] negate(x) }"
     outer = f"{{ x = f32[] parameter(0) ROOT c = f32[] call(x), to_apply={inner} }}"
