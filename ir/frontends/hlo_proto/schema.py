@@ -113,6 +113,8 @@ PLACES_OF: Table[tuple[str, str], tuple[int, ...]] = Table(
         ("ragged-dot", "rhs_contracting_dims"): (RAGGED, 1, 2),
         ("ragged-dot", "lhs_batch_dims"): (RAGGED, 1, 3),
         ("ragged-dot", "rhs_batch_dims"): (RAGGED, 1, 4),
+        ("ragged-dot", "lhs_ragged_dims"): (RAGGED, 2),
+        ("ragged-dot", "rhs_group_dims"): (RAGGED, 3),
     }
 )
 """Attributes whose path depends on the operation."""

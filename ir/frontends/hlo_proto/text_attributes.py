@@ -23,7 +23,6 @@ from .schema import (
     PRECISION,
     PRECISIONS,
     PREFETCH_INDEX,
-    RAGGED,
     REPLICA_GROUPS,
     REPLICA_LIST,
     REPLICATION,
@@ -36,7 +35,7 @@ from .wire import Message
 
 def written(message: Message, opcode: str) -> list[tuple[str, str]]:
     """Attributes that this IR keeps as text, in the text that XLA gives them."""
-    rows = _of_products(message, opcode) + _of_devices(message, opcode)
+    rows = _of_products(message) + _of_devices(message, opcode)
     if opcode == "custom-call":
         rows += _of_custom_calls(message)
     if message.has(ALIASING):
@@ -52,14 +51,9 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
     return rows
 
 
-def _of_products(message: Message, opcode: str) -> list[tuple[str, str]]:
+def _of_products(message: Message) -> list[tuple[str, str]]:
     """Of dots and convolutions."""
     rows: list[tuple[str, str]] = []
-    if opcode == "ragged-dot" and (ragged := message.message(RAGGED)) is not None:
-        rows += [
-            ("lhs_ragged_dims", _braces(ragged.integers(2))),
-            ("rhs_group_dims", _braces(ragged.integers(3))),
-        ]
     if (precision := message.message(PRECISION)) is not None:
         words = [PRECISIONS.get(n, "default") for n in precision.integers(1)]
         if any(w != "default" for w in words):

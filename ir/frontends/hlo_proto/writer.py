@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...hlo.attributes import KINDS
 from ...hlo.lexer import Cursor
@@ -55,10 +55,21 @@ from .schema import (
     OPERANDS,
     PLACES,
     PLACES_OF,
+    PRECISION,
     SHAPE,
     TRISTATE,
 )
-from .writer_texts import aliases, donors, frontend_attributes, unescaped, write_texts
+from .writer_texts import (
+    aliases,
+    donors,
+    frontend_attributes,
+    precisions,
+    unescaped,
+    write_texts,
+)
+
+Inner: TypeAlias = dict[tuple[int, ...], WireWriter]
+"""The messages inside an instruction, by their path; a message stands once in what holds it."""
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
 
@@ -177,29 +188,28 @@ def _instruction(
         found = {o.name: n for o, n in places.items()}
         words = re.findall(r"[\w.\-]+", before.text)
         out.integers(CONTROL, [found[w] for w in words if w in found])
-    typed: dict[int, WireWriter] = {DOT: WireWriter()} if i.opcode == "dot" else {}
+    typed: Inner = {(DOT,): WireWriter()} if i.opcode == "dot" else {}
     for attribute, value in i.attrs.items():
         _attribute(out, typed, i.opcode, attribute, value)
-    for field, inner in typed.items():
-        out.message(field, inner.data)
+    while typed:
+        path = max(typed, key=len)
+        data = typed.pop(path).data
+        holder = typed.setdefault(path[:-1], WireWriter()) if len(path) > 1 else out
+        holder.message(path[-1], data)
     write_texts(out, {k: v.text for k, v in i.attrs.items() if isinstance(v, Raw)})
     return bytes(out.data)
 
 
-def _attribute(
-    out: WireWriter, inner: dict[int, WireWriter], opcode: str, name: str, value: Any
-) -> None:
+def _attribute(out: WireWriter, inner: Inner, opcode: str, name: str, value: Any) -> None:
     """One attribute that has a path of numbers; ``inner`` collects the messages on the way."""
+    if name == "operand_precision" and isinstance(value, Raw):
+        inner.setdefault((PRECISION,), WireWriter()).integers(1, precisions(value.text))
+        return
     path = PLACES_OF.get((opcode, name)) or PLACES.get(name)
     if path is None or isinstance(value, Computation):
         return
     if len(path) > 1:
-        out = inner.setdefault(path[0], WireWriter())
-        if len(path) > 2:
-            part = WireWriter()
-            part.integers(path[2], value)
-            out.message(path[1], part.data)
-            return
+        out = inner.setdefault(path[:-1], WireWriter())
     field = path[-1]
     match value:
         case Raw(text=word) | str(word) if path in ENUMS:

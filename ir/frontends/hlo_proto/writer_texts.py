@@ -21,10 +21,8 @@ from .schema import (
     OPERAND_SHAPES,
     OUTFEED_CONFIG,
     OUTFEED_SHAPE,
-    PRECISION,
     PRECISIONS,
     PREFETCH_INDEX,
-    RAGGED,
     REPLICA_GROUPS,
     REPLICATION,
     SOURCE_TARGETS,
@@ -74,18 +72,12 @@ def write_texts(out: WireWriter, attrs: Mapping[str, str]) -> None:
     for name, text in attrs.items():
         if (write := _WRITERS.get(name)) is not None:
             write(out, text)
-    if ragged := {k: v for k, v in attrs.items() if k in ("lhs_ragged_dims", "rhs_group_dims")}:
-        part = WireWriter()
-        part.integers(2, _numbers(ragged.get("lhs_ragged_dims", "").strip("{}")))
-        part.integers(3, _numbers(ragged.get("rhs_group_dims", "").strip("{}")))
-        out.message(RAGGED, part.data)
 
 
-def _precision(out: WireWriter, text: str) -> None:
-    part = WireWriter()
+def precisions(text: str) -> list[int]:
+    """Numbers of the words of ``operand_precision``."""
     words = {word: number for number, word in PRECISIONS.items()}
-    part.integers(1, [words.get(w.strip(), 0) for w in text.strip("{}").split(",")])
-    out.message(PRECISION, part.data)
+    return [words.get(w.strip(), 0) for w in text.strip("{}").split(",")]
 
 
 def _replica_groups(out: WireWriter, text: str) -> None:
@@ -204,7 +196,6 @@ def donors(text: str) -> bytes:
 
 
 _WRITERS: Mapping[str, Callable[[WireWriter, str], None]] = {
-    "operand_precision": _precision,
     "replica_groups": _replica_groups,
     "source_target_pairs": _pairs,
     "operand_layout_constraints": _constraints,

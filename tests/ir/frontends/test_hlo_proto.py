@@ -143,6 +143,50 @@ def test_xla_accepts_what_is_written() -> None:
         )
 
 
+WRITTEN = {
+    "ragged rows": """
+  a = f32[8,4] parameter(0)
+  b = f32[2,4,3] parameter(1)
+  n = s32[2] parameter(2)
+  ROOT r = f32[8,3] ragged-dot(a, b, n), lhs_contracting_dims={1}, rhs_contracting_dims={1},
+  lhs_ragged_dims={0}, rhs_group_dims={0}""",
+    "ragged sums": """
+  a = f32[2,4,8] parameter(0)
+  b = f32[2,8,3] parameter(1)
+  n = s32[5] parameter(2)
+  ROOT r = f32[5,2,4,3] ragged-dot(a, b, n), lhs_batch_dims={0}, rhs_batch_dims={0},
+  lhs_contracting_dims={2}, rhs_contracting_dims={1}, lhs_ragged_dims={2},
+  operand_precision={high,high}""",
+    "an algorithm and precisions": """
+  a = f32[8,4] parameter(0)
+  b = f32[4,3] parameter(1)
+  ROOT r = f32[8,3] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+  operand_precision={highest,default}, algorithm=dot_bf16_bf16_f32""",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_messages_inside_an_instruction_stand_once(name: str) -> None:
+    module = text.parse(f"HloModule m\nENTRY e {{{WRITTEN[name]}\n}}\n")
+    again = parse(to_proto(module))
+    assert list(map(facts, again.entry.instructions)) == list(map(facts, module.entry.instructions))
+
+
+def test_a_done_needs_no_computation() -> None:
+    source = """HloModule m
+f { x = f32[2] parameter(0)  ROOT y = f32[2] negate(x) }
+ENTRY e {
+  x = f32[2] parameter(0)
+  a = ((f32[2]), f32[2], s32[]) async-start(x), calls=f
+  b = ((f32[2]), f32[2], s32[]) async-update(a)
+  ROOT c = f32[2] async-done(b)
+}
+"""
+    module = parse(to_proto(text.parse(source)))
+    found = evaluate(module, [np.array([1, 2], np.float32)])
+    np.testing.assert_array_equal(found, [-1, -2])
+
+
 def test_names_stand_once_in_a_written_module() -> None:
     source = """HloModule m
 f { x = f32[] parameter(0)  ROOT y = f32[] negate(x) }
