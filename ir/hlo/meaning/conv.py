@@ -14,7 +14,7 @@ import numpy as np
 from ...dtypes import to_numpy
 from ..nodes import Instruction, PadDim, Window
 from ..signatures import dilated
-from .linear import narrow, widen
+from .linear import is_whole, narrow, widen
 from .shaping import padded
 from .values import Array, CallEvaluator, Value
 
@@ -47,7 +47,9 @@ def convolution(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     flips = tuple(k for k, d in enumerate(window) if d.reversal)
     w = np.flip(w, flips) if flips else w
     depth = prod(kernel) * w.shape[-2]
-    x, w = widen(x, w, depth, to_numpy(i.array.dtype))
+    to = to_numpy(i.array.dtype)
+    whole = is_whole(x, w, to)
+    x, w = widen(x, w, depth, to)
     spread = [PadDim(d.pad_low, d.pad_high, d.lhs_dilate - 1) for d in window]
     x = padded(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
     out_space = [i.array.dims[d] for d in labels.out_spatial]
@@ -59,7 +61,7 @@ def convolution(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
         out = _slide(x, w, out_space, window)
     out = out.reshape(out.shape[0], *out_space, out.shape[-2] * out.shape[-1])
     place = [labels.out_batch, *labels.out_spatial, labels.out_feature]
-    return narrow(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
+    return narrow(out.transpose(np.argsort(place).tolist()), to, whole)
 
 
 def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:

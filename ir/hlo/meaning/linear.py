@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...conversion import convert, is_narrow_int
+from ...conversion import convert, is_float, is_narrow_int
 from ...dtypes import to_numpy
 from ..nodes import Instruction
 from .values import Array, CallEvaluator, Value
@@ -83,8 +83,9 @@ def matmul(a: Array, b: Array, to: NpType) -> Array:
     """
     if to.kind == "c":
         return _complex_product(a, b).astype(to)
+    whole = is_whole(a, b, to)
     a, b = widen(a, b, a.shape[-1], to)
-    return narrow(np.matmul(a, b), to)
+    return narrow(np.matmul(a, b), to, whole)
 
 
 def _complex_product(a: Array, b: Array) -> Array:
@@ -108,10 +109,17 @@ def _parts(a: Array) -> tuple[Array, Array | None]:
     return wide.real, wide.imag if a.dtype.kind == "c" else None
 
 
-def narrow(a: Array, to: NpType) -> Array:
-    """Convert from the type that ``widen`` chose to the result's; integers wrap."""
-    whole = (to.kind in "iu" or is_narrow_int(to)) and a.dtype.kind == "f"
-    return convert(a.astype(np.int64) if whole else a, to)
+def is_whole(a: Array, b: Array, to: NpType) -> bool:
+    """True if products of two arrays are integers, and their sums for a result ``to`` as well."""
+    return (
+        not is_float(a.dtype) and not is_float(b.dtype) and (to.kind in "biu" or is_narrow_int(to))
+    )
+
+
+def narrow(a: Array, to: NpType, whole: bool) -> Array:
+    """Convert from the type that ``widen`` chose to the result's; ``whole`` numbers wrap."""
+    wraps = whole and to.kind != "b" and a.dtype.kind == "f"
+    return convert(a.astype(np.int64) if wraps else a, to)
 
 
 def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
@@ -122,7 +130,7 @@ def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
     """
     if to.kind == "c":
         return a.astype(to), b.astype(to)
-    if to.kind in "biu" or is_narrow_int(to):
+    if is_whole(a, b, to):
         exact = to.kind == "b" or depth * _largest(a) * _largest(b) < 1 << 53
         wide = np.float64 if exact else np.int64
         return a.astype(wide), b.astype(wide)

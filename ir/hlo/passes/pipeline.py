@@ -21,6 +21,7 @@ from .canonical.window import canonical_window
 from .complex.split import split_complex
 from .expand.batch_norm import expand_batch_norm
 from .expand.custom_calls import expand_custom_calls
+from .expand.product_kinds import expand_product_kinds
 from .expand.ragged_dot import expand_ragged_dot
 from .expand.random_bits import expand_random_bits
 from .expand.rng import expand_rng
@@ -129,6 +130,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(raise_ragged_dot, "JAX's masked products over all groups are ragged products."),
         _pass(expand_ragged_dot, "A product of groups of rows is a loop over tiles of them."),
         _pass(expand_scan, "A scan is a loop.", EXPANDED),
+        _pass(expand_product_kinds, "Sums of products are of their factors' kind."),
         _pass(split_complex, "Only library calls compute on complex values.", REAL),
         _pass(widen_narrow, "Floats of 8 and integers of 4 bits have no arithmetic.", WIDENED),
         _pass(expand_dots, "Every dot contracts something."),

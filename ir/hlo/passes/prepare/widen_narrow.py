@@ -156,15 +156,29 @@ def _reversed_below_zero(x: Instruction) -> Instruction:
 
 
 def _product(i: Instruction) -> Instruction:
-    """Rewrite a dot or convolution: integers are multiplied in s8, which also holds u4, and summed
-    in s32; floats in f32."""
+    """Rewrite a dot or convolution: products of integers are summed in s32, of floats in f32."""
     dtype = i.array.dtype
     kept = dtype if not is_narrow(dtype) else f32 if dtype.is_float else s32
-    floats = kept.is_float or any(x.array.dtype.is_float for x in i.operands)
-    other = [x.array.dtype for x in i.operands if not is_narrow(x.array.dtype)]
-    factor = other[0] if other else f32 if floats else s8
-    operands = [build.convert(x, factor) for x in i.operands]
+    x, y = (o.array.dtype for o in i.operands)
+    factors = (_factor(x, y, kept), _factor(y, x, kept))
+    operands = [build.convert(o, t) for o, t in zip(i.operands, factors, strict=True)]
     return build.convert(_retyped(i, operands, kept), dtype)
+
+
+def _factor(own: DType, other: DType, result: DType) -> DType:
+    """Return the type in which a factor is multiplied: that of the other if it holds both.
+
+    Narrow integers are multiplied in s8, which also holds u4, and narrow floats in f32.
+    """
+    if not is_narrow(own):
+        return own
+    if own.is_float:
+        held = other.is_float and FORMATS[own].exponent <= FORMATS[other].exponent
+        return other if held and not is_narrow(other) else f32
+    if is_narrow(other):
+        return f32 if result.is_float else s8
+    signed_only = own.kind == "signed" and other.kind == "unsigned"
+    return other if other.is_float or (other.is_int and not signed_only) else s8
 
 
 def _whole_indices(i: Instruction) -> Instruction:
