@@ -23,9 +23,8 @@ def _raised(i: Instruction) -> Instruction | None:
     if i.opcode != "dot" or i.attrs.get("lhs_batch_dims") or i.array.rank != 2:
         return None
     masked, w = i.operands
-    places = dict(
-        zip(i.attrs["lhs_contracting_dims"], i.attrs["rhs_contracting_dims"], strict=True)
-    )
+    summed = (i.attrs.get(f"{side}_contracting_dims", ()) for side in ("lhs", "rhs"))
+    places = dict(zip(*summed, strict=True))
     if set(places) != {0, 2} or masked.opcode != "select" or w.array.rank != 3:
         return None
     mask, rows, zero = masked.operands

@@ -245,3 +245,15 @@ def test_another_mask_stays(old: str, new: str) -> None:
         text = MASKED.replace("row = s32[40] iota()", "row = s32[16] iota()")
         text = text.replace("broadcast(row), dimensions={1}", "broadcast(row), dimensions={2}")
     assert raise_ragged_dot(parse(text)).entry.root.opcode == "dot"
+
+
+def test_an_outer_product_is_not_raised() -> None:
+    text = """HloModule m
+ENTRY e {
+  a = f32[3] parameter(0)
+  b = f32[4] parameter(1)
+  ROOT r = f32[3,4] dot(a, b)
+}
+"""
+    module = parse(text)
+    assert raise_ragged_dot(module) is module
