@@ -49,12 +49,17 @@ def dynamic_update_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def gather(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``operand[start(batch) + offset]``, the start clamped so that the slice lies inside."""
+    """``operand[start(batch) + offset]``, the start clamped so that the slice lies inside.
+
+    A slice without elements, in a dimension that is collapsed, is zero, as in XLA.
+    """
     source, indices = x.operands
     offset_dims = x.attrs.get("offset_dims", ())
     batching = x.attrs.get("operand_batching_dims", ())
     dropped = {*x.attrs.get("collapsed_slice_dims", ()), *batching}
     sizes = x.attrs["slice_sizes"]
+    if 0 in sizes:
+        return const(0, x.array.dtype)
     batch = [i for n, i in enumerate(at) if n not in offset_dims]
     offsets = iter([at[n] for n in offset_dims])
     places: list[Expr] = [const(0) if d in dropped else next(offsets) for d in range(len(sizes))]

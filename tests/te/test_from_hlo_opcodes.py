@@ -109,6 +109,11 @@ CASES = {
     f"collapsed_slice_dims={{0}}, start_index_map={{0,1}}, {GATHER}",
     "take": "f32[4,5] p0 | s32[3] p1 | f32[3,5] gather(p0, p1), offset_dims={1}, "
     "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,5}",
+    "gather of empty slices": "f32[4,5] p0 | s32[3] p1 | f32[3,5] gather(p0, p1), "
+    "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, "
+    "slice_sizes={0,5}",
+    "gather of nothing": "f32[0,5] p0 | s32[3] p1 | f32[3,5] gather(p0, p1), offset_dims={1}, "
+    "collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={0,5}",
     "gather batches": "f32[3,5] p0 | s32[3,2,1] p1 | f32[3,2] gather(p0, p1), offset_dims={}, "
     "collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
     "start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}",

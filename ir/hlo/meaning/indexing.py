@@ -60,7 +60,7 @@ def gather(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     batching = attrs.get("operand_batching_dims", ())
     vectors = _vectors(indices, vector)
     outer = vectors.shape[:-1]
-    if a.size == 0 or 0 in outer:
+    if 0 in sizes or 0 in outer:
         return np.zeros(i.array.dims, a.dtype)
     starts: list[Array | int] = [0] * a.ndim
     for k, d in enumerate(attrs["start_index_map"]):
