@@ -128,7 +128,9 @@ FILES: tuple[FileFrontend, ...] = (
         hint="jax.jit(f).lower(*args).as_text()",
         endings=(".mlir",),
         text=True,
+        sized=True,
         family="hlo",
+        declares=".stablehlo.declared:of_file",
     ),
     FileFrontend(
         name="StableHLO bytecode",
@@ -290,7 +292,9 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         recognizes=is_staged,
         read=".jax.lower:staged_model",
         hint="jax.jit(f).lower(x)",
+        sized=True,
         family="hlo",
+        declares=".stablehlo.declared:of_staged",
     ),
     ObjectFrontend(
         name="a JAX function",

@@ -48,7 +48,7 @@ READ = []
 def read(path, shapes=None):
     n = (shapes or {}).get("x", (shapes or {}).get(0, (4, 3)))[0]
     READ.append(n)
-    by = 1 / n if "mean" in path.read_text() else 1
+    by = 1 / n**2 if "square" in path.read_text() else 1
     module = parse(TEXT.format(n=n, by=by))
     return Imported(module=module, inputs=("x",), outputs=("z",), weights={1: W})
 '''
@@ -120,12 +120,12 @@ def test_results_may_be_given(rows: Path) -> None:
 
 
 def test_what_cannot_be_padded_is_refused_by_name(rows: Path) -> None:
-    rows.write_text("rows mean")
+    rows.write_text("rows square")
     f = nw.build(rows, shapes={"x": (None, 3)}, rule="buckets")
     with pytest.raises(UnsupportedError, match="constant `by`: its literal depends on the size"):
         f(data(5))
     exact = nw.build(rows, shapes={"x": (None, 3)})
-    np.testing.assert_allclose(exact(data(5)), right(data(5)) * 5, rtol=1e-5)
+    np.testing.assert_allclose(exact(data(5)), right(data(5)) * 25, rtol=1e-5)
 
 
 def test_sizes_outside_of_what_was_asked_for(rows: Path) -> None:

@@ -20,6 +20,7 @@ from ...hlo.nodes import HloModule
 from ..hlo_proto import reader as protos
 from ..imported import Imported
 from ..protocols import Exported, Importer, LoweredByJax, Traced
+from ..registry import Shapes
 from ..stablehlo import reader as stablehlo
 from .trees import with_trees
 
@@ -27,12 +28,17 @@ IS_TRACING: ContextVar[bool] = ContextVar("IS_TRACING", default=False)
 """True while JAX traces a function for nestwright: jitted functions in it become part of it."""
 
 
-def staged_model(model: Traced | LoweredByJax | Exported, example: None = None) -> Imported:
-    """Return what JAX traced, lowered or exported, with its trees."""
+def staged_model(
+    model: Traced | LoweredByJax | Exported, example: None = None, shapes: Shapes | None = None
+) -> Imported:
+    """Return what JAX traced, lowered or exported, with its trees.
+
+    ``shapes`` settle the sizes that a function was exported with as symbols.
+    """
     staged = model.lower() if isinstance(model, Traced) else model
     if isinstance(staged, LoweredByJax):
         return _with_its_trees(staged, lowered_module(staged))
-    module = stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>")
+    module = stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>", shapes)
     return _with_its_trees(staged, module, getattr(staged, "module_kept_var_idx", None))
 
 

@@ -6,8 +6,13 @@ generic one. The entry is ``@main``, or the one public function, or the one func
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
 from ...hlo.nodes import AnyShape, HloModule, Shape, TokenShape, TupleShape
 from ...hlo.rewrite import reachable
+from ...hlo.shape_text import UNKNOWN
 from ..lax.graph import hlo_name
 from .header import header
 from .mlir.lexer import Tokens
@@ -18,9 +23,12 @@ from .mlir.types import show_type
 from .operations.table import TABLE
 from .operations.to_hlo import StablehloLowering, is_settled
 
+Sizes: TypeAlias = Mapping[str | int, Sequence[int | None]]
+"""Sizes of the entry's arguments, by name or place; None leaves one as the type has it."""
 
-def parse(text: str, source: str = "<text>") -> HloModule:
-    """Read a module.
+
+def parse(text: str, source: str = "<text>", shapes: Sizes | None = None) -> HloModule:
+    """Read a module. ``shapes`` settle sizes that the types of the entry's arguments leave open.
 
     ``ParseError`` says where a text cannot be read or does not hang together
     (``source:line:column``), ``UnsupportedError`` where it means what HLO cannot say.
@@ -29,8 +37,12 @@ def parse(text: str, source: str = "<text>") -> HloModule:
     module = parser.module()
     entry = _entry(module, parser.tokens)
     low = StablehloLowering(module, parser.tokens, TABLE)
-    shapes = [_argument(parser.tokens, entry, n) for n in range(len(entry.body.arguments))]
-    computation = low.function(entry, shapes, entry.place)
+    sizes = shapes or {}
+    arguments = [
+        _argument(parser.tokens, entry, n, sizes.get(n, sizes.get(argument_name(name))))
+        for n, (name, _) in enumerate(entry.body.arguments)
+    ]
+    computation = low.function(entry, arguments, entry.place)
     kept = reachable(computation)
     known = set(kept)
     order = tuple(c for c in low.computations if c in known)
@@ -50,15 +62,39 @@ def _entry(module: MlirModule, tokens: Tokens) -> MlirFunction:
     tokens.fail_at(next(iter(functions.values())).place, "the module has no entry", why)
 
 
-def _argument(tokens: Tokens, entry: MlirFunction, n: int) -> AnyShape:
-    """The shape of an argument of the entry."""
-    match entry.body.arguments[n]:
+def declared(text: str, source: str) -> dict[str, tuple[int | None, ...]]:
+    """Return the sizes of the entry's arguments as their types have them; errors as ``parse``."""
+    parser = Parser(text, source, pretty)
+    entry = _entry(parser.module(), parser.tokens)
+    return {
+        argument_name(name): tuple(None if d == UNKNOWN else d for d in kind.dims)
+        for name, kind in entry.body.arguments
+        if isinstance(kind, Shape)
+    }
+
+
+def argument_name(name: str) -> str:
+    """Return the name of the parameter that an argument becomes."""
+    return hlo_name(name.removeprefix("%"))
+
+
+def _argument(
+    tokens: Tokens, entry: MlirFunction, n: int, sizes: Sequence[int | None] | None
+) -> AnyShape:
+    """The shape of an argument of the entry, with open sizes as given."""
+    name, kind = entry.body.arguments[n]
+    if isinstance(kind, Shape) and sizes is not None and len(sizes) == kind.rank:
+        pairs = zip(kind.dims, sizes, strict=True)
+        dims = tuple(s if d == UNKNOWN and s is not None else d for d, s in pairs)
+        if UNKNOWN not in dims and UNKNOWN in kind.dims:
+            return replace(kind, dims=dims, dynamic=())
+    match name, kind:
         case (_, Shape() | TupleShape() | TokenShape() as shape) if is_settled(shape):
             return shape
         case (name, ForeignType() | FunctionType() as kind):
             why, hint = "HLO has no such type", "lower the module to StableHLO without it"
         case (name, kind):
             why = "its size has no bound"
-            hint = "export the model with the shapes of its arguments known, or with bounds"
+            hint = f"give shapes={{{n}: sizes}}, or export the model with its shapes known"
     what = f"argument `{name}` of `{entry.name}` is {show_type(kind)}"
     tokens.refuse_at(entry.place, what, why, hint)

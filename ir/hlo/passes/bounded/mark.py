@@ -3,8 +3,9 @@
 A model that was lowered for a large size serves smaller ones where its graph is the same but for
 the sizes, which are then bounded dimensions; ``pad_dynamic`` masks them. That the graphs are the
 same is checked instruction by instruction, for each size that is to be served, so that nothing is
-assumed of the front-end. A value that depends on the size in another way than by its own extent,
-such as the reciprocal of a mean over it, is refused by the name of its instruction.
+assumed of the front-end. A number that is a multiple of a size, or the reciprocal of one, as of a
+mean, is computed from the live size; a value that depends on it in another way is refused by the
+name of its instruction.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from ....errors import UnsupportedError
 from ...layouts import HEADER, entry_shapes, header
 from ...live_sizes import is_whole
 from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape, WindowDim
+from ...patterns import build
 from ...rewrite import assemble, make, with_entry
 
+Array: TypeAlias = np.ndarray[Any, Any]
 Sizes: TypeAlias = tuple[int, ...]
 """The extents of a dimension in the large graph and in each of the small ones."""
 
@@ -72,6 +75,7 @@ class _Marking:
     def _marked(self, *whole: Computation) -> Computation:
         big, *small = (assemble(c.name, c.parameters, c.root) for c in whole)  # what is needed
         rows = list(zip(big.instructions, *(c.instructions for c in small), strict=False))
+        rows.sort(key=lambda r: r[0].opcode != "parameter")  # sizes are known from there on
         if any(len(c.instructions) != len(big.instructions) for c in small):
             at = next((r for r in rows if len({i.opcode for i in r}) > 1), rows[-1])
             self.refuse(at[0], "from there on the graph is another one for other sizes")
@@ -82,6 +86,9 @@ class _Marking:
             pairs = zip(places, row, strict=True)
             if len({tuple(place[o] for o in i.operands) for place, i in pairs}) > 1:
                 self.refuse(row[0], "it has other operands for other sizes")
+            if (number := _number_of(row, extents)) is not None:
+                new[row[0]] = number
+                continue
             made = self._instruction(row, new)
             for d in _fresh(row[0], made):
                 made = self._sized(made, d, _extents(row, d), extents)
@@ -165,6 +172,62 @@ class _Marking:
             f"{i.opcode} `{i.name}`: {why}",
             hint='rule="exact" compiles each size',
         )
+
+
+def _number_of(
+    row: Sequence[Instruction], extents: Mapping[tuple[Instruction, int], Sizes]
+) -> Instruction | None:
+    """Return a constant of one number as computed from the live size that it follows.
+
+    None if it is the same for all sizes, or follows none of them.
+    """
+    values = [v for x in row if (v := _number(x)) is not None]
+    if len(values) < len(row) or len({v.dtype for v in values}) > 1:
+        return None
+    if all(v == values[0] for v in values):
+        return None
+    for (source, d), sizes in extents.items():
+        for inverse in (False, True):
+            factor = _factor(values, sizes, inverse)
+            if factor:
+                size = make("get-dimension-size", Shape(s32), (source,), dimensions=(d,))
+                return _computed(row[0].array, size, factor, inverse)
+    return None
+
+
+def _number(x: Instruction) -> Array | None:
+    """Return the one number of a constant, as an array of rank 0; None for all else."""
+    value = x.attrs["literal"] if x.opcode == "constant" else None
+    if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype.kind not in "iuf":
+        return None
+    return value.reshape(())
+
+
+def _factor(values: Sequence[Array], sizes: Sizes, inverse: bool) -> int:
+    """Return n where values are n times the sizes, or their reciprocals; 0 if they are not."""
+    dtype = values[0].dtype
+    if inverse and dtype.kind != "f":
+        return 0
+    with np.errstate(all="ignore"):
+        ratio = (1 / float(values[0]) if inverse else float(values[0])) / max(sizes[0], 1)
+    if not 1 <= ratio < 1 << 31:
+        return 0
+    factor = round(ratio)
+    if factor * max(sizes) >= 1 << 31:
+        return 0
+    expected = [dtype.type(factor * n) for n in sizes]
+    if inverse:
+        expected = [dtype.type(1) / e if e else e for e in expected]
+    return factor if all(a == b for a, b in zip(values, expected, strict=True)) else 0
+
+
+def _computed(like: Shape, size: Instruction, factor: int, inverse: bool) -> Instruction:
+    """Return ``factor`` times a size, or the reciprocal of that, in the type and shape given."""
+    number = build.pointwise("multiply", size, build.scalar(factor, s32))
+    number = build.convert(number, like.dtype)
+    if inverse:
+        number = build.pointwise("divide", build.scalar(1, like.dtype), number)
+    return build.broadcast(number, (), like.dims)
 
 
 def _extents(row: Sequence[Instruction], d: int) -> Sizes:

@@ -75,6 +75,10 @@ MEAN = """
   count = f32[] constant({n})
   ROOT y = f32[] divide(s, count)
 """
+SCALED = MEAN.replace("f32[] constant({n})", "f32[] constant({inverse})").replace(
+    "divide(s, count)", "multiply(s, count)"
+)
+SHIFTED = MEAN.replace("constant({n})", "constant({k1})")
 LAST = """
   x = f32[{n}] parameter(0)
   ROOT y = f32[1] slice(x), slice={{[{m}:{n}]}}
@@ -105,7 +109,15 @@ OTHER = """
 
 
 def sized(body: str, n: int) -> HloModule:
-    values = {"n": n, "m": n - 1, "k": 2 * n, "op": "negate" if n % 2 else "exponential"}
+    inverse = np.float32(1) / np.float32(3 * n)
+    values = {
+        "n": n,
+        "m": n - 1,
+        "k": 2 * n,
+        "k1": 2 * n + 1,
+        "inverse": inverse,
+        "op": "negate" if n % 2 else "exponential",
+    }
     return nw.parse(f"HloModule m\n{REDUCERS}\nENTRY main {{{body.format(**values)}}}")
 
 
@@ -120,7 +132,7 @@ def drawn(module: HloModule) -> list[Any]:
     return found
 
 
-SERVED = [SOFTMAX, CONTRACTED, COUNTED, MOVED, CUMULATIVE, TABLE, DOUBLED]
+SERVED = [SOFTMAX, CONTRACTED, COUNTED, MOVED, CUMULATIVE, TABLE, DOUBLED, MEAN, SCALED]
 
 
 @pytest.mark.parametrize("body", SERVED)
@@ -148,7 +160,7 @@ def test_one_graph_serves_smaller_sizes(body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (MEAN, "constant `count`: its literal depends on the size"),
+        (SHIFTED, "constant `count`: its literal depends on the size"),
         (LAST, "slice `y`: its slice depends on the size"),
         (DRAWN, "rng-bit-generator `r`: its result has a size that varies"),
         (ALONE, "iota `i`: its size 16 is that of no argument"),
