@@ -13,19 +13,32 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .dtypes import DType
+from .target import Target
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+BF16_PRODUCTS = math.sqrt(2) * 2.0**-9
+"""Most of the error of a sum of products of operands that were rounded to bf16, over its RMS.
+
+For independent operands, each of which is off by up to half a unit in its last place.
+"""
 
 _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real number
 
 
-def tolerance(dtype: DType, tf32: bool = False) -> float:
+def rounds_products(target: Target) -> bool:
+    """True if products of f32 may round their operands to TF32 or bf16."""
+    return target.tf32 or target.accuracy >= BF16_PRODUCTS
+
+
+def tolerance(dtype: DType, rounded: bool = False) -> float:
     """Return the largest error, relative to the RMS, accepted for a float or complex type.
 
-    With ``tf32``, f32 gets the tolerance of f16, because products may round their operands so.
+    With ``rounded``, f32 gets the tolerance of f16, because products may round their operands to
+    TF32 or bf16.
     """
     bits = dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
-    return _LARGEST[16 if tf32 and bits == 32 else bits]
+    return _LARGEST[16 if rounded and bits == 32 else bits]
 
 
 def relative_error(result: Array, expected: Array) -> float:

@@ -35,14 +35,14 @@ class Comparison:
         return f"{word}: error {self.error:.2e} of RMS, tolerance {self.tolerance:.0e}{detail}"
 
 
-def compare_all(results: Any, wanted: Any, tf32: bool = False) -> list[Comparison]:
+def compare_all(results: Any, wanted: Any, rounded: bool = False) -> list[Comparison]:
     """Compare arrays, or nested tuples of them, with their references, leaf by leaf.
 
-    With ``tf32``, products of f32 may have rounded their operands to TF32. ``ValueError`` if the
+    With ``rounded``, products of f32 may have rounded their operands. ``ValueError`` if the
     numbers of leaves differ.
     """
     pairs = zip(leaves(results), leaves(wanted), strict=True)
-    return [compare(i, np.asarray(x), np.asarray(y), tf32) for i, (x, y) in enumerate(pairs)]
+    return [compare(i, np.asarray(x), np.asarray(y), rounded) for i, (x, y) in enumerate(pairs)]
 
 
 def leaves(value: Any) -> list[Any]:
@@ -58,7 +58,7 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Comparison:
+def compare(output: int, got: Array, want: Array, rounded: bool = False) -> Comparison:
     """Compare output number ``output`` with its reference: exactly for integers, by RMS for floats.
 
     NaNs and infinities must be at the same places.
@@ -72,4 +72,4 @@ def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Compari
         return Comparison(output, float(wrong), 0.0, f"{wrong} elements differ" if wrong else "")
     error = relative_error(got, want)
     detail = "" if error < float("inf") else "NaN, infinity or zero at other places"
-    return Comparison(output, error, tolerance(dtype, tf32), detail)
+    return Comparison(output, error, tolerance(dtype, rounded), detail)

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...codegen.driver.build import PreparedModule
 from ...codegen.plan.saved.write import write
 from ...codegen.runtime.executable import Executable
-from ...ir.accuracy import relative_error, tolerance
+from ...ir.accuracy import relative_error, rounds_products, tolerance
 from ...ir.dtypes import from_numpy
 from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
@@ -210,7 +210,7 @@ def _errors(
 
     It raises ``Lost`` for results of other numbers or shapes than the interpreter's.
     """
-    wanted = subject.expected(builds.builder.frozen, plan.seed, plan.excess_precision, plan.weights)
+    wanted = _wanted(subject, builds, plan)
 
     def error(found: Sequence[Array]) -> float:
         shapes, others = [a.shape for a in wanted], [a.shape for a in found]
@@ -225,8 +225,17 @@ def _bound(subject: BenchModel, builds: _Builds, plan: CellPlan) -> float:
     """Return the largest error that is accepted of any way; infinite without a check."""
     if not plan.check:
         return float("inf")
-    wanted = subject.expected(builds.builder.frozen, plan.seed, plan.excess_precision, plan.weights)
-    return max((tolerance(from_numpy(a.dtype)) for a in wanted if a.dtype.kind != "b"), default=0.0)
+    rounded = rounds_products(builds.builder.target)
+    floats = (a.dtype for a in _wanted(subject, builds, plan) if a.dtype.kind != "b")
+    return max((tolerance(from_numpy(t), rounded) for t in floats), default=0.0)
+
+
+def _wanted(subject: BenchModel, builds: _Builds, plan: CellPlan) -> list[Array]:
+    """Return the interpreter's results of what is built."""
+    made = builds.builder
+    return subject.expected(
+        made.frozen, plan.seed, plan.excess_precision, plan.weights, made.target
+    )
 
 
 def _warnings(cell: CellBench, bound: float) -> Sequence[str]:

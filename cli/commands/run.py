@@ -222,14 +222,16 @@ def _check(
     here: Ranks,
 ) -> list[Comparison]:
     from ...codegen.driver.oracle import Oracle, on_devices
+    from ...ir.accuracy import rounds_products
     from ...ir.comparison import compare_all, leaves
 
+    target = exe.bundle.target
     if here.size > 1:
         everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]
-        expected = on_devices(module, everyone, exe.bundle.excess_precision, weights)
-        return compare_all(results, expected[here.rank])
-    oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights)
-    return oracle.judge(results, exe.bundle.target.tf32)
+        expected = on_devices(module, everyone, exe.bundle.excess_precision, weights, target)
+        return compare_all(results, expected[here.rank], rounds_products(target))
+    oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights, target)
+    return oracle.judge(results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...ir.accuracy import rounds_products
 from ...ir.comparison import Comparison, compare_all, leaves
 from ...ir.hlo.fuse.fusion import Fusion
 from ...ir.hlo.fuse.order import called, in_order
@@ -22,27 +23,33 @@ from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
+from ...ir.target import Target
 from ..plan.groups import Groups, fuse_module
 
 Values: TypeAlias = Sequence[Any]
 
 
 def reference(
-    module: HloModule, args: Values, excess_precision: bool = True, weights: str | None = None
+    module: HloModule,
+    args: Values,
+    excess_precision: bool = True,
+    weights: str | None = None,
+    target: Target | None = None,
 ) -> Any:
     """Return the result that a build should compute: an array or a tuple of arrays; errors as
     ``evaluate``.
     """
-    wide = _wide(module, weights) if excess_precision else None
-    return _strict(module, args, weights) if wide is None else _run(wide, module, args)
+    wide = _wide(module, weights, target) if excess_precision else None
+    return _strict(module, args, weights, target) if wide is None else _run(wide, module, args)
 
 
 @dataclass(frozen=True)
 class Oracle:
     """The reference for one module and its arguments: ``strict`` if every operation rounds.
 
-    ``weights`` is the narrow form of its weights, as for ``build``. ``wide`` is the result of the
-    fused module, where that rounds less.
+    ``weights`` is the narrow form of its weights, as for ``build``, and what the accuracy of
+    ``target`` allows is rounded in the reference, too. ``wide`` is the result of the fused module,
+    where that rounds less.
     """
 
     module: HloModule
@@ -50,44 +57,54 @@ class Oracle:
     strict: Any
     wide: Any = None
     weights: str | None = None
+    target: Target | None = None
 
     @staticmethod
     def of(
-        module: HloModule, args: Values, excess_precision: bool = True, weights: str | None = None
+        module: HloModule,
+        args: Values,
+        excess_precision: bool = True,
+        weights: str | None = None,
+        target: Target | None = None,
     ) -> Oracle:
         """Run the interpreter; errors as ``evaluate``."""
-        strict = _strict(module, args, weights)
-        fused = _wide(module, weights) if excess_precision else None
-        return Oracle(module, args, strict, fused and _run(fused, module, args), weights)
+        strict = _strict(module, args, weights, target)
+        fused = _wide(module, weights, target) if excess_precision else None
+        return Oracle(module, args, strict, fused and _run(fused, module, args), weights, target)
 
-    def judge(self, results: Any, tf32: bool = False) -> list[Comparison]:
+    def judge(self, results: Any) -> list[Comparison]:
         """Compare a build's results with the reference.
 
         The fused module has been through the graph passes. So where the results differ from those
         of the module before them, the passes are judged too, by how they change ``strict``.
         """
-        as_given = compare_all(results, self.strict, tf32)
+        rounded = self.target is not None and rounds_products(self.target)
+        as_given = compare_all(results, self.strict, rounded)
         if self.wide is None:
             return as_given
-        rows = compare_all(results, self.wide, tf32)
+        rows = compare_all(results, self.wide, rounded)
         if all(r.ok for r in as_given) or not all(r.ok for r in rows):
             return rows
-        narrow, _ = optimize_narrow(self.module, self.weights)
+        narrow = _narrow(self.module, self.weights, self.target)
         optimized = _run(narrow, self.module, self.args)
-        right = all(r.ok for r in compare_all(optimized, self.strict, tf32))
+        right = all(r.ok for r in compare_all(optimized, self.strict, rounded))
         return rows if right else as_given
 
 
 def on_devices(
-    module: HloModule, args: Sequence[Values], excess_precision: bool, weights: str | None
+    module: HloModule,
+    args: Sequence[Values],
+    excess_precision: bool,
+    weights: str | None,
+    target: Target,
 ) -> list[Any]:
     """Return the result of each device of a program, as ``reference`` does for one.
 
     ``args`` has the arguments of each device.
     """
-    run = _wide(module, weights) if excess_precision else None
-    if run is None and weights is not None:
-        run = optimize_narrow(module, weights)[0]
+    run = _wide(module, weights, target) if excess_precision else None
+    if run is None and (weights is not None or target.accuracy):
+        run = _narrow(module, weights, target)
     if run is None:
         return list(evaluate_devices(module, args))
     orders = entry_orders(module)
@@ -95,17 +112,23 @@ def on_devices(
     return [_as_given(result, orders) for result in found]
 
 
-def _strict(module: HloModule, args: Values, weights: str | None) -> Any:
-    """Return the result where every operation rounds; of the graph passes' result if weights are
-    narrow."""
-    if weights is None:
+def _narrow(module: HloModule, weights: str | None, target: Target | None) -> HloModule:
+    """Return the graph passes' result, with what weights and accuracy say is to be narrow."""
+    allows = target is not None and target.accuracy > 0
+    return optimize_narrow(module, weights, target if allows else None)[0]
+
+
+def _strict(module: HloModule, args: Values, weights: str | None, target: Target | None) -> Any:
+    """Return the result where every operation rounds; of the graph passes' result if anything in
+    it is narrow."""
+    if weights is None and (target is None or not target.accuracy):
         return evaluate(module, args)
-    return _run(optimize_narrow(module, weights)[0], module, args)
+    return _run(_narrow(module, weights, target), module, args)
 
 
-def _wide(module: HloModule, weights: str | None) -> HloModule | None:
+def _wide(module: HloModule, weights: str | None, target: Target | None) -> HloModule | None:
     """Return the fused module with excess precision; None where that changes no group."""
-    optimized, _ = optimize_narrow(module, weights)
+    optimized = _narrow(module, weights, target)
     wide = fuse_module(optimized)
     strict = fuse_module(optimized, excess_precision=False)
     changed = wide.distinct.keys() != strict.distinct.keys()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ...ir.accuracy import rounds_products
 from ...ir.comparison import Comparison, compare_all
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
@@ -60,15 +61,14 @@ def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None
 
     Exceptions of the interpreter are raised: without a reference there is no comparison.
     """
-    excess, tf32 = setting.excess_precision, setting.target.tf32
+    excess, target = setting.excess_precision, setting.target
     frozen = freeze(module, setting.constants) if setting.constants else module
-    oracle = Oracle.of(frozen, args, excess) if wanted is None else None
+    oracle = Oracle.of(frozen, args, excess, target=target) if wanted is None else None
     try:
-        exe = build(
-            module, setting.target, setting.schedules, setting.constants, excess_precision=excess
-        )
+        exe = build(module, target, setting.schedules, setting.constants, excess_precision=excess)
         results = exe(*args)
     except Exception as error:  # a fault of any kind is what is looked for
         return ReplayResult(error=error)
-    rows = oracle.judge(results, tf32) if oracle else compare_all(results, wanted, tf32)
-    return ReplayResult(tuple(rows), results)
+    if oracle is not None:
+        return ReplayResult(tuple(oracle.judge(results)), results)
+    return ReplayResult(tuple(compare_all(results, wanted, rounds_products(target))), results)

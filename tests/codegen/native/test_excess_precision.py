@@ -292,7 +292,7 @@ def test_the_oracle_judges_the_graph_passes_too(monkeypatch: pytest.MonkeyPatch)
     module, x = nw.parse(OVERFLOW), np.full(40, 0.5, np.float16)
     right = oracle.optimize_narrow
     wrong = nw.parse(OVERFLOW.replace("constant(300)", "constant(200)").replace("divide", "add"))
-    monkeypatch.setattr(oracle, "optimize_narrow", lambda m, form: right(wrong, form))
+    monkeypatch.setattr(oracle, "optimize_narrow", lambda m, *rest: right(wrong, *rest))
     rows = Oracle.of(module, [x]).judge(nw.build(wrong)(x))
     assert not rows[0].ok
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.accuracy import BF16_PRODUCTS
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
-from nestwright.ir.hlo.passes.weights.bf16_products import ERROR
 from nestwright.ir.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ def test_products_that_gain(
     value = evaluate(found, [x] if frozen else [x, w])
     exact = x.astype(np.float64) @ w
     error = np.sqrt(np.mean(np.square(value - exact)) / np.mean(np.square(exact)))
-    assert error < (ERROR if expected == "bf16" else 1e-6)
+    assert error < (BF16_PRODUCTS if expected == "bf16" else 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_convolutions_of_one_group(channels: int, groups: int, expected: str) ->
     found, _ = rounded(module, {1: w})
     assert types(found) == {expected}
     value, exact = evaluate(found, [x]), evaluate(module, [x, w])
-    assert np.sqrt(np.mean(np.square(value - exact)) / np.mean(np.square(exact))) < ERROR
+    assert np.sqrt(np.mean(np.square(value - exact)) / np.mean(np.square(exact))) < BF16_PRODUCTS
 
 
 def test_what_makes_an_operand_rounds_it_below_its_views() -> None:
@@ -123,7 +123,7 @@ def test_what_makes_an_operand_rounds_it_below_its_views() -> None:
 @pytest.mark.parametrize(
     ("accuracy", "spec", "weights"),
     [
-        (0.9 * ERROR, SPEC, None),
+        (0.9 * BF16_PRODUCTS, SPEC, None),
         (0.01, "cpu -mcpu=skylake-avx512 -threads=1", None),
         (0.01, SPEC, "f32"),
         (0.01, SPEC, "int8"),

@@ -7,11 +7,10 @@ is rounded when the model is built.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
+from ....accuracy import BF16_PRODUCTS
 from ....dtypes import bf16, f32
-from ....formats import FORMATS
 from ....lane_dots import lane_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction
@@ -22,12 +21,6 @@ from ..canonical.attention import attention_roles
 from .quantize import FORMS, refusal
 from .report import NarrowWeight
 
-ERROR = math.sqrt(2) * 2.0 ** -(FORMATS[bf16].mantissa + 2)
-"""Most of the error of a sum of products, over its root mean square, of independent operands.
-
-Each operand is off by up to half a unit in its last place.
-"""
-
 FORM = "bf16"
 
 FEWEST = 16
@@ -37,10 +30,11 @@ FEWEST = 16
 def bf16_products(module: HloModule, target: Target) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return an optimized module that multiplies bf16, and what became of each weight.
 
-    The module itself if ``target`` allows a smaller error than ``ERROR``, or has no instruction.
+    The module itself if ``target`` allows a smaller error than
+    ``BF16_PRODUCTS``, or has no instruction.
     """
     dot = lane_dot(target, bf16, bf16)
-    if target.accuracy < ERROR or dot is None:
+    if target.accuracy < BF16_PRODUCTS or dot is None:
         return module, ()
     rounding = _Rounding(dot.depth)
     new = map_computations(module, lambda c: rebuild(c, rounding.rule))
