@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .....ir.lane_dots import LaneDot, lane_dot
+from .....ir.loop.nodes import Buffer
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
@@ -38,6 +39,10 @@ from .tiling import ROWS, result_loops, split_chunks
 NAMES = {4: "quads@3", 2: "pairs@3"}
 """The sketch's name by the terms of its instruction."""
 
+STRIDED = 3.0  # cycles of a line of results that is touched panel by panel, beyond L2
+SHARED = 14.0  # of one where threads share the rows
+NEXT = 1 / 16  # of a fork: what a row costs in which threads write neighbouring lines
+TWICE = 0.3  # of the time in which a thread reads the weights, where each reads all
 FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L2, and larger ones
 
 
@@ -70,9 +75,12 @@ def match_lane_dots(work: FuncInfo, target: Target) -> Sketch | None:
 
 def _pays(k: Contraction, target: Target) -> bool:
     """True if there are rows enough for weights that are packed in the kernel."""
+    return k.all_rows >= (FEWEST if _weights_bytes(k) <= target.l2 else FEW)
+
+
+def _weights_bytes(k: Contraction) -> int:
     assert k.weights is not None
-    size = math.prod(k.weights.buffer.shape) * k.weights.buffer.dtype.bytes
-    return k.all_rows >= (FEWEST if size <= target.l2 else FEW)
+    return math.prod(k.weights.buffer.shape) * k.weights.buffer.dtype.bytes
 
 
 def _is_valid(k: Contraction, lanes: int, c: Choices, target: Target) -> bool:
@@ -153,10 +161,12 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     fetched = L2_LATE * panel / rate if near > 0.5 * core.l1.size else 0.0
     tile = k.depth / dot.depth * step + fetched + 4.0 * rows * vectors + 20.0
     cycles = tiles_i * tiles_j * tile
+    divided = int(c["chunks"]) > 1
     if c["order"] == "column":
         size = math.prod(_input(k).buffer.shape) * dot.shared.bytes
         again = core.l2.rate if size < 0.6 * target.l2 else core.l3.rate
         cycles += 0.1 * size * tiles_j / again
+    cycles += _strided_lines(k, c, target) * (STRIDED if divided or not c["parallel"] else SHARED)
     if not c["parallel"]:
         return core.seconds(cycles)
     pieces = int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
@@ -164,9 +174,32 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     uneven = math.ceil(trips / int(c["chunks"])) * int(c["chunks"]) / trips
     share = min(1.0, math.ceil(pieces / target.threads) / pieces * uneven)
     beside = core.sharing + core.claim * pieces / target.threads
-    return core.seconds(
-        cycles * share + beside + TAKEN * core.fork * _torn_rows(k, c, width, target)
-    )
+    beside += TAKEN * core.fork * _torn_rows(k, c, width, target)
+    if divided:
+        beside += TWICE * _weights_bytes(k) / core.l3.rate
+    elif c["order"] == "column":
+        beside += NEXT * core.fork * k.all_rows
+    return core.seconds(cycles * share + beside)
+
+
+def _strided_lines(k: Contraction, c: Choices, target: Target) -> float:
+    """Return the cache lines of results, and of what is added to them, that come from beyond L2.
+
+    By columns, a panel touches two lines of a row and goes on to the next one. What is fetched
+    beside them is used in the next panel, if it stays that long.
+    """
+    info = k.consumer or k.anchor
+    moved = {a.buffer for a in (*info.stores, *info.loads) if a.stride(k.column.var) == 1}
+    size = k.all_rows * k.column.extent * sum(b.dtype.bytes for b in moved if _is_full(k, b))
+    if c["order"] == "row" or size <= int(c["chunks"]) * target.l2:
+        return 0.0
+    return size / target.core.l1.line
+
+
+def _is_full(k: Contraction, buffer: Buffer) -> bool:
+    """True for a buffer with an element for each of the result's, but not the sums themselves."""
+    whole = k.all_rows * k.column.extent
+    return buffer is not k.anchor.stores[0].buffer and math.prod(buffer.shape) >= whole
 
 
 def _torn_rows(k: Contraction, c: Choices, width: int, target: Target) -> int:
