@@ -16,7 +16,8 @@ from functools import wraps
 from typing import Any
 
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
-from ...hlo.nodes import HloModule
+from ...hlo.nodes import HloModule, Shape
+from ...hlo.shape_text import UNKNOWN
 from ..hlo_proto import reader as protos
 from ..imported import Imported
 from ..protocols import Exported, Importer, LoweredByJax, Traced
@@ -90,9 +91,21 @@ def _kind(model: object) -> str:
 
 
 def lowered_module(lowered: LoweredByJax) -> HloModule:
-    """Return the module of what JAX lowered, by its HLO proto, which holds every constant."""
-    computation = lowered.compiler_ir("hlo")
-    return protos.parse(bytes(computation.as_serialized_hlo_module_proto()), f"<{_kind(lowered)}>")
+    """Return the module of what JAX lowered, by its HLO proto, which holds every constant.
+
+    Where it calls what was exported with symbols for sizes, there is no proto, or one that leaves
+    sizes open. Then its StableHLO is read, in which they follow from the arguments.
+    """
+    source = f"<{_kind(lowered)}>"
+    try:
+        proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    except RuntimeError:  # JAX's own: an operation without an equivalent in HLO
+        return stablehlo.parse(str(lowered.compiler_ir("stablehlo")), source)
+    module = protos.parse(bytes(proto), source)
+    shapes = (i.shape for c in module.computations for i in c.instructions)
+    if any(isinstance(s, Shape) and UNKNOWN in s.dims for s in shapes):
+        return stablehlo.parse(str(lowered.compiler_ir("stablehlo")), source)
+    return module
 
 
 def _from_function(function: Callable[..., Any], example: tuple[Any, ...], name: str) -> Imported:
