@@ -8,6 +8,7 @@ raises ``BadLine``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -142,7 +143,7 @@ def fields_of(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise BadLine(f"{len(line)} bytes; a line has at most {MAX_LINE}")
     try:
-        value = json.loads(line, parse_constant=_no_constant)
+        value = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as e:
         raise BadLine(f"not JSON ({type(e).__name__})") from None
     if not isinstance(value, dict) or "k" not in value:
@@ -181,6 +182,14 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _finite(text: str) -> float:
+    """Return a float of JSON, which has no infinities, but numbers too large for a float."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large")
+    return value
+
+
 def _depth(value: Json) -> int:
     level, deepest = [value], 0
     while level:
@@ -208,6 +217,13 @@ def _times(value: Any, name: str) -> tuple[float, ...]:
     if not all(0 < x < 1e6 for x in runs):
         raise ValueError(name)
     return runs
+
+
+def _runs(t: Any, name: str) -> tuple[float, ...]:
+    """Return the times of a record's ``t`` by name; they are in seconds, if it says no unit."""
+    if t.get("unit", "s") != "s":
+        raise ValueError("unit")
+    return _times(t[name], "time")
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
@@ -254,7 +270,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
     if v["status"] not in STATUSES:
         raise ValueError("status")
     trace = None if v["trace"] is None else _list(v["trace"], "trace")
-    runs = _times(v["t"]["runs"], "time")
+    runs = _runs(v["t"], "runs")
     if v["status"] in ("ok", "estimated") and (not runs or trace is None):
         raise ValueError("time or trace")
     return Trial(
@@ -279,7 +295,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
 
 
 def _read_best(v: dict[str, Any]) -> Best:
-    runs, default = _times(v["t"]["runs"], "time"), _times(v["t"]["default"], "time")
+    runs, default = _runs(v["t"], "runs"), _runs(v["t"], "default")
     if not runs or not default:
         raise ValueError("time")
     return Best(
@@ -298,7 +314,7 @@ def _read_best(v: dict[str, Any]) -> Best:
 
 
 def _read_verdict(v: dict[str, Any]) -> Verdict:
-    runs, default = _times(v["t"]["runs"], "time"), _times(v["t"]["default"], "time")
+    runs, default = _runs(v["t"], "runs"), _runs(v["t"], "default")
     if len(runs) != len(default):
         raise ValueError("time")
     picks = tuple((_text(w, "picks"), _text(pick, "picks")) for w, pick in v["picks"])
