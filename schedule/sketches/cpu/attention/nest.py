@@ -144,7 +144,7 @@ def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _
     if tile.depth > 1:
         terms, *together = sch.split(terms, [None, tile.depth])
     steps = [terms]
-    if tile.unroll > 1:
+    if tile.unroll > 1 and extent(sch, terms) > 1:
         steps = list(sch.split(terms, [None, tile.unroll]))
     if tile.fetch:
         sch.annotate(steps[0], FETCH.key, tile.fetch)
