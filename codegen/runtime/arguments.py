@@ -235,7 +235,7 @@ def _from_dlpack(arg: Any) -> Array:
         return np.from_dlpack(arg)
     except (TypeError, RuntimeError, BufferError):
         if arg.__dlpack_device__()[0] == CPU:
-            with suppress(TypeError, ValueError, BufferError):
+            with suppress(TypeError, ValueError, RuntimeError, BufferError):
                 found: Array = _CAPSULES.as_array(_CAPSULES.read(arg.__dlpack__()))
                 return found
         if not hasattr(arg, "__array__"):

@@ -111,6 +111,16 @@ class Dlpack:
         return X.__dlpack_device__()
 
 
+class NotLent(Dlpack):
+    """An array whose library does not lend its memory, as JAX not that of int4: a copy is had."""
+
+    def __dlpack__(self, **options: Any) -> object:
+        raise RuntimeError("no equivalent")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return X
+
+
 class Lazy:
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         return X
@@ -123,6 +133,7 @@ class Lazy:
         X.astype(">f4"),
         memoryview(X),
         Dlpack(),
+        NotLent(),
         Lazy(),
         np.broadcast_to(np.float32(3), (8,)),
         X[::-1],
