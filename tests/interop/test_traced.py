@@ -193,6 +193,17 @@ def test_typed_keys_go_in_and_out() -> None:
     assert nw.lower(lambda k: k, typed).compile()(typed) == typed
 
 
+def test_derivatives_by_integers_have_no_values() -> None:
+    def picked(x: Any, i: Any) -> Any:
+        return jax.grad(lambda x, i: x[i].sum(), argnums=(0, 1), allow_int=True)(x, i)
+
+    rows = np.array([1, 0], np.int32)
+    for call in (nw.jit(picked), jax.jit(nw.jit(picked)), nw.lower(picked, X, rows).compile()):
+        by_x, by_rows = call(X, rows)
+        close(by_x, picked(X, rows)[0])
+        assert (by_rows.dtype, by_rows.shape) == (jax.dtypes.float0, (2,))
+
+
 def test_64_bits_are_a_part_of_the_key() -> None:
     f = nw.jit(lambda x: (x + 1, jnp.arange(3)))
     x = np.array([1 / 3, 1e300])

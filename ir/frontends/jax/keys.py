@@ -1,9 +1,14 @@
-"""Typed keys of ``jax.random``: arrays of a key type, which are arrays of u32 in HLO."""
+"""Element types of JAX that HLO lacks: typed keys of ``jax.random``, and those of no value.
+
+Keys are arrays of u32 in HLO. Derivatives by integers have the type ``float0``, which has no
+values; in HLO they are arrays of pred.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,24 +35,27 @@ def key_data(leaf: Any) -> Any:
 def restored(
     infos: Sequence[Any],
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]] | None:
-    """Return a function that makes keys again of those results that JAX describes as keys.
+    """Return a function that gives results the types that JAX describes and HLO lacks.
 
     None where there are none.
     """
-    import jax
-
-    kinds = {
-        n: jax.random.key_impl(jax.numpy.empty((), info.dtype))
-        for n, info in enumerate(infos)
-        if is_key(info)
-    }
-    if not kinds:
+    made = {n: make for n, info in enumerate(infos) if (make := _maker(info)) is not None}
+    if not made:
         return None
 
     def restore(results: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            jax.random.wrap_key_data(r, impl=kinds[n]) if n in kinds else r
-            for n, r in enumerate(results)
-        )
+        return tuple(made[n](r) if n in made else r for n, r in enumerate(results))
 
     return restore
+
+
+def _maker(info: Any) -> Callable[[Any], Any] | None:
+    """Return what makes a described result of the module's; None where it is that already."""
+    import jax
+
+    if is_key(info):
+        kind = jax.random.key_impl(jax.numpy.empty((), info.dtype))
+        return partial(jax.random.wrap_key_data, impl=kind)
+    if getattr(info, "dtype", None) == jax.dtypes.float0:
+        return lambda r: np.zeros(r.shape, jax.dtypes.float0)
+    return None
