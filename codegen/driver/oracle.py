@@ -96,14 +96,14 @@ def on_devices(
     args: Sequence[Values],
     excess_precision: bool,
     weights: str | None,
-    target: Target,
+    target: Target | None = None,
 ) -> list[Any]:
     """Return the result of each device of a program, as ``reference`` does for one.
 
     ``args`` has the arguments of each device.
     """
     run = _wide(module, weights, target) if excess_precision else None
-    if run is None and (weights is not None or target.accuracy):
+    if run is None and not _is_exact(weights, target):
         run = _narrow(module, weights, target)
     if run is None:
         return list(evaluate_devices(module, args))
@@ -114,14 +114,18 @@ def on_devices(
 
 def _narrow(module: HloModule, weights: str | None, target: Target | None) -> HloModule:
     """Return the graph passes' result, with what weights and accuracy say is to be narrow."""
-    allows = target is not None and target.accuracy > 0
-    return optimize_narrow(module, weights, target if allows else None)[0]
+    return optimize_narrow(module, weights, None if _is_exact(None, target) else target)[0]
+
+
+def _is_exact(weights: str | None, target: Target | None) -> bool:
+    """True if a build makes nothing narrow that the model does not."""
+    return weights is None and (target is None or not target.accuracy)
 
 
 def _strict(module: HloModule, args: Values, weights: str | None, target: Target | None) -> Any:
     """Return the result where every operation rounds; of the graph passes' result if anything in
     it is narrow."""
-    if weights is None and (target is None or not target.accuracy):
+    if _is_exact(weights, target):
         return evaluate(module, args)
     return _run(_narrow(module, weights, target), module, args)
 

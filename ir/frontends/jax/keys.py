@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+FLOAT0 = np.dtype([("float0", np.void, 0)])
+"""JAX's type of derivatives by integers, ``jax.dtypes.float0``."""
+
 
 def is_key(leaf: object) -> bool:
     """True for an array of typed keys that is no traced value, and for its description."""
@@ -51,11 +54,11 @@ def restored(
 
 def _maker(info: Any) -> Callable[[Any], Any] | None:
     """Return what makes a described result of the module's; None where it is that already."""
-    import jax
-
     if is_key(info):
+        import jax
+
         kind = jax.random.key_impl(jax.numpy.empty((), info.dtype))
         return partial(jax.random.wrap_key_data, impl=kind)
-    if getattr(info, "dtype", None) == jax.dtypes.float0:
-        return lambda r: np.zeros(r.shape, jax.dtypes.float0)
+    if getattr(info, "dtype", None) == FLOAT0:
+        return lambda r: np.zeros(r.shape, FLOAT0)
     return None
