@@ -21,10 +21,10 @@ from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.passes.pipeline import require_optimized
 from ...ir.hlo.rewrite import reachable
 from ...ir.hlo.text import parse as parse_hlo
-from ...ir.loop.nodes import Alloc, Buffer, For, Func, Kind
-from ...ir.loop.notes import UPDATES, WORKSPACE_BYTES
+from ...ir.loop.nodes import Alloc, Block, Buffer, For, Func, Kind, Stmt
+from ...ir.loop.notes import OPAQUE, UPDATES, WORKSPACE_BYTES
 from ...ir.loop.parser import parse as parse_loops
-from ...ir.loop.visit import walk
+from ...ir.loop.visit import children, walk
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
@@ -223,12 +223,21 @@ def _flat(func: Func, stage: str, target: Target, source: str) -> Func:
     if stage == "flat":
         return _checked(func, target, source, rows[last + 1 :])
     if stage == "loop":
-        bound = (s for s in walk(func.body) if isinstance(s, For) and s.kind is not Kind.SERIAL)
-        if (loop := next(bound, None)) is not None:
+        if (loop := _bound_loop(func.body)) is not None:
             why = f"loop {loop.var.name} is {loop.kind.value}"
             raise ArgumentError("this function is scheduled already", why, source, _SCHEDULED)
         func = default_schedule(func, target).func
     return lower(func, target)
+
+
+def _bound_loop(s: Stmt) -> For | None:
+    """Return a loop that a schedule gave its kind; those in an opaque block are the block's own."""
+    match s:
+        case For(kind=kind) if kind is not Kind.SERIAL:
+            return s
+        case Block() if OPAQUE.of(s):
+            return None
+    return next((loop for inner in children(s) if (loop := _bound_loop(inner))), None)
 
 
 def _checked(func: Func, target: Target, source: str, rest: Sequence[LoweringPass]) -> Func:

@@ -61,6 +61,17 @@ ENTRY main {
   ROOT y = f32[3] reduce(x, z), dimensions={1}, to_apply=add
 }
 """
+SORT = """HloModule sorted
+less {
+  a = u8[] parameter(0)
+  b = u8[] parameter(1)
+  ROOT l = pred[] compare(a, b), direction=LT
+}
+ENTRY main {
+  x = u8[5,7] parameter(0)
+  ROOT y = u8[5,7] sort(x), dimensions={1}, to_apply=less
+}
+"""
 TURNED = """HloModule turned
 ENTRY main {
   x = f32[4,2] parameter(0)
@@ -104,6 +115,15 @@ def test_a_fused_group_brings_the_computations_that_it_calls() -> None:
     exe = build_from("fused", text, CPU)
     assert isinstance(exe, nw.Executable)
     np.testing.assert_array_equal(exe(np.arange(12, dtype="f4").reshape(3, 4)), [6, 22, 38])
+
+
+@pytest.mark.parametrize("stage", MODELS)
+def test_a_group_that_is_lowered_with_vectors_in_it_is_not_scheduled(stage: str) -> None:
+    exe = build_from(stage, stage_text(parse(SORT), CPU, stage), CPU)
+    assert isinstance(exe, nw.Executable)
+    x = np.random.default_rng(1).integers(0, 256, (5, 7), np.uint8)
+    found = exe(x.ravel() if stage == "flat" else x)
+    np.testing.assert_array_equal(found.reshape(5, 7), np.sort(x, axis=1))
 
 
 @pytest.mark.parametrize("target", [CPU, SIM, GPU])
