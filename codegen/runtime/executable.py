@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -141,6 +141,19 @@ class Executable:
     def flat(self) -> Executable:
         """This executable with flat calls: it takes leaves and gives one array or a tuple."""
         return self if self._tree is None else self.called_as(None)
+
+    def __copy__(self) -> Executable:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> NoReturn:
+        raise ArtifactError(
+            f"{self.name} cannot be pickled or copied deeply",
+            "its code is loaded into this process",
+            hint="exe.save(path) writes a file that nestwright.load(path) reads in another "
+            "process; a child that was forked can call it as it is",
+        )
 
     def called_as(self, tree: CallTree | None) -> Executable:
         """Return this executable for calls with another tree; code that is loaded is shared."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -308,6 +311,19 @@ def test_a_saved_model_gives_the_same_bits_and_the_same_file(tmp_path: Path) -> 
     for a, b in zip(exe(*args), again(*args), strict=True):
         assert a.tobytes() == b.tobytes()
     assert len(again.module.entry.parameters) == 3
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.deepcopy])
+def test_a_model_gets_into_other_processes_by_a_file(
+    tmp_path: Path, take: Callable[[object], object]
+) -> None:
+    exe = made(ELEMENTWISE)
+    exe.save(tmp_path / "a.nw")
+    args = random_arguments(exe.module.entry, 3)
+    for one in (exe, load(tmp_path / "a.nw")):
+        with pytest.raises(ArtifactError, match=r"(?s)cannot be pickled.*exe\.save"):
+            take(one)
+        assert copy.copy(one)(*args).tobytes() == exe(*args).tobytes()
 
 
 def test_a_model_with_frozen_weights_holds_no_hlo(tmp_path: Path) -> None:
