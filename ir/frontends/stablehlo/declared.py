@@ -11,7 +11,7 @@ from .reader import declared
 
 def of_file(path: Path) -> Declared:
     """Return what a file declares; errors as for reading it."""
-    return declared(path.read_text(), str(path))
+    return declared(path.read_text("utf-8-sig", "replace"), str(path))
 
 
 def of_staged(model: Any) -> Declared:

@@ -6,14 +6,14 @@ generic one. The entry is ``@main``, or the one public function, or the one func
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from ...hlo.nodes import AnyShape, HloModule, Shape, TokenShape, TupleShape
 from ...hlo.rewrite import reachable
 from ...hlo.shape_text import UNKNOWN
 from ..lax.graph import hlo_name
+from ..registry import Shapes
 from .header import header
 from .mlir.lexer import Tokens
 from .mlir.parser import Parser
@@ -23,11 +23,8 @@ from .mlir.types import show_type
 from .operations.table import TABLE
 from .operations.to_hlo import StablehloLowering, is_settled
 
-Sizes: TypeAlias = Mapping[str | int, Sequence[int | None]]
-"""Sizes of the entry's arguments, by name or place; None leaves one as the type has it."""
 
-
-def parse(text: str, source: str = "<text>", shapes: Sizes | None = None) -> HloModule:
+def parse(text: str, source: str = "<text>", shapes: Shapes | None = None) -> HloModule:
     """Read a module. ``shapes`` settle sizes that the types of the entry's arguments leave open.
 
     ``ParseError`` says where a text cannot be read or does not hang together
