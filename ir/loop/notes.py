@@ -179,7 +179,7 @@ OPAQUE = Note(
     Block,
     _FLAG,
     "te",
-    ("schedule",),
+    ("schedule", "codegen"),
     "order or place of the writes depends on data: no primitive may rewrite it",
 )
 STAGE_OF = Note(

@@ -308,25 +308,28 @@ def repeat_forks(
 def _together(work: Looping, times: int, clocks: Clocks) -> list[tuple[float, float]]:
     """Run a loop in all its threads; return the calls per second and the share of each.
 
-    An exception here, as of Ctrl-C, ends them first: they run code that its caller lets go of.
+    An exception here, as of Ctrl-C, ends their calls first: the caller lets go of that code.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     spread = cores if len(cores) >= work.threads else []
     ready, stopped = threading.Barrier(work.threads), threading.Event()
+    calling = [threading.Lock() for _ in range(work.threads)]
 
     def run(number: int) -> tuple[float, float]:
         if spread:
             os.sched_setaffinity(0, {spread[number]})
         ready.wait()
-        cpu, wall = clocks.cpu(), clocks.wall()
-        for _ in range(times):
-            if stopped.is_set():
-                break
-            work.call(number)
-        spent, passed = clocks.cpu() - cpu, clocks.wall() - wall
+        with calling[number]:
+            cpu, wall = clocks.cpu(), clocks.wall()
+            for _ in range(times):
+                if stopped.is_set():
+                    break
+                work.call(number)
+            spent, passed = clocks.cpu() - cpu, clocks.wall() - wall
         return times / max(spent, 1e-9), min(1.0, spent / max(passed, 1e-9))
 
-    # Not Thread.join: of one that was interrupted, Python 3.11 takes the thread for ended.
+    # By locks, not Thread.join: of one that was interrupted, Python 3.11 takes the thread for
+    # ended; and where a thread's start is interrupted, the pool does not know the thread.
     with ThreadPoolExecutor(work.threads) as pool:
         try:
             running = [pool.submit(run, n) for n in range(work.threads)]
@@ -334,6 +337,9 @@ def _together(work: Looping, times: int, clocks: Clocks) -> list[tuple[float, fl
         except BaseException:
             stopped.set()
             ready.abort()
+            for lock in calling:
+                lock.acquire()
+                lock.release()
             raise
 
 

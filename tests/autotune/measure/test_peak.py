@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -95,23 +96,52 @@ def test_rates_of_threads_are_added() -> None:
     assert found.best == 40.0
 
 
-def test_ctrl_c_ends_the_threads_whose_code_is_let_go_of() -> None:
-    main, here = threading.main_thread(), threading.active_count()
-    called, let_go = threading.Event(), threading.Event()
+def interrupted(hit: Callable[[], None]) -> list[str]:
+    """Return the threads that still called when ``hit`` had interrupted the two of a loop."""
+    main = threading.main_thread()
+    let_go, late = threading.Event(), list[str]()
 
     def call(number: int) -> None:
-        if threading.current_thread() is main:
-            return
-        assert not let_go.is_set()
-        if not called.is_set():
-            called.set()
-            signal.pthread_kill(main.ident or 0, signal.SIGINT)
-        let_go.wait(0.01)
+        if threading.current_thread() is not main:
+            hit()
+            if let_go.wait(0.1):
+                late.append(threading.current_thread().name)
 
+    here = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         repeat(Looping(call, 1.0, threads=2), 3, Clocks(lambda: 0.0, lambda: 0.0))
     let_go.set()
-    assert threading.active_count() == here
+    for thread in set(threading.enumerate()) - here:
+        thread.join(60)
+        assert not thread.is_alive()
+    return late
+
+
+def test_ctrl_c_ends_the_calls_of_threads_whose_code_is_let_go_of() -> None:
+    main, called = threading.main_thread(), threading.Event()
+
+    def hit() -> None:
+        if not called.is_set():
+            called.set()
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+    assert interrupted(hit) == []
+
+
+def test_ctrl_c_while_a_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thread whose start is interrupted, the pool knows nothing."""
+    start, started = threading.Thread.start, []
+    calls = threading.Event()
+
+    def interrupt_the_second(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        if len(started) == 2:
+            assert calls.wait(60)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupt_the_second)
+    assert interrupted(calls.set) == []
 
 
 def test_a_thread_that_cannot_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
