@@ -23,6 +23,11 @@ BF16_PRODUCTS = math.sqrt(2) * 2.0**-9
 For independent operands, each of which is off by up to half a unit in its last place.
 """
 
+BYTE_BLOCKS = 0.0075
+"""Relative RMS error of normally distributed numbers as codes of 8 bits, with a scale for each
+block of up to 256: their largest, some 3.2 standard deviations, over 127 and the root of 12.
+"""
+
 _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real number
 
 

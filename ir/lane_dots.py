@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .dtypes import DType, bf16, f32, s8, s32, u8
 from .target import Target
@@ -16,6 +16,7 @@ class LaneDot:
     All lanes share ``depth`` elements of type ``shared``; those of type ``own`` are each lane's.
     The sum is in ``sums``. ``element`` is LLVM's type of both operands' elements; narrower ones are
     extended. One that is not ``adding`` returns the products' sum alone. ``features`` are required.
+    One that is ``own_first`` takes the lanes' own elements before the shared ones.
     """
 
     intrinsic: str
@@ -27,16 +28,23 @@ class LaneDot:
     element: str
     features: frozenset[str]
     adding: bool = True
+    own_first: bool = False
 
 
 def _bytes(name: str, lanes: int, shared: DType, own: DType, *features: str) -> LaneDot:
     return LaneDot(name, lanes, 4, shared, own, s32, "i8", frozenset(features))
 
 
+def _mixed(name: str, lanes: int, *features: str) -> Iterator[LaneDot]:
+    """An instruction that multiplies bytes without sign by such with one, either of them shared."""
+    yield _bytes(name, lanes, u8, s8, *features)
+    yield replace(_bytes(name, lanes, s8, u8, *features), own_first=True)
+
+
 def _words(name: str, lanes: int, feature: str) -> Iterator[LaneDot]:
     """Products of bytes as products of 16-bit integers, half as many in an instruction."""
-    for shared in (s8, u8):
-        yield LaneDot(name, lanes, 2, shared, s8, s32, "i16", frozenset({feature}), adding=False)
+    for shared, own in (s8, s8), (u8, s8), (s8, u8):
+        yield LaneDot(name, lanes, 2, shared, own, s32, "i16", frozenset({feature}), adding=False)
 
 
 def _floats(name: str, lanes: int, *features: str) -> LaneDot:
@@ -44,13 +52,13 @@ def _floats(name: str, lanes: int, *features: str) -> LaneDot:
 
 
 LANE_DOTS = (
-    _bytes("llvm.x86.avx512.vpdpbusd.512", 16, u8, s8, "avx512vnni", "avx512f"),
-    _bytes("llvm.x86.avx512.vpdpbusd.256", 8, u8, s8, "avx512vnni", "avx512vl"),
-    _bytes("llvm.x86.avx512.vpdpbusd.128", 4, u8, s8, "avx512vnni", "avx512vl"),
-    _bytes("llvm.x86.avx512.vpdpbusd.256", 8, u8, s8, "avxvnni"),
+    *_mixed("llvm.x86.avx512.vpdpbusd.512", 16, "avx512vnni", "avx512f"),
+    *_mixed("llvm.x86.avx512.vpdpbusd.256", 8, "avx512vnni", "avx512vl"),
+    *_mixed("llvm.x86.avx512.vpdpbusd.128", 4, "avx512vnni", "avx512vl"),
+    *_mixed("llvm.x86.avx512.vpdpbusd.256", 8, "avxvnni"),
     _bytes("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, s8, s8, "dotprod"),
     _bytes("llvm.aarch64.neon.udot.v4i32.v16i8", 4, u8, u8, "dotprod"),
-    _bytes("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, u8, s8, "i8mm"),
+    *_mixed("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, "i8mm"),
     _floats("llvm.x86.avx512bf16.dpbf16ps.512", 16, "avx512bf16"),
     _floats("llvm.x86.avx512bf16.dpbf16ps.256", 8, "avx512bf16", "avx512vl"),
     _floats("llvm.x86.avx512bf16.dpbf16ps.128", 4, "avx512bf16", "avx512vl"),

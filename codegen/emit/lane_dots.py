@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ...ir.dtypes import DType, f32, index, s16, s32
+from ...ir.dtypes import DType, f32, index, s16, s32, u8
 from ...ir.lane_dots import LaneDot, lane_dot
+from ...ir.loop.build import const
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Store
 from .access import store_element
 from .expr import Emitter
@@ -24,7 +25,10 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
     found = _terms(s)
     if found is None or em.device is not None:
         return False
-    depth, store, (x, w) = found
+    depth, store, x, own_factor = found
+    w, code = own_factor.load, _code(em, own_factor)
+    if code is None:
+        return False
     dot = lane_dot(em.target, x.buffer.dtype, w.buffer.dtype, max(count, NARROWEST), depth)
     if dot is None or dot.sums != store.buffer.dtype:
         return False
@@ -35,7 +39,7 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
         return False
     one = load_groups(em, x.buffer, shared, depth, 0)
     old = em.value(Load(store.buffer, store.index))
-    many = load_groups(em, w.buffer, own, depth, count)
+    many = _codes(em, load_groups(em, w.buffer, own, depth, count), code)
     sums, factors = _first_lanes(em, old, dot.lanes), _first_lanes(em, many, dot.lanes)
     new = _instruction(em, dot, sums, em.broadcast(one, dot.lanes), factors)
     if not count:
@@ -62,12 +66,25 @@ def _first_lanes(em: Emitter, x: IRValue, lanes: int) -> IRValue:
     return em.pure(text, x.dtype, lanes, x.depth)
 
 
+BYTE = 8
+WHOLE_BYTE = (1 << BYTE) - 1
 WHOLE = {2: s16, 4: s32}
 """Integers by their bytes."""
 
 
-def _terms(s: For) -> tuple[int, Store, tuple[Load, Load]] | None:
-    """Match the loop; return its trip count, its store and the loads of both factors."""
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """An element, or a part of a byte: ``load >> shift & mask``."""
+
+    load: Load
+    shift: Expr
+    mask: int
+
+
+def _terms(s: For) -> tuple[int, Store, Load, _Factor] | None:
+    """Match the loop; return its trip count, its store, the load of the factor that lanes share,
+    and of their own one.
+    """
     match s:
         case For(
             extent=Const(value=int(depth)),
@@ -82,16 +99,57 @@ def _terms(s: For) -> tuple[int, Store, tuple[Load, Load]] | None:
                             name="multiply",
                             args=(
                                 Cast(value=Load() as a, bits=False),
-                                Cast(value=Load() as b, bits=False),
+                                Cast(value=b, bits=False),
                             ),
                         ),
                     ),
                 ),
             ) as store,
         ) if old is acc and before == at and acc.dtype in (s32, f32):
-            return depth, store, (a, b)
+            own = _part(b)
+            return None if own is None else (depth, store, a, own)
         case _:
             return None
+
+
+def _part(e: Expr) -> _Factor | None:
+    match e:
+        case Load():
+            return _Factor(e, const(0, e.dtype), WHOLE_BYTE)
+        case Op(name="and", args=(Load() as x, Const(value=int(mask)))):
+            return _Factor(x, const(0, x.dtype), mask)
+        case Op(
+            name="and",
+            args=(
+                Op(name="shift-right-logical", args=(Load() as x, shift)),
+                Const(value=int(mask)),
+            ),
+        ):
+            return _Factor(x, shift, mask)
+        case _:
+            return None
+
+
+def _code(em: Emitter, part: _Factor) -> tuple[int, int] | None:
+    """Return shift and mask where bytes can be shifted together, none taking bits of another."""
+    shift = em.value(part.shift).literal
+    if not isinstance(shift, int) or not 0 <= shift < BYTE:
+        return None
+    if (shift, part.mask) == (0, WHOLE_BYTE):
+        return 0, WHOLE_BYTE
+    fits = 0 <= part.mask < 1 << (BYTE - shift)
+    return (shift, part.mask) if fits and part.load.dtype == u8 else None
+
+
+def _codes(em: Emitter, groups: IRValue, code: tuple[int, int]) -> IRValue:
+    """Return the parts of the bytes of groups, each group an integer."""
+    shift, mask = code
+    if mask == WHOLE_BYTE:
+        return groups
+    if shift:
+        groups = em.binary("lshr", groups, em.const(shift, groups.dtype))
+    every = int.from_bytes(bytes([mask] * groups.dtype.bytes), "little")
+    return em.binary("and", groups, em.const(every, groups.dtype))
 
 
 def _is_free(em: Emitter, s: For, store: Store) -> bool:
@@ -136,7 +194,7 @@ def _instruction(em: Emitter, dot: LaneDot, sums: IRValue, x: IRValue, w: IRValu
     operands = f"<{dot.depth * dot.lanes} x {dot.element}>"
     factors = [_factors(em, dot, a, t) for a, t in ((x, dot.shared), (w, dot.own))]
     taken = [(sums.type, sums.text)] if dot.adding else []
-    taken += [(operands, f.text) for f in factors]
+    taken += [(operands, f.text) for f in (factors[::-1] if dot.own_first else factors)]
     em.declare(dot.intrinsic, sums.type, [type_ for type_, _ in taken])
     listed = ", ".join(f"{type_} {text}" for type_, text in taken)
     depth = max(a.depth for a in (sums, *factors))

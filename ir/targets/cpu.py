@@ -255,5 +255,5 @@ KIND = TargetKind(
     restore=_restored,
     record=_recorded,
     lists="mcpu",
-    groups=frozenset({"attention", "pieces", "planes", "transposed"}),
+    groups=frozenset({"attention", "blocked", "pieces", "planes", "transposed"}),
 )

@@ -17,6 +17,7 @@ from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
 from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.patterns.nibbles import nibbles_of
 from ...ir.hlo.patterns.parts import parts_of
 from ...ir.hlo.rewrite import users
 from .emitter import Leaf, leaf
@@ -115,10 +116,12 @@ class _Planner:
 def is_decoded(x: Instruction) -> bool:
     """True if ``x`` widens a constant or a narrow float, which is loaded in its narrow form.
 
-    The constant may be in two parts.
+    The constant may be in two parts, or have two codes of 4 bits in a byte.
     """
     if (parts := parts_of(x)) is not None:
         return all(leaf(p)[0].attrs.get("frozen") for p in parts)
+    if (codes := nibbles_of(x)) is not None:
+        return bool(leaf(codes)[0].attrs.get("frozen"))
     if x.opcode != "convert":
         return False
     source, _ = leaf(x.operands[0])
@@ -160,9 +163,13 @@ def _scores(computation: Computation) -> set[Instruction]:
         y = x
         while x.opcode == "dot" and len(used[y]) == 1 and is_elementwise(used[y][0]):
             (y,) = used[y]
-        if y is not x and any(u.opcode == "reduce" for u in used[y]):
+        if y is not x and any(_reduces_rows(u) for u in used[y]):
             found.add(y)
     return found
+
+
+def _reduces_rows(x: Instruction) -> bool:
+    return x.opcode == "reduce" and x.operands[0].array.rank - 1 in x.attrs["dimensions"]
 
 
 def _gathered(computation: Computation) -> set[Instruction]:

@@ -25,6 +25,8 @@ from .anchors import (
 )
 from .attention import KIND as ATTENTION
 from .attention import fuse_attention, scale_late
+from .blocked import KIND as BLOCKED
+from .blocked import fuse_blocked
 from .excess_precision import keep_wide
 from .groups import Edge as Edge
 from .groups import Fusion as Fusion
@@ -53,6 +55,8 @@ def fuse(
     state = State(computation, pieces=PIECES in kinds)
     if ATTENTION in kinds:
         fuse_attention(state, strided=STRIDED in kinds)
+    if BLOCKED in kinds:
+        fuse_blocked(state)
     fuse_anchors(state, scattered=SCATTERED in kinds)
     if PLANES in kinds:
         fuse_planes(state)

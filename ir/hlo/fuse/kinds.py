@@ -9,6 +9,7 @@ from ..nodes import Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..patterns.match import nonunit
+from ..patterns.nibbles import nibbles_of
 from ..patterns.parts import parts_of
 
 _OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
@@ -45,10 +46,13 @@ def is_inlinable(i: Instruction) -> bool:
 def is_decoding(i: Instruction) -> bool:
     """True if ``i`` widens a constant, which is read in its narrow form where it is used.
 
-    The narrow form may be in two constants.
+    The narrow form may be in two constants, or two codes of 4 bits in a byte.
     """
     if (parts := parts_of(i)) is not None:
         return all(p.opcode == "constant" for p in parts)
+    codes = nibbles_of(i.operands[0] if i.opcode == "convert" else i)
+    if codes is not None:
+        return codes.opcode == "constant"
     op = definition(i.opcode)
     if not (op.view and op.pattern is Pattern.ELEMENTWISE and i.operands[0].opcode == "constant"):
         return False

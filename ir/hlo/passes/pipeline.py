@@ -65,6 +65,7 @@ from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .weights.bf16_products import bf16_products
+from .weights.blocked_products import blocked_products
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.merged_taps import merged_taps
@@ -213,6 +214,10 @@ def finish(
 
     then = "Weights of products are converted from a narrow form where they are used."
     steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
+    if target is not None and target.row.work == "threads":
+        then = "Weights with a scale for each block of rows are multiplied as codes."
+        by_block = partial(blocked_products, target=target)
+        steps.insert(0, Pass("blocked_products", by_block, then, OPTIMIZED))
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":

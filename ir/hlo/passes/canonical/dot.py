@@ -286,9 +286,18 @@ def _inner_products(i: Instruction, p: _Places) -> Instruction:
 
 def sum_over(x: Instruction, axes: Dims) -> Instruction:
     """Return a ``reduce`` of ``x`` by addition over ``axes``, in its element type."""
+    return _over(x, axes, "sum", "add", 0)
+
+
+def largest_over(x: Instruction, axes: Dims) -> Instruction:
+    """Return a ``reduce`` of floats ``x`` by ``maximum`` over ``axes``."""
+    return _over(x, axes, "largest", "maximum", -math.inf)
+
+
+def _over(x: Instruction, axes: Dims, name: str, opcode: str, start: float) -> Instruction:
     dtype = x.array.dtype
-    a, b = (parameter(n, Shape(dtype), name) for n, name in enumerate(("a", "b")))
-    body = assemble(f"sum_{dtype}", (a, b), make("add", Shape(dtype), (a, b)))
+    a, b = (parameter(n, Shape(dtype), p) for n, p in enumerate(("a", "b")))
+    body = assemble(f"{name}_{dtype}", (a, b), make(opcode, Shape(dtype), (a, b)))
     dims = tuple(d for k, d in enumerate(x.array.dims) if k not in axes)
-    operands = (x, build.scalar(0, dtype))
+    operands = (x, build.scalar(start, dtype))
     return make("reduce", Shape(dtype, dims), operands, dimensions=axes, to_apply=body)

@@ -31,6 +31,7 @@ ENTRY main {
 """
 BF16 = DOT.replace("u8[", "bf16[").replace("s8[", "bf16[").replace("s32[", "f32[")
 SIGNED = DOT.replace("u8[", "s8[")
+TURNED = DOT.replace("s8[DEEP", "U8[DEEP").replace("u8[", "s8[").replace("U8[", "u8[")
 CONV = """HloModule windows
 ENTRY main {
   x = u8[2,6,5,8] parameter(0)
@@ -80,6 +81,16 @@ def test_integers_are_exact(rows: int, deep: int, wide: int) -> None:
     x, w = operands(rows, deep, wide)
     expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
     module = parse(text(rows, deep, wide))
+    assert np.array_equal(build(module, "cpu -threads=2", constants={1: w})(x), expected)
+    assert np.array_equal(build(module, "cpu -threads=2")(x, w), expected)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize(("deep", "wide"), [(4, 16), (24, 33), (30, 48)])
+def test_bytes_without_a_sign_may_be_the_lanes_own(rows: int, deep: int, wide: int) -> None:
+    w, x = (a.T.copy() for a in operands(wide, deep, rows))
+    expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
+    module = parse(text(rows, deep, wide, TURNED))
     assert np.array_equal(build(module, "cpu -threads=2", constants={1: w})(x), expected)
     assert np.array_equal(build(module, "cpu -threads=2")(x, w), expected)
 
@@ -188,12 +199,15 @@ def test_weights_that_are_not_frozen_are_packed_by_whole_vectors(
     [
         (VNNI, DOT, "vpdpbusd", 16),
         (VNNI, SIGNED, "vpdpbusd", 16),
+        (VNNI, TURNED, "vpdpbusd", 16),
         ("cpu -mcpu=alderlake", DOT, "vpdpbusd", 8),
         ("cpu -mcpu=znver5", BF16, "vdpbf16ps", 16),
         (AVX2, DOT, "vpmaddwd", 8),
         (AVX2, SIGNED, "vpmaddwd", 8),
+        (AVX2, TURNED, "vpmaddwd", 8),
         (AVX512, SIGNED, "vpmaddwd", 16),
         (ARM, DOT, "usdot", 4),
+        (ARM, TURNED, "usdot", 4),
         (ARM, SIGNED, "sdot", 4),
         (OLD_ARM, SIGNED, "sdot", 4),
         (ARM, BF16, "bfdot", 4),
@@ -202,7 +216,8 @@ def test_weights_that_are_not_frozen_are_packed_by_whole_vectors(
 def test_one_instruction_for_the_terms_of_each_lane(
     spec: str, form: str, instruction: str, lanes: int
 ) -> None:
-    w = operands(8, 64, 96)[1].astype(to_numpy(bf16) if form is BF16 else np.int8)
+    kinds = {BF16: to_numpy(bf16), TURNED: np.dtype(np.uint8)}
+    w = operands(8, 64, 96)[1].astype(kinds.get(form, np.int8))
     module = parse(text(8, 64, 96, form))
     asm = build(module, spec, constants={1: w}).as_text("asm")
     made = PreparedModule(module, spec, {1: w})

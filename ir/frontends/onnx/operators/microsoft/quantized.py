@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .....dtypes import f32, s32, u8
+from .....dtypes import f32, s8, u8
 from ....lax import functions, indexing, linear, reductions, shaping
 from ....lax.recurrent import Weight
 from ....lax.term import Term
@@ -168,12 +168,29 @@ def qgemm(node: Node) -> Term:
 
 
 def unpacked(codes: Term, bits: int) -> Term:
-    """Bytes as their parts of so many bits, the lowest first, along the last dimension; s32."""
-    wide = codes.to(s32)
-    parts = [
-        wide.do("shift-right-logical", k).do("and", (1 << bits) - 1) for k in range(0, 8, bits)
-    ]
+    """Bytes as their parts of so many bits, the lowest first, along the last dimension; u8."""
+    mask = (1 << bits) - 1
+    parts = [codes.do("shift-right-logical", k).do("and", mask) for k in range(0, 8, bits)]
     return shaping.reshape(shaping.stack(parts, codes.rank), (*codes.dims[:-1], -1))
+
+
+BYTES = 4
+"""The accuracy level with which rows are codes of 8 bits as well."""
+
+
+def in_bytes(x: Term, blocks: int, block: int) -> Term:
+    """Rows rounded to codes of 8 bits, the largest of each block exact; ``x`` if it is not f32."""
+    if x.dtype != f32:
+        return x
+    *rows, terms = x.dims
+    short = blocks * block - terms
+    filled = shaping.pad(x, 0.0, [0] * x.rank, [*(0 for _ in rows), short])
+    apart = shaping.reshape(filled, (*rows, blocks, block))
+    scale = reductions.max_(apart.do("abs"), [-1], keep=True) / 127.0
+    divisor = scale.equals(0.0).select(1.0, scale)
+    codes = quantized(apart / divisor, None, s8)
+    rounded = shaping.reshape(codes.to(f32) * scale, (*rows, blocks * block))
+    return shaping.slice_in_dim(rounded, 0, terms, -1)
 
 
 @operator("MatMulNBits", domain=DOMAIN)
@@ -197,6 +214,8 @@ def matmul_n_bits(node: Node) -> Term:
         shift = shaping.reshape(zeros.to(f32), (n, blocks, 1))
     whole = (wide.to(f32) - shift) * shaping.reshape(scales.to(f32), (n, blocks, 1))
     weights = shaping.slice_in_dim(shaping.reshape(whole, (n, blocks * block)), 0, k, 1)
+    if node.int_("accuracy_level", 0) == BYTES:
+        a = in_bytes(a, blocks, block)
     made = linear.matmul(a, shaping.transpose(weights.to(a.dtype), (1, 0)))
     bias = node.optional(5)
     return made if bias is None else made + bias

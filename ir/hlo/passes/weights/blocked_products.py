@@ -1,0 +1,158 @@
+"""Products with weights that have a scale for each block of their rows.
+
+``dot(x, (codes - zero) * scale)``  ->  ``sum over blocks of (dot(x, codes) - sum(x) * zero) *
+scale``: each block is a product of its own, which reads the codes as they are, two of 4 bits in a
+byte. FuseOps makes one kernel of that. Where ``x`` has codes of 8 bits with a scale for each block
+and row, or the target's accuracy allows to give it such, the product is of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....accuracy import BYTE_BLOCKS
+from ....dtypes import f32, s8, s32
+from ....target import Target
+from ...nodes import HloModule, Instruction, Shape
+from ...patterns import build, nibbles
+from ...rewrite import constant, make, map_computations, rebuild
+from ..canonical.dot import largest_over, sum_over
+from .blocks import Array, Blocks, in_blocks
+
+LARGEST = 127
+"""The largest code of a row's block, and the smallest is its negative."""
+
+
+def blocked_products(module: HloModule, target: Target) -> HloModule:
+    """Return an optimized module that multiplies the codes of such weights, block by block."""
+    known: dict[Instruction, Blocks | None] = {}
+    narrow = target.accuracy >= BYTE_BLOCKS
+
+    def rule(i: Instruction) -> Instruction | None:
+        if i.opcode != "dot" or i.array.dtype != f32 or i.array.rank != 2:
+            return None
+        x, w = i.operands
+        if w not in known:
+            known[w] = in_blocks(w)
+        blocks = known[w]
+        if blocks is None:
+            return None
+        apart = _in_blocks(x, blocks)
+        rows = _given(x, blocks) or (_coded(apart) if narrow else _Rows(apart, None))
+        return _product(rows, blocks)
+
+    return map_computations(module, lambda c: rebuild(c, rule))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The left operand ``codes * scale`` as ``[block, row, term]``, a scale for each block and row.
+
+    ``scale`` is ``[block, row]``, or None where the codes are the operand itself.
+    """
+
+    codes: Instruction
+    scale: Instruction | None
+
+
+def _in_blocks(x: Instruction, w: Blocks) -> Instruction:
+    """Return ``x[m, k]`` as ``[block, row, term]``; the last block is filled with zeros."""
+    (rows, terms), count = x.array.dims, len(w.scale)
+    filled = build.extended(x, 1, count * w.size - terms)
+    return build.transpose(build.reshape(filled, (rows, count, w.size)), (1, 0, 2))
+
+
+def _coded(x: Instruction) -> _Rows:
+    """Return rows as codes of 8 bits, scaled so that the largest of each block is exact."""
+    dims = x.array.dims
+    top = largest_over(build.pointwise("abs", x), (2,))
+    scale = build.pointwise("divide", top, build.full(LARGEST, f32, dims[:2]))
+    empty = build.pointwise(
+        "compare", scale, build.full(0, f32, dims[:2]), direction="EQ", type="FLOAT"
+    )
+    divisor = build.pointwise("select", empty, build.full(1, f32, dims[:2]), scale)
+    whole = build.pointwise("divide", x, build.broadcast(divisor, (0, 1), dims))
+    return _Rows(build.convert(build.pointwise("round-nearest-even", whole), s8), scale)
+
+
+def _given(x: Instruction, w: Blocks) -> _Rows | None:
+    """Return rows that are codes of s8 with a scale for each block; None if they are not."""
+    (rows, terms), count = x.array.dims, len(w.scale)
+    while x.opcode == "reshape":
+        x = x.operands[0]
+    if x.opcode != "multiply" or terms != count * w.size or x.array.dims[-1] != w.size:
+        return None
+    for wide, spread in (x.operands, x.operands[::-1]):
+        if wide.opcode != "convert" or spread.opcode != "broadcast":
+            continue
+        codes, scale = wide.operands[0], spread.operands[0]
+        if codes.array.dtype == s8 and scale.array.size == rows * count:
+            apart = build.reshape(codes, (rows, count, w.size))
+            each = build.transpose(build.reshape(scale, (rows, count)), (1, 0))
+            return _Rows(build.transpose(apart, (1, 0, 2)), each)
+    return None
+
+
+def _product(x: _Rows, w: Blocks) -> Instruction:
+    """Return the rows times the weights, as a sum over blocks."""
+    (count, rows, _), columns = x.codes.array.dims, w.codes.shape[1]
+    dims, sums = (count, rows, columns), f32 if x.scale is None else s32
+    own, zero = _codes(w, count, x.scale is None), w.zero
+    if own.array.dtype == s8:
+        zero = np.zeros((1, 1), np.float32)
+    if x.scale is None:
+        own = build.convert(own, f32)
+    total = make("dot", Shape(sums, dims), (x.codes, own), **_EACH_BLOCK)
+    scaled = build.convert(total, f32)
+    if x.scale is not None:
+        scaled = build.pointwise("multiply", scaled, build.broadcast(x.scale, (0, 1), dims))
+    if zero.any():
+        scaled = build.pointwise("subtract", scaled, _of_zeros(_sums(x), zero, dims))
+    scale = build.broadcast(constant(w.scale, name="scales"), (0, 2), dims)
+    return sum_over(build.pointwise("multiply", scaled, scale), (0,))
+
+
+def _sums(x: _Rows) -> Instruction:
+    """Return the sum of each row's block, in f32."""
+    if x.scale is None:
+        return sum_over(x.codes, (2,))
+    return build.pointwise(
+        "multiply", build.convert(sum_over(build.convert(x.codes, s32), (2,)), f32), x.scale
+    )
+
+
+def _codes(w: Blocks, count: int, signed: bool) -> Instruction:
+    """Return the codes ``[block, term, column]``; rows beyond the last are 0.
+
+    Those of 8 bits are s8 without zero points if they may be ``signed``.
+    """
+    packs = w.size % 2 == 0 and w.codes.max(initial=0) <= nibbles.MASK
+    centered = w.centered() if signed and not packs else None
+    codes = w.codes if centered is None else centered
+    terms, columns = codes.shape
+    filled = np.pad(codes, ((0, count * w.size - terms), (0, 0)))
+    blocks = filled.reshape(count, w.size, columns)
+    if packs:
+        return nibbles.unpacked(constant(nibbles.packed(blocks), name="codes"))
+    return constant(blocks, name="codes")
+
+
+def _of_zeros(sums: Instruction, zero: Array, dims: tuple[int, ...]) -> Instruction:
+    """Return what zero points add to the products of rows with these sums."""
+    if zero.size == 1:
+        number = build.full(zero.reshape(()), f32, sums.array.dims)
+        return build.broadcast(build.pointwise("multiply", sums, number), (0, 1), dims)
+    zeros = build.broadcast(constant(zero, name="zeros"), (0, 2), dims)
+    return build.pointwise("multiply", build.broadcast(sums, (0, 1), dims), zeros)
+
+
+_EACH_BLOCK: Mapping[str, Any] = {
+    "lhs_batch_dims": (0,),
+    "lhs_contracting_dims": (2,),
+    "rhs_batch_dims": (0,),
+    "rhs_contracting_dims": (1,),
+}

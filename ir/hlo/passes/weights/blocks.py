@@ -1,0 +1,144 @@
+"""Recognition of constant weights that are codes with a scale for each block of their rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....dtypes import f32
+from ...nodes import Instruction, Shape
+from ...patterns import build
+from ...patterns.match import is_local, is_static, moves
+from ...rewrite import make, post_order
+from ..simplify.fold_constants import FOLDED, value_of
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+SHORTEST = 8
+"""Terms of a block that are worth a scale of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The f32 weights ``(codes[k, n] - zero[k // size, n]) * scale[k // size, n]``.
+
+    The codes are u8. ``scale`` and ``zero`` have a row for each block of ``size`` codes in a
+    column, the last of which may be shorter; ``zero`` may be one number for all.
+    """
+
+    codes: Array
+    zero: Array
+    scale: Array
+    size: int
+
+    def centered(self) -> Array | None:
+        """Return ``codes - zero`` as s8; None where these are not such numbers."""
+        terms = len(self.codes)
+        zero = np.repeat(self.zero, self.size, 0)[:terms] if len(self.zero) > 1 else self.zero
+        found = self.codes - zero
+        narrow = found.astype(np.int8)
+        return narrow if np.array_equal(narrow, found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Coded:
+    """The f32 array ``(codes - zero) * scale`` of parts that depend on constants only."""
+
+    codes: Instruction
+    zero: Instruction | None = None
+    scale: Instruction | None = None
+
+
+def in_blocks(w: Instruction) -> Blocks | None:
+    """Return a matrix of f32 ``[k, n]`` as codes and scales; None if it is anything else."""
+    if w.opcode == "constant" or w.array.dtype != f32 or w.array.rank != 2 or not w.array.size:
+        return None
+    parts = _parts(w) if _is_known(w) else None
+    if parts is None or parts.scale is None:
+        return None
+    scale = value_of(parts.scale)
+    zero = np.zeros((1, 1), np.float32) if parts.zero is None else value_of(parts.zero)
+    if (zero == zero.reshape(-1)[0]).all():
+        zero = zero[:1, :1]
+    size = math.gcd(_steady(scale), _steady(zero)) or len(scale)
+    if size < min(SHORTEST, len(scale)):
+        return None
+    codes = _unsigned(value_of(parts.codes).astype(np.int32))
+    if codes is None:
+        return None
+    return Blocks(codes[0], zero[::size] - np.float32(codes[1]), scale[::size], size)
+
+
+def _unsigned(codes: Array) -> tuple[Array, int] | None:
+    """Return codes as u8, and what to add to make the given ones of them; None if they are wider.
+
+    Those of 4 bits are below 16.
+    """
+    low, high = int(codes.min()), int(codes.max())
+    for least, bits in ((0, 4), (-8, 4), (0, 8), (-128, 8)):
+        if least <= low and high < least + (1 << bits):
+            return (codes - least).astype(np.uint8), least
+    return None
+
+
+def _steady(x: Array) -> int:
+    """Return the number of rows that are alike in each block of them; 0 if all are alike."""
+    changed = np.flatnonzero((x[1:] != x[:-1]).any(axis=1)) + 1
+    return int(np.gcd.reduce(changed)) if len(changed) else 0
+
+
+def _is_known(x: Instruction) -> bool:
+    """True if a value depends on constants alone."""
+    return all(
+        is_static(i) and (i.opcode in ("constant", "iota") or is_local(i) or i.opcode in _FOLDED)
+        for i in post_order([x])
+    )
+
+
+_FOLDED = FOLDED | {"broadcast"}
+
+
+def _parts(x: Instruction) -> _Coded | None:
+    match x.opcode:
+        case "convert" if x.operands[0].array.dtype.is_int:
+            return _shifted(x.operands[0])
+        case "subtract":
+            found = _parts(x.operands[0])
+            if found is None or found.zero is not None or found.scale is not None:
+                return None
+            return replace(found, zero=x.operands[1])
+        case "multiply":
+            for coded, scale in (x.operands, x.operands[::-1]):
+                found = _parts(coded)
+                if found is not None and found.scale is None:
+                    return replace(found, scale=scale)
+            return None
+        case _ if moves(x):
+            found = _parts(x.operands[0])
+            return None if found is None else _moved(x, found)
+        case _:
+            return None
+
+
+def _shifted(x: Instruction) -> _Coded:
+    """Return whole numbers, the difference of some as codes and zero points."""
+    if x.opcode != "subtract":
+        return _Coded(x)
+    codes, zero = x.operands
+    return _Coded(codes, build.convert(zero, f32))
+
+
+def _moved(x: Instruction, p: _Coded) -> _Coded:
+    """Return the parts of an array after an operation that places its elements."""
+    codes, zero, scale = (
+        None if part is None else _like(x, part) for part in (p.codes, p.zero, p.scale)
+    )
+    assert codes is not None
+    return _Coded(codes, zero, scale)
+
+
+def _like(x: Instruction, of: Instruction) -> Instruction:
+    return make(x.opcode, Shape(of.array.dtype, x.array.dims), (of,), **x.attrs)
