@@ -141,23 +141,34 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 def _shift_left(a: Array, b: Array) -> Array:
-    n = b.astype(np.uint64)
-    ok = n < _bits(a)
-    return np.where(ok, np.left_shift(a, np.where(ok, b, 0).astype(a.dtype)), 0).astype(a.dtype)
+    n = _unsigned(b)
+    shifted = np.left_shift(_unsigned(a), np.minimum(n, _bits(a) - 1))
+    return _zero_beyond(shifted, n, a)
 
 
 def _shift_right_logical(a: Array, b: Array) -> Array:
-    u = a.view(f"u{a.dtype.itemsize}")
-    n = b.astype(np.uint64)
-    ok = n < _bits(a)
-    r = np.right_shift(u, np.where(ok, b, 0).astype(u.dtype))
-    return np.where(ok, r, 0).astype(u.dtype).view(a.dtype)
+    n = _unsigned(b)
+    shifted = np.right_shift(_unsigned(a), np.minimum(n, _bits(a) - 1))
+    return _zero_beyond(shifted, n, a)
 
 
 def _shift_right_arithmetic(a: Array, b: Array) -> Array:
     s = a.view(f"i{a.dtype.itemsize}")
-    n = np.where(b.astype(np.uint64) < _bits(a), b, _bits(a) - 1).astype(s.dtype)
+    n = np.minimum(_unsigned(b), _bits(a) - 1).astype(s.dtype)
     return np.asarray(np.right_shift(s, n)).view(a.dtype)
+
+
+def _unsigned(a: Array) -> Array:
+    """Return integers as those of the same bits without a sign: a negative one is large."""
+    return a.view(f"u{a.dtype.itemsize}")
+
+
+def _zero_beyond(shifted: Array, n: Array, a: Array) -> Array:
+    """Return bits that were shifted by ``n``, in the type of ``a``; 0 from its width on."""
+    beyond = n >= _bits(a)
+    if beyond.any():
+        shifted = np.where(beyond, shifted.dtype.type(0), shifted)
+    return np.asarray(shifted).view(a.dtype)
 
 
 def _popcnt(a: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from ....dtypes import f32
 from ...nodes import Instruction, Shape
 from ...patterns import build
-from ...patterns.match import is_local, is_static, moves
+from ...patterns.match import is_local, is_static, moves, splat
 from ...rewrite import make, post_order
 from ..simplify.fold_constants import FOLDED, value_of
 
@@ -59,14 +59,11 @@ def in_blocks(w: Instruction) -> Blocks | None:
     parts = _parts(w) if _is_known(w) else None
     if parts is None or parts.scale is None:
         return None
-    scale = value_of(parts.scale)
-    zero = np.zeros((1, 1), np.float32) if parts.zero is None else value_of(parts.zero)
-    if (zero == zero.reshape(-1)[0]).all():
-        zero = zero[:1, :1]
+    scale, zero = value_of(parts.scale), _zero(parts.zero)
     size = math.gcd(_steady(scale), _steady(zero)) or len(scale)
     if size < min(SHORTEST, len(scale)):
         return None
-    codes = _unsigned(value_of(parts.codes).astype(np.int32))
+    codes = _unsigned(value_of(parts.codes))
     if codes is None:
         return None
     return Blocks(codes[0], zero[::size] - np.float32(codes[1]), scale[::size], size)
@@ -80,8 +77,17 @@ def _unsigned(codes: Array) -> tuple[Array, int] | None:
     low, high = int(codes.min()), int(codes.max())
     for least, bits in ((0, 4), (-8, 4), (0, 8), (-128, 8)):
         if least <= low and high < least + (1 << bits):
-            return (codes - least).astype(np.uint8), least
+            return (codes.astype(np.int16) - np.int16(least)).astype(np.uint8), least
     return None
+
+
+def _zero(zero: Instruction | None) -> Array:
+    """Return the zero points of all elements, or one for all."""
+    if zero is None:
+        return np.zeros((1, 1), np.float32)
+    one = splat(zero)
+    found = value_of(zero) if one is None else np.asarray(one, np.float32).reshape(1, 1)
+    return found[:1, :1] if (found == found[0, 0]).all() else found
 
 
 def _steady(x: Array) -> int:
