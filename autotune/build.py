@@ -135,8 +135,9 @@ def build(
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every
     operation. ``weights`` stores the constant f32 weights of dots and convolutions, 4096 elements
-    or more, in a narrow form that the kernels read: "bf16", or "int8", "int16" or "int24" with a
-    scale per output channel; ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets
+    or more, in a narrow form that the kernels read: "bf16", "int8", "int16" or "int24" with a
+    scale per output channel, or "int4", of dots, with one for each block of 32 terms;
+    ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets
     schedules add an error to plain rounding, at most this much of a result's root mean square, as
     1e-5: fast algorithms for products and convolutions, and the narrowest of the integers where
     weights come from memory, unless ``weights`` is given ("f32" keeps them); from 2.8e-3 on

@@ -231,8 +231,9 @@ def recipe_options(
         click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
         click.option(
             "--weights",
-            help="Store constant f32 weights of dots and convolutions as bf16, or int8, int16 or "
-            "int24 with a scale per output channel; f32 keeps them in spite of --accuracy.",
+            help="Store constant f32 weights of dots and convolutions as bf16, as int8, int16 or "
+            "int24 with a scale per output channel, or as int4 with a scale for each block of 32 "
+            "terms; f32 keeps them in spite of --accuracy.",
         ),
         excess_precision_option(excess_precision),
         click.option(

@@ -22,6 +22,7 @@ from ...ir.hlo.interp.evaluate import evaluate
 from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
+from ...ir.hlo.passes.weights.quantize import BLOCKED
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
 from ...ir.target import Target
 from ..plan.groups import Groups, fuse_module
@@ -78,7 +79,8 @@ class Oracle:
         The fused module has been through the graph passes. So where the results differ from those
         of the module before them, the passes are judged too, by how they change ``strict``.
         """
-        rounded = self.target is not None and rounds_products(self.target)
+        rounded = self.weights == BLOCKED
+        rounded |= self.target is not None and rounds_products(self.target)
         as_given = compare_all(results, self.strict, rounded)
         if self.wide is None:
             return as_given
@@ -114,7 +116,8 @@ def on_devices(
 
 def _narrow(module: HloModule, weights: str | None, target: Target | None) -> HloModule:
     """Return the graph passes' result, with what weights and accuracy say is to be narrow."""
-    return optimize_narrow(module, weights, None if _is_exact(None, target) else target)[0]
+    exact = weights != BLOCKED and _is_exact(None, target)
+    return optimize_narrow(module, weights, None if exact else target)[0]
 
 
 def _is_exact(weights: str | None, target: Target | None) -> bool:

@@ -17,6 +17,7 @@ from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.passes.weights.quantize import FORMS
 from nestwright.ir.target import Target
 
+HERE = "cpu -threads=2"
 TEXT = """HloModule layers
 ENTRY main {
   x = f32[ROWS,96] parameter(0)
@@ -43,19 +44,21 @@ def constants(seed: int = 0) -> dict[int, np.ndarray]:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, "int4"])
 def test_build_computes_what_the_interpreter_does_with_these_weights(rows: int, form: str) -> None:
     module, frozen = parse(text(rows)), constants()
     x = np.random.default_rng(1).standard_normal((rows, 96)).astype(np.float32)
-    exe = nw.build(module, "cpu -threads=2", constants=frozen, weights=form, cache=False)
-    oracle = Oracle.of(freeze(module, frozen), [x], weights=form)
+    exe = nw.build(module, HERE, constants=frozen, weights=form, cache=False)
+    oracle = Oracle.of(freeze(module, frozen), [x], weights=form, target=Target.parse(HERE))
     assert all(r.ok for r in oracle.judge([exe(x)]))
     exact = nw.build(module, constants=frozen, cache=False)
     assert not np.array_equal(exe(x), exact(x))
-    assert np.abs(exe(x) - exact(x)).max() < {"int16": 1e-3, "int24": 1e-5}.get(form, 0.2)
+    assert np.abs(exe(x) - exact(x)).max() < {"int16": 1e-3, "int24": 1e-5, "int4": 1}.get(
+        form, 0.2
+    )
     smaller = exe.memory_analysis()["constant_size_in_bytes"]
     ratio = exact.memory_analysis()["constant_size_in_bytes"] / smaller
-    assert ratio > {"int8": 3, "int24": 1.2}.get(form, 1.8)
+    assert ratio > {"int4": 4, "int8": 3, "int24": 1.2}.get(form, 1.8)
 
 
 def test_report_goes_with_a_saved_model(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_weights_that_cannot_be_narrowed_draw_one_warning() -> None:
 
 def test_unknown_form_names_the_known_ones() -> None:
     for call in (nw.build, nw.tune):
-        with pytest.raises(ArgumentError, match="use bf16, int8, int16, int24, or f32"):
+        with pytest.raises(ArgumentError, match="use int4, bf16, int8, int16, int24, or f32"):
             call(parse(text(1)), constants=constants(), weights="int3")
 
 
@@ -180,13 +183,15 @@ ENTRY main {{
     assert [r["form"] for r in exe.weights_analysis()["weights"]] == ["int24"] * (k * n >= 4096)
 
 
-def test_a_gpu_reads_weights_from_one_array() -> None:
-    with pytest.raises(ArgumentError, match="from one array"):
-        nw.build(parse(text(1)), "cuda -arch=sm_90", constants=constants(), weights="int24")
+@pytest.mark.parametrize(("form", "instead"), [("int24", "int16"), ("int4", "int8")])
+def test_a_gpu_reads_weights_from_one_array(form: str, instead: str) -> None:
+    with pytest.raises(ArgumentError, match=f"from one array[^$]*{instead}"):
+        nw.build(parse(text(1)), "cuda -arch=sm_90", constants=constants(), weights=form)
 
 
-def test_tuning_takes_weights_in_two_parts(tmp_path: Path) -> None:
-    given = {"constants": constants(), "weights": "int24", "log": tmp_path / "l.jsonl"}
+@pytest.mark.parametrize("form", ["int24", "int4"])
+def test_tuning_takes_weights_in_two_parts(form: str, tmp_path: Path) -> None:
+    given = {"constants": constants(), "weights": form, "log": tmp_path / "l.jsonl"}
     found = nw.tune(parse(text(1)), "cpu -threads=1", trials=6, **given)
     assert found.measured == 6
     assert {t.status for t in read(tmp_path / "l.jsonl").trials} == {"ok"}

@@ -20,8 +20,10 @@ from nestwright.ir.hlo.passes.weights.quantize import (
     INTEGERS,
     expected_error,
     to_bf16,
+    to_blocks,
     to_integers,
 )
+from nestwright.ir.target import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -197,3 +199,53 @@ def test_parts_hold_every_code_of_24_bits() -> None:
     made = to_integers(codes[:, None], (0,), 24)
     assert made.lower is not None and made.scale is not None and made.scale[0] == 1
     assert np.array_equal(made.codes * np.float32(256) + made.lower, codes[:, None])
+
+
+BYTES = Target.parse("cpu -mcpu=x86-64-v4 -mattr=+avx512vnni")
+WORDS = Target.parse("cpu -mcpu=x86-64")
+
+
+@pytest.mark.parametrize("shape", [(32, 5), (96, 40), (70, 3), (7, 2)])
+def test_blocks_of_4_bits(shape: tuple[int, int]) -> None:
+    w = noise(*shape)
+    w[:, 0] = 0
+    w[: shape[0] // 2, 1] = 1e-41
+    blocks, largest, relative = to_blocks(w)
+    assert blocks.codes.max() <= 15 and blocks.packs
+    assert blocks.scale.shape == (-(-shape[0] // 32), shape[1])
+    assert blocks.nbytes == w.size // 2 + blocks.scale.nbytes
+    scale = np.repeat(blocks.scale, 32, 0)[: shape[0]]
+    error = (blocks.codes - np.float64(8)) * scale - w
+    assert np.abs(error).max() == pytest.approx(largest)
+    assert np.sqrt(np.square(error).sum() / np.square(w).sum()) == pytest.approx(relative)
+    assert 0.03 < relative < 0.13
+    assert (error[:, 0] == 0).all() and (scale[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("target", [BYTES, WORDS])
+def test_products_of_4_bits_round_rows_where_the_processor_multiplies_bytes(target: Target) -> None:
+    w, x = noise(72, 80), noise(3, 80, seed=1)
+    module = freeze(parse(DOT), {1: w})
+    new, (row,) = optimize_narrow(module, "int4", target)
+    (product,) = (i for i in new.entry.instructions if i.opcode == "dot")
+    assert [o.array.dtype for o in product.operands] == ([s8, u8] if target is BYTES else [f32] * 2)
+    assert (row.form, row.before, row.after) == ("int4", w.nbytes, w.size // 2 + 3 * 72 * 4)
+    expected = evaluate(module, [x])
+    error = np.sqrt(np.square(evaluate(new, [x]) - expected).mean() / np.square(expected).mean())
+    assert error == pytest.approx(row.relative, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "number"),
+    [(LEFT, (72, 80), 0), (BATCH, (2, 64, 40), 1), (CONV, (3, 3, 16, 33), 1)],
+)
+def test_what_is_not_in_blocks_has_8_bits(text: str, shape: tuple[int, ...], number: int) -> None:
+    _, (row,) = narrowed(text, noise(*shape), "int4", number)
+    assert row.form == "int8" and not row.kept
+
+
+def test_4_bits_of_what_has_no_codes() -> None:
+    w = noise(72, 80)
+    w[3, 3] = np.nan
+    _, (row,) = narrowed(DOT, w, "int4")
+    assert row.kept == "it contains NaN"

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ....accuracy import BYTE_BLOCKS
-from ....dtypes import f32, s8, s32
+from ....dtypes import f32, s8, s32, u8
+from ....lane_dots import lane_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build, nibbles
@@ -30,22 +31,38 @@ LARGEST = 127
 def blocked_products(module: HloModule, target: Target) -> HloModule:
     """Return an optimized module that multiplies the codes of such weights, block by block."""
     known: dict[Instruction, Blocks | None] = {}
-    narrow = target.accuracy >= BYTE_BLOCKS
+    rounds = target.accuracy >= BYTE_BLOCKS and multiplies_bytes(target)
 
     def rule(i: Instruction) -> Instruction | None:
-        if i.opcode != "dot" or i.array.dtype != f32 or i.array.rank != 2:
+        if not takes_blocks(i):
             return None
         x, w = i.operands
         if w not in known:
             known[w] = in_blocks(w)
         blocks = known[w]
-        if blocks is None:
-            return None
-        apart = _in_blocks(x, blocks)
-        rows = _given(x, blocks) or (_coded(apart) if narrow else _Rows(apart, None))
-        return _product(rows, blocks)
+        return None if blocks is None else product_in_blocks(x, blocks, rounds)
 
     return map_computations(module, lambda c: rebuild(c, rule))
+
+
+def takes_blocks(i: Instruction) -> bool:
+    """True for a product of f32 whose right operand may be in blocks: ``[m, k] x [k, n]``."""
+    return i.opcode == "dot" and i.array.dtype == f32 and i.array.rank == 2
+
+
+def multiplies_bytes(target: Target) -> bool:
+    """True if a processor adds up products of signed bytes and bytes of two codes in its lanes."""
+    return lane_dot(target, s8, u8) is not None
+
+
+def product_in_blocks(x: Instruction, w: Blocks, rounds: bool) -> Instruction:
+    """Return ``x[m, k]`` times the weights, as a sum over blocks.
+
+    If it ``rounds``, ``x`` becomes codes of 8 bits with a scale for each block and row, unless it
+    has such already.
+    """
+    apart = _in_blocks(x, w)
+    return _product(_given(x, w) or (_coded(apart) if rounds else _Rows(apart, None)), w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +147,7 @@ def _codes(w: Blocks, count: int, signed: bool) -> Instruction:
 
     Those of 8 bits are s8 without zero points if they may be ``signed``.
     """
-    packs = w.size % 2 == 0 and w.codes.max(initial=0) <= nibbles.MASK
+    packs = w.packs
     centered = w.centered() if signed and not packs else None
     codes = w.codes if centered is None else centered
     terms, columns = codes.shape

@@ -12,6 +12,7 @@ from ....dtypes import f32
 from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...patterns.match import is_local, is_static, moves, splat
+from ...patterns.nibbles import MASK
 from ...rewrite import make, post_order
 from ..simplify.fold_constants import FOLDED, value_of
 
@@ -33,6 +34,17 @@ class Blocks:
     zero: Array
     scale: Array
     size: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of codes, zero points and scales."""
+        each = 2 if self.packs else 1
+        return self.codes.size // each + self.scale.nbytes + self.zero.nbytes * (self.zero.size > 1)
+
+    @property
+    def packs(self) -> bool:
+        """True if two codes fit in a byte."""
+        return self.size % 2 == 0 and int(self.codes.max(initial=0)) <= MASK
 
     def centered(self) -> Array | None:
         """Return ``codes - zero`` as s8; None where these are not such numbers."""

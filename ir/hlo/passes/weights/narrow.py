@@ -18,7 +18,9 @@ from ...patterns import build
 from ...patterns.parts import joined
 from ...rewrite import constant, map_computations, rebuild, with_operands
 from .automatic import narrowest, waits
-from .quantize import FORMS, Narrowed, refusal
+from .blocked_products import multiplies_bytes, product_in_blocks, takes_blocks
+from .blocks import Blocks
+from .quantize import BLOCKED, FORMS, Narrowed, refusal, to_blocks
 from .report import NarrowWeight
 from .weighted import WeightedProduct, weighted_product
 
@@ -26,14 +28,18 @@ WIDE = "f32"
 """The form that leaves weights as they are, whatever error is allowed."""
 
 
+INSTEAD = {"int24": "int16 has an error of about 4e-5", BLOCKED: "int8 has one of about 1e-2"}
+"""What to take in place of forms in several arrays."""
+
+
 def check_form(form: str | None, target: Target | None = None) -> None:
     """Raise ``ArgumentError`` unless ``form`` is None or one that a target's kernels read."""
-    if form is not None and form not in (WIDE, *FORMS):
-        hint = f"use {', '.join(FORMS)}, or {WIDE} to leave them as they are"
+    if form is not None and form not in (WIDE, BLOCKED, *FORMS):
+        hint = f"use {', '.join((BLOCKED, *FORMS))}, or {WIDE} to leave them as they are"
         raise ArgumentError(f"weights={form!r}", "there is no such form", hint=hint)
-    if form == "int24" and target is not None and target.row.work != "threads":
+    if form in INSTEAD and target is not None and target.row.work != "threads":
         why = f"kernels for {target.spec!r} read weights from one array, and these are two"
-        raise ArgumentError(f"weights={form!r}", why, hint="int16 has an error of about 4e-5")
+        raise ArgumentError(f"weights={form!r}", why, hint=INSTEAD[form])
 
 
 def narrow_weights(
@@ -50,6 +56,7 @@ def narrow_weights(
         return module, ()
     accuracy = 0.0 if target is None else target.accuracy
     waiting = waits(module, target) if form is None and target is not None else None
+    rounds = target is not None and multiplies_bytes(target)
     known: dict[tuple[Instruction, tuple[int, ...]], _Operand] = {}
 
     def rule(i: Instruction) -> Instruction | None:
@@ -59,7 +66,7 @@ def narrow_weights(
         key = p.weight, p.contracted
         if key not in known:
             known[key] = _operand(p, form, accuracy)
-        return _product(p, known[key])
+        return _product(p, known[key], rounds)
 
     new = map_computations(module, lambda c: rebuild(c, rule))
     return new, tuple(x.row for x in known.values())
@@ -67,16 +74,26 @@ def narrow_weights(
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A product's operand in the place of its weight, the scales (None: none), and the report."""
+    """A product's operand in the place of its weight, the scales (None: none), and the report.
+
+    One in ``blocks`` has scales of its own.
+    """
 
     value: Instruction
     scale: Instruction | None
     row: NarrowWeight
+    blocks: Blocks | None = None
 
 
 def _operand(p: WeightedProduct, form: str | None, accuracy: float) -> _Operand:
     weight, name = p.weight, p.product.name
     dims, before = weight.array.dims, weight.array.bytes
+    if form == BLOCKED:
+        if p.side == 1 and takes_blocks(p.product) and not refusal(weight.attrs["literal"]):
+            blocks, largest, relative = to_blocks(weight.attrs["literal"])
+            row = NarrowWeight(name, dims, before, blocks.nbytes, largest, relative, form)
+            return _Operand(weight, None, row, blocks)
+        form = "int8"
     made = _narrowed(p, form, accuracy)
     if isinstance(made, str):
         return _Operand(weight, None, NarrowWeight(name, dims, before, before, kept=made))
@@ -98,9 +115,14 @@ def _narrowed(p: WeightedProduct, form: str | None, accuracy: float) -> Narrowed
     return narrowest(values, p.contracted, accuracy)
 
 
-def _product(p: WeightedProduct, operand: _Operand) -> Instruction | None:
-    """Return a product of the narrow weight, times its scales; None if it stays as it is."""
+def _product(p: WeightedProduct, operand: _Operand, rounds: bool) -> Instruction | None:
+    """Return a product of the narrow weight, times its scales; None if it stays as it is.
+
+    If it ``rounds``, what it multiplies blocks with becomes bytes.
+    """
     i = p.product
+    if operand.blocks is not None:
+        return product_in_blocks(i.operands[0], operand.blocks, rounds)
     if operand.value is p.weight:
         return None
     operands = tuple(operand.value if n == p.side else o for n, o in enumerate(i.operands))

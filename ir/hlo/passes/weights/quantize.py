@@ -11,8 +11,15 @@ import numpy as np
 
 from ....dtypes import bf16, to_numpy
 from ...patterns.parts import LOWER
+from .blocks import Blocks
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+BLOCK = 32
+"""Terms that share a scale in the form of 4 bits."""
+
+BLOCKED = "int4"
+"""The form with a scale for each block: of products alone that read their right operand so."""
 
 AT_ONCE = 1 << 18
 """Elements that are quantized at a time: the temporaries stay in cache."""
@@ -86,6 +93,34 @@ def to_integers(weights: Array, contracted: tuple[int, ...], bits: int) -> Narro
             integers = whole.astype(np.int32)
             codes[at], lower[at] = integers >> LOWER, integers & ((1 << LOWER) - 1)
     return Narrowed(f"int{bits}", codes, scale.squeeze(contracted), *error.result(), lower)
+
+
+def to_blocks(weights: Array) -> tuple[Blocks, float, float]:
+    """Quantize f32 weights ``[k, n]`` to 4 bits, with one scale for each ``BLOCK`` of a column.
+
+    The largest of a block becomes -8, of -8 to 7, and the scale is then fitted to its codes by
+    least squares. Also the greatest absolute error of a weight, and the root mean square of the
+    errors over that of the weights.
+    """
+    (terms, columns), error = weights.shape, _Error()
+    codes = np.empty(weights.shape, np.uint8)
+    scale = np.empty((-(-terms // BLOCK), columns), np.float32)
+    for n, first in enumerate(range(0, terms, BLOCK)):
+        own = weights[first : first + BLOCK]
+        top = np.take_along_axis(own, np.abs(own).argmax(0)[None], 0)[0]
+        step = _nonzero(top / np.float32(-8))
+        whole = np.clip(np.rint(own / step), -8, 7)
+        squares = np.square(whole).sum(0)
+        scale[n] = _nonzero((whole * own).sum(0) / np.where(squares == 0, 1, squares))
+        codes[first : first + BLOCK] = whole + 8
+        error.add(own, whole * scale[n].astype(np.float64))
+    return Blocks(codes, np.full((1, 1), 8, np.float32), scale, BLOCK), *error.result()
+
+
+def _nonzero(scale: Array) -> Array:
+    """Return scales, 1 in place of those that are 0 or denormal."""
+    small = np.abs(scale) < np.finfo(np.float32).tiny
+    return np.where(small, np.float32(1), scale).astype(np.float32)
 
 
 def expected_error(weights: Array, contracted: tuple[int, ...], bits: int) -> float:
