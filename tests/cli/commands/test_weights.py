@@ -34,6 +34,6 @@ def test_commands_print_errors_and_bytes(nestwright) -> None:
     assert ran.status == 0 and "all outputs match" in ran.out and "2 of 2 narrowed" in ran.out
     again = nestwright("run", "out.nw", "--weights", "int8", "--random", "0")
     assert again.status == 2 and "already built" in again.err
-    assert nestwright("build", *given, "int4").status == 2
+    assert nestwright("build", *given, "int3").status == 2
     shown = nestwright("show", *given, "bf16", "--stage", "fused")
     assert shown.status == 0 and "bf16[96,161]" in shown.out

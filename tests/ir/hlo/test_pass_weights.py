@@ -181,7 +181,7 @@ def test_blocks_do_not_change_codes() -> None:
 
 def test_unknown_form_is_refused() -> None:
     with pytest.raises(ArgumentError, match="bf16, int8, int16, int24, or f32"):
-        optimize_narrow(parse(DOT), "int4")
+        optimize_narrow(parse(DOT), "int3")
 
 
 @pytest.mark.parametrize(("form", "bits"), INTEGERS.items())
