@@ -216,7 +216,7 @@ def finish(
     steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
     if target is not None and target.row.work == "threads":
         then = "Weights with a scale for each block of rows are multiplied as codes."
-        by_block = partial(blocked_products, target=target)
+        by_block = partial(blocked_products, target=target, excess_precision=excess_precision)
         steps.insert(0, Pass("blocked_products", by_block, then, OPTIMIZED))
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....accuracy import BYTE_BLOCKS
-from ....dtypes import f32, s8, s32, u8
+from ....dtypes import bf16, f16, f32, s8, s32, u8
 from ....lane_dots import lane_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction, Shape
@@ -28,26 +28,37 @@ LARGEST = 127
 """The largest code of a row's block, and the smallest is its negative."""
 
 
-def blocked_products(module: HloModule, target: Target) -> HloModule:
-    """Return an optimized module that multiplies the codes of such weights, block by block."""
+def blocked_products(module: HloModule, target: Target, excess_precision: bool = True) -> HloModule:
+    """Return an optimized module that multiplies the codes of such weights, block by block.
+
+    With ``excess_precision`` those of floats of 16 bits, too, whose products are then of f32.
+    """
     known: dict[Instruction, Blocks | None] = {}
     rounds = target.accuracy >= BYTE_BLOCKS and multiplies_bytes(target)
 
     def rule(i: Instruction) -> Instruction | None:
-        if not takes_blocks(i):
+        if not takes_blocks(i, excess_precision):
             return None
-        x, w = i.operands
+        x, w = build.convert(i.operands[0], f32), i.operands[1]
         if w not in known:
             known[w] = in_blocks(w)
         blocks = known[w]
-        return None if blocks is None else product_in_blocks(x, blocks, rounds)
+        if blocks is None:
+            return None
+        return build.convert(product_in_blocks(x, blocks, rounds), i.array.dtype)
 
     return map_computations(module, lambda c: rebuild(c, rule))
 
 
-def takes_blocks(i: Instruction) -> bool:
-    """True for a product of f32 whose right operand may be in blocks: ``[m, k] x [k, n]``."""
-    return i.opcode == "dot" and i.array.dtype == f32 and i.array.rank == 2
+def takes_blocks(i: Instruction, narrow: bool = False) -> bool:
+    """True for a product of f32 whose right operand may be in blocks: ``[m, k] x [k, n]``.
+
+    One of floats of 16 bits may be ``narrow``.
+    """
+    if i.opcode != "dot" or i.array.rank != 2:
+        return False
+    kinds = {i.array.dtype, *(o.array.dtype for o in i.operands)}
+    return kinds <= ({f32, f16, bf16} if narrow else {f32})
 
 
 def multiplies_bytes(target: Target) -> bool:

@@ -57,7 +57,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class _Coded:
-    """The f32 array ``(codes - zero) * scale`` of parts that depend on constants only."""
+    """The array ``(codes - zero) * scale`` of parts that depend on constants only."""
 
     codes: Instruction
     zero: Instruction | None = None
@@ -65,13 +65,16 @@ class _Coded:
 
 
 def in_blocks(w: Instruction) -> Blocks | None:
-    """Return a matrix of f32 ``[k, n]`` as codes and scales; None if it is anything else."""
-    if w.opcode == "constant" or w.array.dtype != f32 or w.array.rank != 2 or not w.array.size:
+    """Return a matrix of floats ``[k, n]`` as codes and scales; None if it is anything else.
+
+    Floats of 16 bits may have been rounded at each step; the codes and scales are not.
+    """
+    if w.opcode == "constant" or w.array.rank != 2 or not w.array.size:
         return None
     parts = _parts(w) if _is_known(w) else None
     if parts is None or parts.scale is None:
         return None
-    scale, zero = value_of(parts.scale), _zero(parts.zero)
+    scale, zero = value_of(build.convert(parts.scale, f32)), _zero(parts.zero)
     size = math.gcd(_steady(scale), _steady(zero)) or len(scale)
     if size < min(SHORTEST, len(scale)):
         return None
@@ -98,7 +101,11 @@ def _zero(zero: Instruction | None) -> Array:
     if zero is None:
         return np.zeros((1, 1), np.float32)
     one = splat(zero)
-    found = value_of(zero) if one is None else np.asarray(one, np.float32).reshape(1, 1)
+    found = (
+        value_of(build.convert(zero, f32))
+        if one is None
+        else np.asarray(one, np.float32).reshape(1, 1)
+    )
     return found[:1, :1] if (found == found[0, 0]).all() else found
 
 
@@ -123,6 +130,8 @@ def _parts(x: Instruction) -> _Coded | None:
     match x.opcode:
         case "convert" if x.operands[0].array.dtype.is_int:
             return _shifted(x.operands[0])
+        case "convert" if x.operands[0].array.dtype.is_float:
+            return _parts(x.operands[0])
         case "subtract":
             found = _parts(x.operands[0])
             if found is None or found.zero is not None or found.scale is not None:

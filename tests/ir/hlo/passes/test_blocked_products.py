@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import s8, u8
+from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy, u8
 from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
@@ -171,6 +171,22 @@ def test_products_of_blocks_are_right(
     error = np.sqrt(np.mean(np.square(found - expected)) / np.mean(np.square(expected)))
     assert error < (1e-6 if target is TARGET else 0.01)
     assert (product.operands[0].array.dtype == s8) == (target is LOOSE)
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16])
+def test_floats_of_16_bits_are_f32_where_more_precision_is_allowed(dtype: DType) -> None:
+    text = PLAIN.replace("TYPE", "u8").replace("f32[", f"{dtype}[")
+    kind = to_numpy(dtype)
+    held = {1: codes(0, 15).astype(np.uint8), 2: scales().astype(kind)}
+    held[3] = codes(0, 15, (BLOCKS, COLUMNS)).astype(kind)
+    module = optimize(freeze(parse(text), held))
+    assert finish(module, None, TARGET, excess_precision=False)[0] is module
+    new, _ = finish(module, None, TARGET)
+    (product,) = dots(new)
+    assert product.array.dtype == f32 and new.entry.root.array.dtype == dtype
+    x = rows().astype(kind)
+    expected, found = (np.asarray(evaluate(m, [x])).astype(np.float64) for m in (module, new))
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
 
 
 def test_two_codes_of_4_bits_are_in_a_byte() -> None:
