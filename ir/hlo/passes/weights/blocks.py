@@ -18,8 +18,8 @@ from ..simplify.fold_constants import FOLDED, value_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-SHORTEST = 8
-"""Terms of a block that are worth a scale of their own."""
+SHORTEST, LONGEST = 8, 256
+"""Terms of a block that are worth a scale of their own, and from which another is no loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class _Coded:
 def in_blocks(w: Instruction) -> Blocks | None:
     """Return a matrix of floats ``[k, n]`` as codes and scales; None if it is anything else.
 
-    Floats of 16 bits may have been rounded at each step; the codes and scales are not.
+    A scale of a whole column is that of each of some blocks. Floats of 16 bits may have been
+    rounded at each step; the codes and scales are not.
     """
     if w.opcode == "constant" or w.array.rank != 2 or not w.array.size:
         return None
@@ -75,13 +76,25 @@ def in_blocks(w: Instruction) -> Blocks | None:
     if parts is None or parts.scale is None:
         return None
     scale, zero = value_of(build.convert(parts.scale, f32)), _zero(parts.zero)
-    size = math.gcd(_steady(scale), _steady(zero)) or len(scale)
-    if size < min(SHORTEST, len(scale)):
+    size = _length(math.gcd(_steady(scale), _steady(zero)), len(scale))
+    if size < SHORTEST:
         return None
     codes = _unsigned(value_of(parts.codes))
     if codes is None:
         return None
     return Blocks(codes[0], zero[::size] - np.float32(codes[1]), scale[::size], size)
+
+
+def _length(size: int, terms: int) -> int:
+    """Return the terms of a block where so many are alike, or all if that is 0.
+
+    Longer blocks are cut, so that there are several.
+    """
+    if not size:
+        return min(LONGEST, terms // 2 // SHORTEST * SHORTEST)
+    while size > LONGEST and size % 2 == 0:
+        size //= 2
+    return size
 
 
 def _unsigned(codes: Array) -> tuple[Array, int] | None:

@@ -137,6 +137,23 @@ def test_one_zero_point_of_all_is_one_number() -> None:
     assert found.zero.shape == (1, 1) and found.zero[0, 0] == 8
 
 
+@pytest.mark.parametrize("target", [TARGET, LOOSE], ids=["exact", "loose"])
+def test_columns_of_one_scale_are_cut_in_blocks(target: Target) -> None:
+    text = PLAIN.replace("TYPE", "u8")
+    held = {1: codes(0, 255).astype(np.uint8)}
+    held |= {n: np.repeat(scales((1, COLUMNS)), BLOCKS, 0) * n for n in (2, 3)}
+    module = freeze(parse(text), held)
+    found = in_blocks(weights(module))
+    assert found is not None
+    assert found.size == TERMS // 2 and len(found.scale) == 2
+    new, _ = finish(optimize(module), None, target)
+    assert len(dots(new)) == 1
+    x = rows()
+    expected = evaluate(module, [x])
+    error = np.sqrt(np.mean(np.square(evaluate(new, [x]) - expected)) / np.mean(expected**2))
+    assert error < (1e-5 if target is TARGET else 0.01)
+
+
 def test_codes_of_more_than_8_bits_are_none() -> None:
     assert in_blocks(weights(frozen(np.int32, -200, 200))) is None
 
