@@ -66,6 +66,7 @@ from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .weights.bf16_products import bf16_products
 from .weights.blocked_products import blocked_products
+from .weights.computed import computed_weights
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.merged_taps import merged_taps
@@ -90,6 +91,7 @@ _CSE = _pass(cse, "No two instructions are equal.")
 _FOLD = _pass(fold_constants, "What depends on constants alone is one, unless it is too large.")
 _DOTS = _pass(canonical_dot, "Every dot is [m, k] x [k, n] or [b, m, k] x [b, k, n].")
 _DCE = _pass(dce, "Every instruction is needed.")
+_COMPUTED = _pass(computed_weights, "Weights that follow from constants are constants.", OPTIMIZED)
 
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",
@@ -212,12 +214,14 @@ def finish(
         found.extend(rows)
         return new
 
-    then = "Weights of products are converted from a narrow form where they are used."
-    steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
+    steps: list[Pass[HloModule]] = []
     if target is not None and target.row.work == "threads":
         then = "Weights with a scale for each block of rows are multiplied as codes."
         by_block = partial(blocked_products, target=target, excess_precision=excess_precision)
-        steps.insert(0, Pass("blocked_products", by_block, then, OPTIMIZED))
+        steps.append(Pass("blocked_products", by_block, then, OPTIMIZED))
+        steps.append(_COMPUTED)
+    then = "Weights of products are converted from a narrow form where they are used."
+    steps.append(Pass("narrow_weights", narrow, then, OPTIMIZED))
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
@@ -234,6 +238,7 @@ def finish(
         f8 = partial(f8_products, gpu=target.gpu, excess_precision=excess_precision)
         then = "Scaled products of floats of 8 bits multiply what the GPU takes."
         steps.append(Pass("f8_products", f8, then, OPTIMIZED))
+        steps.append(_COMPUTED)
         then = "An argmax takes its terms in any order."
         steps.append(_pass(order_argmax, then, OPTIMIZED))
         then = "A few long rows of exponentials are summed up with their maxima."

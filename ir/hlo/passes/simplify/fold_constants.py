@@ -89,6 +89,17 @@ def _leaves(i: Instruction) -> set[Instruction] | None:
     return leaves
 
 
+def is_known(x: Instruction) -> bool:
+    """True if a value follows from constants, by operations that take no longer than reading."""
+    return all(
+        is_static(i) and (i.opcode in _LEAVES or is_local(i) or i.opcode in CHEAP)
+        for i in post_order([x])
+    )
+
+
+_LEAVES = frozenset({"constant", "iota", "broadcast"})
+
+
 def value_of(i: Instruction) -> np.ndarray[Any, Any]:
     """Return the value of an array instruction that depends on constants only."""
     leaf = next((x for x in post_order([i]) if x.opcode == "parameter"), None)

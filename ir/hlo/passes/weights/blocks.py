@@ -11,10 +11,10 @@ import numpy as np
 from ....dtypes import f32
 from ...nodes import Instruction, Shape
 from ...patterns import build
-from ...patterns.match import is_local, is_static, moves, splat
+from ...patterns.match import moves, splat
 from ...patterns.nibbles import MASK
-from ...rewrite import make, post_order
-from ..simplify.fold_constants import FOLDED, value_of
+from ...rewrite import make
+from ..simplify.fold_constants import is_known, value_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ def in_blocks(w: Instruction) -> Blocks | None:
     """
     if w.opcode == "constant" or w.array.rank != 2 or not w.array.size:
         return None
-    parts = _parts(w) if _is_known(w) else None
+    parts = _parts(w) if is_known(w) else None
     if parts is None or parts.scale is None:
         return None
     scale, zero = value_of(build.convert(parts.scale, f32)), _zero(parts.zero)
@@ -126,17 +126,6 @@ def _steady(x: Array) -> int:
     """Return the number of rows that are alike in each block of them; 0 if all are alike."""
     changed = np.flatnonzero((x[1:] != x[:-1]).any(axis=1)) + 1
     return int(np.gcd.reduce(changed)) if len(changed) else 0
-
-
-def _is_known(x: Instruction) -> bool:
-    """True if a value depends on constants alone."""
-    return all(
-        is_static(i) and (i.opcode in ("constant", "iota") or is_local(i) or i.opcode in _FOLDED)
-        for i in post_order([x])
-    )
-
-
-_FOLDED = FOLDED | {"broadcast"}
 
 
 def _parts(x: Instruction) -> _Coded | None:
