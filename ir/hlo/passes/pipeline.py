@@ -214,38 +214,55 @@ def finish(
         found.extend(rows)
         return new
 
-    steps: list[Pass[HloModule]] = []
-    if target is not None and target.row.work == "threads":
-        then = "Weights with a scale for each block of rows are multiplied as codes."
-        by_block = partial(blocked_products, target=target, excess_precision=excess_precision)
-        steps.append(Pass("blocked_products", by_block, then, OPTIMIZED))
-        steps.append(_COMPUTED)
     then = "Weights of products are converted from a narrow form where they are used."
-    steps.append(Pass("narrow_weights", narrow, then, OPTIMIZED))
+    steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
-        steps.append(_pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED))
-        if weights != WIDE:
-            then = "Products of f32 multiply bf16, where their error is allowed."
-            steps.append(Pass("bf16_products", partial(rounded, to=target), then, OPTIMIZED))
-        merge = partial(merged_taps, target=target)
-        then = "Channels of narrow convolutions fill the lanes of an instruction."
-        steps.append(Pass("merged_taps", merge, then, OPTIMIZED))
-        steps.append(_pass(split_argmax, "The largest value of a row is found before its place."))
-        steps.append(replace(_TUPLES, reaches=OPTIMIZED))
+        then = "Products of f32 multiply bf16, where their error is allowed."
+        pairs = Pass("bf16_products", partial(rounded, to=target), then, OPTIMIZED)
+        rounding = () if weights == WIDE else (pairs,)
+        steps = [*_blocks(target, excess_precision), *steps, *_for_threads(target, rounding)]
     if target is not None and target.row.work == "launches":
-        f8 = partial(f8_products, gpu=target.gpu, excess_precision=excess_precision)
-        then = "Scaled products of floats of 8 bits multiply what the GPU takes."
-        steps.append(Pass("f8_products", f8, then, OPTIMIZED))
-        steps.append(_COMPUTED)
-        then = "An argmax takes its terms in any order."
-        steps.append(_pass(order_argmax, then, OPTIMIZED))
-        then = "A few long rows of exponentials are summed up with their maxima."
-        steps.append(_pass(online_softmax, then, OPTIMIZED))
+        steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(module, checks if verifying() else ()), tuple(found)
+
+
+def _blocks(target: Target, excess_precision: bool) -> tuple[Pass[HloModule], ...]:
+    """Return the passes of constant weights that follow from codes, before others are narrowed."""
+    by_block = partial(blocked_products, target=target, excess_precision=excess_precision)
+    then = "Weights with a scale for each block of rows are multiplied as codes."
+    return Pass("blocked_products", by_block, then, OPTIMIZED), _COMPUTED
+
+
+def _for_threads(
+    target: Target, rounding: tuple[Pass[HloModule], ...]
+) -> tuple[Pass[HloModule], ...]:
+    """Return the last passes for processors, with those that round operands."""
+    merge = partial(merged_taps, target=target)
+    then = "Channels of narrow convolutions fill the lanes of an instruction."
+    return (
+        _pass(wide_products, "Products of many rows of f16 are of f32.", OPTIMIZED),
+        *rounding,
+        Pass("merged_taps", merge, then, OPTIMIZED),
+        _pass(split_argmax, "The largest value of a row is found before its place."),
+        replace(_TUPLES, reaches=OPTIMIZED),
+    )
+
+
+def _for_launches(target: Target, excess_precision: bool) -> tuple[Pass[HloModule], ...]:
+    """Return the last passes for GPUs."""
+    f8 = partial(f8_products, gpu=target.gpu, excess_precision=excess_precision)
+    then = "Scaled products of floats of 8 bits multiply what the GPU takes."
+    sums = "A few long rows of exponentials are summed up with their maxima."
+    return (
+        Pass("f8_products", f8, then, OPTIMIZED),
+        _COMPUTED,
+        _pass(order_argmax, "An argmax takes its terms in any order.", OPTIMIZED),
+        _pass(online_softmax, sums, OPTIMIZED),
+    )
 
 
 def require_optimized(module: HloModule, source: str = "") -> HloModule:
