@@ -9,7 +9,7 @@ and row, or the target's accuracy allows to give it such, the product is of byte
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ....lane_dots import lane_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build, nibbles
+from ...patterns.match import is_pointwise
 from ...rewrite import constant, make, map_computations, rebuild
 from ..canonical.dot import largest_over, sum_over
 from .blocks import Array, Blocks, in_blocks
@@ -98,13 +99,12 @@ def _coded(x: Instruction) -> _Rows:
     """Return rows as codes of 8 bits, scaled so that the largest of each block is exact."""
     dims = x.array.dims
     top = largest_over(build.pointwise("abs", x), (2,))
-    scale = build.pointwise("divide", top, build.full(LARGEST, f32, dims[:2]))
-    empty = build.pointwise(
-        "compare", scale, build.full(0, f32, dims[:2]), direction="EQ", type="FLOAT"
-    )
-    divisor = build.pointwise("select", empty, build.full(1, f32, dims[:2]), scale)
-    whole = build.pointwise("divide", x, build.broadcast(divisor, (0, 1), dims))
-    return _Rows(build.convert(build.pointwise("round-nearest-even", whole), s8), scale)
+    most, zero = (build.full(n, f32, dims[:2]) for n in (LARGEST, 0))
+    empty = build.pointwise("compare", top, zero, direction="EQ", type="FLOAT")
+    factor = build.pointwise("select", empty, zero, build.pointwise("divide", most, top))
+    whole = build.pointwise("multiply", x, build.broadcast(factor, (0, 1), dims))
+    codes = build.convert(build.pointwise("round-nearest-even", whole), s8)
+    return _Rows(codes, build.pointwise("divide", top, most))
 
 
 def _given(x: Instruction, w: Blocks) -> _Rows | None:
@@ -112,17 +112,62 @@ def _given(x: Instruction, w: Blocks) -> _Rows | None:
     (rows, terms), count = x.array.dims, len(w.scale)
     while x.opcode == "reshape":
         x = x.operands[0]
-    if x.opcode != "multiply" or terms != count * w.size or x.array.dims[-1] != w.size:
+    whole = terms == count * w.size and x.array.dims[-1] == w.size
+    if x.opcode != "multiply" or not whole or not rows:
         return None
     for wide, spread in (x.operands, x.operands[::-1]):
         if wide.opcode != "convert" or spread.opcode != "broadcast":
             continue
         codes, scale = wide.operands[0], spread.operands[0]
         if codes.array.dtype == s8 and scale.array.size == rows * count:
-            apart = build.reshape(codes, (rows, count, w.size))
-            each = build.transpose(build.reshape(scale, (rows, count)), (1, 0))
-            return _Rows(build.transpose(apart, (1, 0, 2)), each)
+            turn = _Turn(rows, count)
+            return _Rows(turn.turned(codes), turn.turned(scale))
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Arrays of ``[row, block, ..]`` made as ``[block, row, ..]``, with what computes them.
+
+    So that what makes the codes of rows writes them in the order in which blocks are multiplied.
+    """
+
+    rows: int
+    count: int
+    known: dict[Instruction, Instruction] = field(default_factory=dict)
+
+    def turned(self, x: Instruction) -> Instruction:
+        """Return ``x`` of any leading dimensions, whose elements are rows and blocks of them."""
+        if x not in self.known:
+            self.known[x] = self._computed(x)
+        return self.known[x]
+
+    def _computed(self, x: Instruction) -> Instruction:
+        dims = self._dims(x.array)
+        match x.opcode:
+            case "broadcast" if not x.attrs["dimensions"]:
+                return build.broadcast(x.operands[0], (), dims)
+            case "broadcast" if x.operands[0].array.size == self.rows * self.count:
+                return build.broadcast(self.turned(x.operands[0]), (0, 1), dims)
+            case "reduce" if self._sums_terms(x):
+                operands = self.turned(x.operands[0]), x.operands[1]
+                attrs = {**x.attrs, "dimensions": (2,)}
+                return make("reduce", Shape(x.array.dtype, dims), operands, **attrs)
+            case _ if is_pointwise(x):
+                shape = Shape(x.array.dtype, dims)
+                return make(x.opcode, shape, map(self.turned, x.operands), **x.attrs)
+            case _:
+                apart = build.reshape(x, (self.rows, self.count, *dims[2:]))
+                return build.transpose(apart, (1, 0, *range(2, len(dims))))
+
+    def _dims(self, shape: Shape) -> tuple[int, ...]:
+        terms = shape.size // max(self.rows * self.count, 1)
+        return (self.count, self.rows) if terms == 1 else (self.count, self.rows, terms)
+
+    def _sums_terms(self, x: Instruction) -> bool:
+        """True for a reduction of the last dimension, which is that of a block's terms."""
+        whole = x.operands[0].array
+        return x.attrs["dimensions"] == (whole.rank - 1,) and len(x.operands) == 2
 
 
 def _product(x: _Rows, w: Blocks) -> Instruction:

@@ -186,10 +186,10 @@ def in_bytes(x: Term, blocks: int, block: int) -> Term:
     short = blocks * block - terms
     filled = shaping.pad(x, 0.0, [0] * x.rank, [*(0 for _ in rows), short])
     apart = shaping.reshape(filled, (*rows, blocks, block))
-    scale = reductions.max_(apart.do("abs"), [-1], keep=True) / 127.0
-    divisor = scale.equals(0.0).select(1.0, scale)
-    codes = quantized(apart / divisor, None, s8)
-    rounded = shaping.reshape(codes.to(f32) * scale, (*rows, blocks * block))
+    top = reductions.max_(apart.do("abs"), [-1], keep=True)
+    factor = top.equals(0.0).select(0.0, 127.0 / top)
+    codes = quantized(apart * factor, None, s8)
+    rounded = shaping.reshape(codes.to(f32) * (top / 127.0), (*rows, blocks * block))
     return shaping.slice_in_dim(rounded, 0, terms, -1)
 
 

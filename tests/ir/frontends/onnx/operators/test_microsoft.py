@@ -104,8 +104,9 @@ def test_grouped_queries_with_rows_of_unequal_length_in_the_cache(check):
 def in_bytes(x, block):
     """Rows whose blocks are rounded to 8 bits, the largest of each exact."""
     apart = np.pad(x, ((0, 0), (0, -x.shape[1] % block))).reshape(len(x), -1, block)
-    scale = np.abs(apart).max(-1, keepdims=True) / np.float32(127)
-    rounded = np.rint(apart / np.where(scale == 0, 1, scale)) * scale
+    top = np.abs(apart).max(-1, keepdims=True)
+    factor = np.where(top == 0, 0, np.float32(127) / np.where(top == 0, 1, top))
+    rounded = np.rint(apart * factor) * (top / np.float32(127))
     return rounded.reshape(len(x), -1)[:, : x.shape[1]]
 
 
