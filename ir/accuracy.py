@@ -28,6 +28,9 @@ BYTE_BLOCKS = 0.0075
 block of up to 256: their largest, some 3.2 standard deviations, over 127 and the root of 12.
 """
 
+BYTE_PRODUCTS = math.sqrt(2) * BYTE_BLOCKS
+"""That of a sum of products of such numbers, over its RMS, if they are independent."""
+
 _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real number
 
 

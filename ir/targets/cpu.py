@@ -60,7 +60,7 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Without the feature, LLVM drops those that begin like this too."""
 _NAMED = {"mtriple", "mcpu", "mattr"}  # options that make it another machine than this one
-_LOOSEST = 0.01  # a larger bound would not tell a wrong result from a rounded one
+_LOOSEST = 0.03  # a larger bound would not tell a wrong result from a rounded one
 
 
 def processors() -> Mapping[str, Mapping[str, frozenset[str]]]:

@@ -238,7 +238,7 @@ def test_the_command_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "all outputs match" in capsys.readouterr().out
     for command in (show, run):
         assert main([*command, "--target", SPEC, "--accuracy", "1"]) == 2
-        assert "a number from 0 to 0.01" in capsys.readouterr().err
+        assert "a number from 0 to 0.03" in capsys.readouterr().err
 
 
 def test_a_device_of_an_unusable_accuracy_serves_nobody(tmp_path: Path) -> None:

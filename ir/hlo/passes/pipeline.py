@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from ...errors import VerifyError
 from ...lane_dots import takes_unsigned
@@ -66,6 +67,7 @@ from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .weights.bf16_products import bf16_products
 from .weights.blocked_products import blocked_products
+from .weights.byte_products import byte_products
 from .weights.computed import computed_weights
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
@@ -209,8 +211,8 @@ def finish(
         found.extend(rows)
         return new
 
-    def rounded(ir: HloModule, to: Target) -> HloModule:
-        new, rows = bf16_products(ir, to)
+    def rounded(ir: HloModule, to: Target, by: Rounding) -> HloModule:
+        new, rows = by(ir, to)
         found.extend(rows)
         return new
 
@@ -219,15 +221,23 @@ def finish(
     if target is not None and takes_unsigned(target):
         steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
     if target is not None and target.row.work == "threads":
-        then = "Products of f32 multiply bf16, where their error is allowed."
-        pairs = Pass("bf16_products", partial(rounded, to=target), then, OPTIMIZED)
-        rounding = () if weights == WIDE else (pairs,)
+        rounding = tuple(
+            Pass(by.__name__, partial(rounded, to=target, by=by), then, OPTIMIZED)
+            for by, then in (() if weights == WIDE else _ROUNDING)
+        )
         steps = [*_blocks(target, excess_precision), *steps, *_for_threads(target, rounding)]
     if target is not None and target.row.work == "launches":
         steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(module, checks if verifying() else ()), tuple(found)
+
+
+Rounding: TypeAlias = Callable[[HloModule, Target], tuple[HloModule, tuple[NarrowWeight, ...]]]
+_ROUNDING: tuple[tuple[Rounding, str], ...] = (
+    (byte_products, "Products of f32 multiply bytes, where their error is allowed."),
+    (bf16_products, "Products of f32 multiply bf16, where their error is allowed."),
+)
 
 
 def _blocks(target: Target, excess_precision: bool) -> tuple[Pass[HloModule], ...]:

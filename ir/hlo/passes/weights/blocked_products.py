@@ -34,7 +34,7 @@ def blocked_products(module: HloModule, target: Target, excess_precision: bool =
 
     With ``excess_precision`` those of floats of 16 bits, too, whose products are then of f32.
     """
-    known: dict[Instruction, Blocks | None] = {}
+    known: dict[Instruction, BlockedWeight | None] = {}
     rounds = target.accuracy >= BYTE_BLOCKS and multiplies_bytes(target)
 
     def rule(i: Instruction) -> Instruction | None:
@@ -42,11 +42,12 @@ def blocked_products(module: HloModule, target: Target, excess_precision: bool =
             return None
         x, w = build.convert(i.operands[0], f32), i.operands[1]
         if w not in known:
-            known[w] = in_blocks(w)
-        blocks = known[w]
-        if blocks is None:
+            blocks = in_blocks(w)
+            known[w] = None if blocks is None else BlockedWeight(blocks)
+        weight = known[w]
+        if weight is None:
             return None
-        return build.convert(product_in_blocks(x, blocks, rounds), i.array.dtype)
+        return build.convert(product_in_blocks(x, weight, rounds), i.array.dtype)
 
     return map_computations(module, lambda c: rebuild(c, rule))
 
@@ -67,14 +68,48 @@ def multiplies_bytes(target: Target) -> bool:
     return lane_dot(target, s8, u8) is not None
 
 
-def product_in_blocks(x: Instruction, w: Blocks, rounds: bool) -> Instruction:
+def product_in_blocks(x: Instruction, weight: BlockedWeight, rounds: bool) -> Instruction:
     """Return ``x[m, k]`` times the weights, as a sum over blocks.
 
     If it ``rounds``, ``x`` becomes codes of 8 bits with a scale for each block and row, unless it
     has such already.
     """
-    apart = _in_blocks(x, w)
-    return _product(_given(x, w) or (_coded(apart) if rounds else _Rows(apart, None)), w)
+    apart = _in_blocks(x, weight.blocks)
+    rows = _given(x, weight.blocks) or (_coded(apart) if rounds else _Rows(apart, None))
+    return _product(rows, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedWeight:
+    """Weights in blocks, with the constants that products of them share."""
+
+    blocks: Blocks
+    made: dict[str, Instruction] = field(default_factory=dict)
+
+    @property
+    def scales(self) -> Instruction:
+        """The scales ``[block, column]``."""
+        return self._constant("scales", self.blocks.scale)
+
+    def codes(self, signed: bool) -> Instruction:
+        """Return the codes ``[block, term, column]``; rows beyond the last are 0.
+
+        Those of 8 bits are s8 without zero points if they may be ``signed``.
+        """
+        w = self.blocks
+        centered = w.centered() if signed and not w.packs else None
+        codes = w.codes if centered is None else centered
+        (terms, columns), count = codes.shape, len(w.scale)
+        filled = np.pad(codes, ((0, count * w.size - terms), (0, 0)))
+        apart = filled.reshape(count, w.size, columns)
+        if w.packs:
+            return nibbles.unpacked(self._constant("codes", nibbles.packed(apart)))
+        return self._constant("codes" if centered is None else "signed_codes", apart)
+
+    def _constant(self, name: str, value: Array) -> Instruction:
+        if name not in self.made:
+            self.made[name] = constant(value, name=name)
+        return self.made[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +205,11 @@ class _Turn:
         return x.attrs["dimensions"] == (whole.rank - 1,) and len(x.operands) == 2
 
 
-def _product(x: _Rows, w: Blocks) -> Instruction:
+def _product(x: _Rows, weight: BlockedWeight) -> Instruction:
     """Return the rows times the weights, as a sum over blocks."""
-    (count, rows, _), columns = x.codes.array.dims, w.codes.shape[1]
+    (count, rows, _), columns = x.codes.array.dims, weight.blocks.codes.shape[1]
     dims, sums = (count, rows, columns), f32 if x.scale is None else s32
-    own, zero = _codes(w, count, x.scale is None), w.zero
+    own, zero = weight.codes(signed=x.scale is None), weight.blocks.zero
     if own.array.dtype == s8:
         zero = np.zeros((1, 1), np.float32)
     if x.scale is None:
@@ -185,7 +220,7 @@ def _product(x: _Rows, w: Blocks) -> Instruction:
         scaled = build.pointwise("multiply", scaled, build.broadcast(x.scale, (0, 1), dims))
     if zero.any():
         scaled = build.pointwise("subtract", scaled, _of_zeros(_sums(x), zero, dims))
-    scale = build.broadcast(constant(w.scale, name="scales"), (0, 2), dims)
+    scale = build.broadcast(weight.scales, (0, 2), dims)
     return sum_over(build.pointwise("multiply", scaled, scale), (0,))
 
 
@@ -196,22 +231,6 @@ def _sums(x: _Rows) -> Instruction:
     return build.pointwise(
         "multiply", build.convert(sum_over(build.convert(x.codes, s32), (2,)), f32), x.scale
     )
-
-
-def _codes(w: Blocks, count: int, signed: bool) -> Instruction:
-    """Return the codes ``[block, term, column]``; rows beyond the last are 0.
-
-    Those of 8 bits are s8 without zero points if they may be ``signed``.
-    """
-    packs = w.packs
-    centered = w.centered() if signed and not packs else None
-    codes = w.codes if centered is None else centered
-    terms, columns = codes.shape
-    filled = np.pad(codes, ((0, count * w.size - terms), (0, 0)))
-    blocks = filled.reshape(count, w.size, columns)
-    if packs:
-        return nibbles.unpacked(constant(nibbles.packed(blocks), name="codes"))
-    return constant(blocks, name="codes")
 
 
 def _of_zeros(sums: Instruction, zero: Array, dims: tuple[int, ...]) -> Instruction:

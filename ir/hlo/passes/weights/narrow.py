@@ -18,8 +18,12 @@ from ...patterns import build
 from ...patterns.parts import joined
 from ...rewrite import constant, map_computations, rebuild, with_operands
 from .automatic import narrowest, waits
-from .blocked_products import multiplies_bytes, product_in_blocks, takes_blocks
-from .blocks import Blocks
+from .blocked_products import (
+    BlockedWeight,
+    multiplies_bytes,
+    product_in_blocks,
+    takes_blocks,
+)
 from .quantize import BLOCKED, FORMS, Narrowed, refusal, to_blocks
 from .report import NarrowWeight
 from .weighted import WeightedProduct, weighted_product
@@ -82,7 +86,7 @@ class _Operand:
     value: Instruction
     scale: Instruction | None
     row: NarrowWeight
-    blocks: Blocks | None = None
+    blocks: BlockedWeight | None = None
 
 
 def _operand(p: WeightedProduct, form: str | None, accuracy: float) -> _Operand:
@@ -92,7 +96,7 @@ def _operand(p: WeightedProduct, form: str | None, accuracy: float) -> _Operand:
         if p.side == 1 and takes_blocks(p.product) and not refusal(weight.attrs["literal"]):
             blocks, largest, relative = to_blocks(weight.attrs["literal"])
             row = NarrowWeight(name, dims, before, blocks.nbytes, largest, relative, form)
-            return _Operand(weight, None, row, blocks)
+            return _Operand(weight, None, row, BlockedWeight(blocks))
         form = "int8"
     made = _narrowed(p, form, accuracy)
     if isinstance(made, str):

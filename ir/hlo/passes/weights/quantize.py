@@ -95,26 +95,25 @@ def to_integers(weights: Array, contracted: tuple[int, ...], bits: int) -> Narro
     return Narrowed(f"int{bits}", codes, scale.squeeze(contracted), *error.result(), lower)
 
 
-def to_blocks(weights: Array) -> tuple[Blocks, float, float]:
-    """Quantize f32 weights ``[k, n]`` to 4 bits, with one scale for each ``BLOCK`` of a column.
+def to_blocks(weights: Array, bits: int = 4, size: int = BLOCK) -> tuple[Blocks, float, float]:
+    """Quantize f32 weights ``[k, n]`` to 4 or 8 bits, one scale for each ``size`` of a column.
 
-    The largest of a block becomes -8, of -8 to 7, and the scale is then fitted to its codes by
-    least squares. Also the greatest absolute error of a weight, and the root mean square of the
-    errors over that of the weights.
+    The largest of a block becomes -8, of -8 to 7 (-128 of 8 bits), and the scale is then fitted to
+    its codes by least squares. Also the greatest absolute error of a weight, and the root mean
+    square of the errors over that of the weights.
     """
-    (terms, columns), error = weights.shape, _Error()
+    (terms, columns), error, half = weights.shape, _Error(), 1 << (bits - 1)
     codes = np.empty(weights.shape, np.uint8)
-    scale = np.empty((-(-terms // BLOCK), columns), np.float32)
-    for n, first in enumerate(range(0, terms, BLOCK)):
-        own = weights[first : first + BLOCK]
+    scale = np.empty((-(-terms // size), columns), np.float32)
+    for n, first in enumerate(range(0, terms, size)):
+        own = weights[first : first + size]
         top = np.take_along_axis(own, np.abs(own).argmax(0)[None], 0)[0]
-        step = _nonzero(top / np.float32(-8))
-        whole = np.clip(np.rint(own / step), -8, 7)
+        whole = np.clip(np.rint(own / _nonzero(top / np.float32(-half))), -half, half - 1)
         squares = np.square(whole).sum(0)
         scale[n] = _nonzero((whole * own).sum(0) / np.where(squares == 0, 1, squares))
-        codes[first : first + BLOCK] = whole + 8
+        codes[first : first + size] = whole + half
         error.add(own, whole * scale[n].astype(np.float64))
-    return Blocks(codes, np.full((1, 1), 8, np.float32), scale, BLOCK), *error.result()
+    return Blocks(codes, np.full((1, 1), half, np.float32), scale, size), *error.result()
 
 
 def _nonzero(scale: Array) -> Array:
