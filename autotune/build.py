@@ -143,9 +143,10 @@ def build(
     weights come from memory, unless ``weights`` is given ("f32" keeps them); from 2.8e-3 on
     products of bf16, and from 1.1e-2 of bytes, where the processor has them. It is the target's
     option ``-accuracy``, at most 0.03; without it a log's schedules of more error are not used.
-    With ``fallback="interpreter"`` groups that cannot be compiled run in the interpreter, slowly, and
-    ``Executable.fallbacks`` lists them; on a CPU only. What is of the DSL becomes a ``Kernel`` and
-    computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
+    With ``fallback="interpreter"`` groups that cannot be compiled run in the interpreter, slowly,
+    and ``Executable.fallbacks`` lists them; on a CPU only. What is of the DSL becomes a ``Kernel``
+    and computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half
+    done.
     """
     if not _is_function(model):
         options: dict[str, Any] = {
