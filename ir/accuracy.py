@@ -1,8 +1,9 @@
 """Error of a result relative to its reference, and the largest error that is accepted.
 
-The error of an array is its largest absolute difference divided by the root mean square (RMS) of
-the reference. Summing in another order changes small elements by much relative to themselves, but
-by little relative to the RMS.
+The error of an element is its absolute difference divided by the root mean square (RMS) of the
+reference, or by the element's own size if it is larger. Summing in another order changes small
+elements by much relative to themselves, but by little relative to the RMS; rounding changes large
+ones by much relative to the RMS, but by little relative to themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def rounds_products(target: Target) -> bool:
 
 
 def tolerance(dtype: DType, rounded: bool = False) -> float:
-    """Return the largest error, relative to the RMS, accepted for a float or complex type.
+    """Return the largest ``relative_error`` accepted for a float or complex type.
 
     With ``rounded``, f32 gets the tolerance of f16, because products may round their operands to
     TF32 or bf16.
@@ -50,7 +51,8 @@ def tolerance(dtype: DType, rounded: bool = False) -> float:
 
 
 def relative_error(result: Array, expected: Array) -> float:
-    """Return the largest absolute difference divided by the RMS of the finite expected elements.
+    """Return the largest error of an element: its absolute difference divided by the RMS of the
+    finite expected elements, or by the expected element if that is larger.
 
     The error is infinite if infinities or NaNs differ, or if all expected elements are 0 and a
     result is not.
@@ -70,4 +72,6 @@ def relative_error(result: Array, expected: Array) -> float:
         return math.inf if a.any() else 0.0
     with np.errstate(over="ignore", under="ignore"):
         a, b = a / largest, b / largest  # so that squares neither overflow nor vanish
-        return float(np.abs(a - b).max()) / math.sqrt(float(np.mean(np.abs(b) ** 2)))
+        size = np.abs(b)
+        rms = math.sqrt(float(np.mean(size**2)))
+        return float((np.abs(a - b) / np.maximum(size, rms)).max())

@@ -16,8 +16,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The error of one output. ``error`` is relative to the RMS of its reference; for integers it
-    is the number of elements that differ. ``mismatch`` says what else differs."""
+    """The error of one output. ``error`` is the ``relative_error`` of floats; for integers it is
+    the number of elements that differ. ``mismatch`` says what else differs."""
 
     output: int
     error: float
@@ -32,7 +32,7 @@ class Comparison:
     def __str__(self) -> str:
         detail = f" ({self.mismatch})" if self.mismatch else ""
         word = "right" if self.ok else "WRONG"
-        return f"{word}: error {self.error:.2e} of RMS, tolerance {self.tolerance:.0e}{detail}"
+        return f"{word}: error {self.error:.2e}, tolerance {self.tolerance:.0e}{detail}"
 
 
 def compare_all(results: Any, wanted: Any, rounded: bool = False) -> list[Comparison]:
@@ -59,7 +59,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def compare(output: int, got: Array, want: Array, rounded: bool = False) -> Comparison:
-    """Compare output number ``output`` with its reference: exactly for integers, by RMS for floats.
+    """Compare output number ``output`` with its reference: integers exactly, floats by their size.
 
     NaNs and infinities must be at the same places.
     """

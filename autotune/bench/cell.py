@@ -206,7 +206,7 @@ def _entries(
 def _errors(
     subject: BenchModel, builds: _Builds, plan: CellPlan
 ) -> Callable[[Sequence[Array]], float]:
-    """Return a function from results to their largest error, relative to each one's RMS.
+    """Return a function from results to their largest ``relative_error``.
 
     It raises ``Lost`` for results of other numbers or shapes than the interpreter's.
     """

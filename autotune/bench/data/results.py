@@ -67,7 +67,7 @@ class WayBench:
     ``runs`` are the seconds per call of each round; the rounds of all ways of a cell interleave, so
     that run n of two ways belongs together. ``detail`` says what runs, with its version. ``first``
     are the seconds from the model to the first result, compilation included. ``error`` is the
-    largest difference from the interpreter over its result's root mean square (None: not checked).
+    largest ``relative_error`` of its results to the interpreter's (None: not checked).
     """
 
     name: str
