@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .dtypes import DType
+from .dtypes import DType, bf16, s8, u8
+from .lane_dots import LaneDot, lane_dot
 from .target import Target
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -32,19 +33,58 @@ block of up to 256: their largest, some 3.2 standard deviations, over 127 and th
 BYTE_PRODUCTS = math.sqrt(2) * BYTE_BLOCKS
 """That of a sum of products of such numbers, over its RMS, if they are independent."""
 
+WIDE = "f32"
+"""The form of weights that leaves products as they are, whatever error is allowed."""
+
+BLOCKED = "int4"
+"""The form with a scale for each block, of products alone that read their right operand so."""
+
+DEEP = 4
+"""Products of bytes in a lane that pay for a pass over the rows; with fewer, bf16 is as fast."""
+
 _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real number
 
 
-def rounds_products(target: Target) -> bool:
-    """True if products of f32 may round their operands to TF32 or bf16."""
-    return target.tf32 or target.accuracy >= BF16_PRODUCTS
+def bf16_dot(target: Target, weights: str | None = None) -> LaneDot | None:
+    """Return the instruction that products of f32 use after rounding operands to bf16.
+
+    None where the target has none or allows a smaller error, or ``weights`` keeps them as they are.
+    """
+    allowed = target.accuracy >= BF16_PRODUCTS and weights != WIDE
+    return lane_dot(target, bf16, bf16) if allowed else None
+
+
+def byte_rows(target: Target, weights: str | None = None) -> LaneDot | None:
+    """Return the instruction that multiplies codes in blocks by rows that were rounded to bytes.
+
+    None where the target has none, or allows a smaller error and ``weights`` are not such codes.
+    """
+    allowed = target.accuracy >= BYTE_BLOCKS and weights != WIDE
+    return lane_dot(target, s8, u8) if allowed or weights == BLOCKED else None
+
+
+def byte_dot(target: Target, weights: str | None = None) -> LaneDot | None:
+    """Return the instruction that products of f32 use after rounding both operands to bytes.
+
+    None where the target has none that is faster than bf16's, or allows a smaller error.
+    """
+    dot = byte_rows(target, weights) if target.accuracy >= BYTE_PRODUCTS else None
+    return dot if dot is not None and dot.depth >= DEEP else None
+
+
+def rounds_products(target: Target, weights: str | None = None) -> bool:
+    """True if products of f32 may round their operands to TF32, bf16 or bytes in a build with the
+    form ``weights``.
+    """
+    found = bf16_dot(target, weights), byte_rows(target, weights)
+    return target.tf32 or any(dot is not None for dot in found)
 
 
 def tolerance(dtype: DType, rounded: bool = False) -> float:
     """Return the largest ``relative_error`` accepted for a float or complex type.
 
     With ``rounded``, f32 gets the tolerance of f16, because products may round their operands to
-    TF32 or bf16.
+    TF32, bf16 or bytes.
     """
     bits = dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
     return _LARGEST[16 if rounded and bits == 32 else bits]

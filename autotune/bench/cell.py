@@ -225,7 +225,7 @@ def _bound(subject: BenchModel, builds: _Builds, plan: CellPlan) -> float:
     """Return the largest error that is accepted of any way; infinite without a check."""
     if not plan.check:
         return float("inf")
-    rounded = rounds_products(builds.builder.target)
+    rounded = rounds_products(builds.builder.target, plan.weights)
     floats = (a.dtype for a in _wanted(subject, builds, plan) if a.dtype.kind != "b")
     return max((tolerance(from_numpy(t), rounded) for t in floats), default=0.0)
 

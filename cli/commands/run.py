@@ -229,7 +229,7 @@ def _check(
     if here.size > 1:
         everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]
         expected = on_devices(module, everyone, exe.bundle.excess_precision, weights, target)
-        return compare_all(results, expected[here.rank], rounds_products(target))
+        return compare_all(results, expected[here.rank], rounds_products(target, weights))
     oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights, target)
     return oracle.judge(results)
 

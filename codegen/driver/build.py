@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...ir.accuracy import WIDE
 from ...ir.errors import UnsupportedError
 from ...ir.findings import Finding
 from ...ir.hlo.analysis.inputs import drawable, draws
@@ -21,7 +22,6 @@ from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-from ...ir.hlo.passes.weights.narrow import WIDE
 from ...ir.hlo.passes.weights.report import report_facts
 from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text

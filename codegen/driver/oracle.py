@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...ir.accuracy import rounds_products
+from ...ir.accuracy import BLOCKED, rounds_products
 from ...ir.comparison import Comparison, compare_all, leaves
 from ...ir.hlo.fuse.fusion import Fusion
 from ...ir.hlo.fuse.order import called, in_order
@@ -22,7 +22,6 @@ from ...ir.hlo.interp.evaluate import evaluate
 from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
-from ...ir.hlo.passes.weights.quantize import BLOCKED
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
 from ...ir.target import Target
 from ..plan.groups import Groups, fuse_module
@@ -79,8 +78,7 @@ class Oracle:
         The fused module has been through the graph passes. So where the results differ from those
         of the module before them, the passes are judged too, by how they change ``strict``.
         """
-        rounded = self.weights == BLOCKED
-        rounded |= self.target is not None and rounds_products(self.target)
+        rounded = self.target is not None and rounds_products(self.target, self.weights)
         as_given = compare_all(results, self.strict, rounded)
         if self.wide is None:
             return as_given

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from ...accuracy import byte_rows
 from ...errors import VerifyError
 from ...lane_dots import takes_unsigned
 from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
@@ -72,7 +73,7 @@ from .weights.computed import computed_weights
 from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.merged_taps import merged_taps
-from .weights.narrow import WIDE, check_form, narrow_weights
+from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
 from .weights.requantized import requantized
 from .weights.unsigned_codes import unsigned_codes
@@ -212,7 +213,7 @@ def finish(
         return new
 
     def rounded(ir: HloModule, to: Target, by: Rounding) -> HloModule:
-        new, rows = by(ir, to)
+        new, rows = by(ir, to, weights)
         found.extend(rows)
         return new
 
@@ -223,9 +224,10 @@ def finish(
     if target is not None and target.row.work == "threads":
         rounding = tuple(
             Pass(by.__name__, partial(rounded, to=target, by=by), then, OPTIMIZED)
-            for by, then in (() if weights == WIDE else _ROUNDING)
+            for by, then in _ROUNDING
         )
-        steps = [*_blocks(target, excess_precision), *steps, *_for_threads(target, rounding)]
+        blocks = _blocks(target, weights, excess_precision)
+        steps = [*blocks, *steps, *_for_threads(target, rounding)]
     if target is not None and target.row.work == "launches":
         steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
@@ -233,16 +235,21 @@ def finish(
     return last.run(module, checks if verifying() else ()), tuple(found)
 
 
-Rounding: TypeAlias = Callable[[HloModule, Target], tuple[HloModule, tuple[NarrowWeight, ...]]]
+Rounding: TypeAlias = Callable[
+    [HloModule, Target, str | None], tuple[HloModule, tuple[NarrowWeight, ...]]
+]
 _ROUNDING: tuple[tuple[Rounding, str], ...] = (
     (byte_products, "Products of f32 multiply bytes, where their error is allowed."),
     (bf16_products, "Products of f32 multiply bf16, where their error is allowed."),
 )
 
 
-def _blocks(target: Target, excess_precision: bool) -> tuple[Pass[HloModule], ...]:
+def _blocks(
+    target: Target, weights: str | None, excess_precision: bool
+) -> tuple[Pass[HloModule], ...]:
     """Return the passes of constant weights that follow from codes, before others are narrowed."""
-    by_block = partial(blocked_products, target=target, excess_precision=excess_precision)
+    rounds = byte_rows(target, weights) is not None
+    by_block = partial(blocked_products, rounds=rounds, excess_precision=excess_precision)
     then = "Weights with a scale for each block of rows are multiplied as codes."
     return Pass("blocked_products", by_block, then, OPTIMIZED), _COMPUTED
 

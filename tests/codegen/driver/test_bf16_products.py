@@ -31,6 +31,7 @@ ENTRY main {
 }
 """
 LOOSE = Target.parse("cpu -threads=1 -accuracy=0.01")
+OLDER = "-mcpu=x86-64 -threads=1 -accuracy=0.01"
 ROUNDS = lane_dot(LOOSE, bf16, bf16) is not None
 
 
@@ -40,12 +41,24 @@ def test_the_reference_rounds_what_the_build_rounds() -> None:
     module = nw.parse(TEXT)
     exe = build(module, LOOSE, constants={1: w, 2: v})
     (row,) = Oracle.of(freeze(module, {1: w, 2: v}), [x], target=LOOSE).judge(exe(x))
-    assert row.ok and row.error < 1e-4 and row.tolerance == tolerance(f32, True)
+    assert row.ok and row.error < 1e-4 and row.tolerance == tolerance(f32, ROUNDS)
     forms = [r["form"] for r in exe.weights_analysis().get("weights", ())]
     assert forms == ["bf16", "bf16"] * ROUNDS
     exact = np.maximum(x @ w, 0) @ v
     error = np.sqrt(np.mean(np.square(exe(x) - exact)) / np.mean(np.square(exact)))
     assert (error > 1e-4) == ROUNDS and error < 2 * BF16_PRODUCTS
+
+
+@pytest.mark.parametrize("spec", [LOOSE.spec, f"llvm -mtriple=x86_64-linux-gnu {OLDER}"])
+@pytest.mark.parametrize("weights", [None, "f32", "int8"])
+def test_what_rounds_no_factor_is_held_to_f32(spec: str, weights: str | None) -> None:
+    target = Target.parse(spec)
+    rounds = weights != "f32" and target == LOOSE and ROUNDS
+    module = nw.parse(TEXT)
+    args = [np.ones(p.array.dims, np.float32) for p in module.entry.parameters]
+    oracle = Oracle.of(module, args, weights=weights, target=target)
+    (row,) = oracle.judge(oracle.strict * np.float32(1.01))
+    assert row.tolerance == tolerance(f32, rounds) and row.ok == rounds
 
 
 def test_replay_and_the_command_line_check_by_it(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ....accuracy import BF16_PRODUCTS
+from ....accuracy import bf16_dot
 from ....dtypes import bf16, f32
-from ....lane_dots import lane_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction
 from ...patterns import build
@@ -27,14 +26,15 @@ FEWEST = 16
 """Rows, columns and terms of a product of computed operands that is worth a pass over both."""
 
 
-def bf16_products(module: HloModule, target: Target) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+def bf16_products(
+    module: HloModule, target: Target, weights: str | None = None
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return an optimized module that multiplies bf16, and what became of each weight.
 
-    The module itself if ``target`` allows a smaller error than
-    ``BF16_PRODUCTS``, or has no instruction.
+    The module itself where ``bf16_dot`` says that none of its products is to.
     """
-    dot = lane_dot(target, bf16, bf16)
-    if target.accuracy < BF16_PRODUCTS or dot is None:
+    dot = bf16_dot(target, weights)
+    if dot is None:
         return module, ()
     rounding = _Rounding(dot.depth)
     new = map_computations(module, lambda c: rebuild(c, rounding.rule))

@@ -14,10 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ....accuracy import BYTE_BLOCKS
-from ....dtypes import bf16, f16, f32, s8, s32, u8
-from ....lane_dots import lane_dot
-from ....target import Target
+from ....dtypes import bf16, f16, f32, s8, s32
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build, nibbles
 from ...patterns.match import is_pointwise
@@ -29,13 +26,15 @@ LARGEST = 127
 """The largest code of a row's block, and the smallest is its negative."""
 
 
-def blocked_products(module: HloModule, target: Target, excess_precision: bool = True) -> HloModule:
+def blocked_products(
+    module: HloModule, rounds: bool = False, excess_precision: bool = True
+) -> HloModule:
     """Return an optimized module that multiplies the codes of such weights, block by block.
 
-    With ``excess_precision`` those of floats of 16 bits, too, whose products are then of f32.
+    Rows become bytes if it ``rounds``. With ``excess_precision`` weights of floats of 16 bits are
+    taken, too, whose products are then of f32.
     """
     known: dict[Instruction, BlockedWeight | None] = {}
-    rounds = target.accuracy >= BYTE_BLOCKS and multiplies_bytes(target)
 
     def rule(i: Instruction) -> Instruction | None:
         if not takes_blocks(i, excess_precision):
@@ -61,11 +60,6 @@ def takes_blocks(i: Instruction, narrow: bool = False) -> bool:
         return False
     kinds = {i.array.dtype, *(o.array.dtype for o in i.operands)}
     return kinds <= ({f32, f16, bf16} if narrow else {f32})
-
-
-def multiplies_bytes(target: Target) -> bool:
-    """True if a processor adds up products of signed bytes and bytes of two codes in its lanes."""
-    return lane_dot(target, s8, u8) is not None
 
 
 def product_in_blocks(x: Instruction, weight: BlockedWeight, rounds: bool) -> Instruction:

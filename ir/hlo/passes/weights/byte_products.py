@@ -7,9 +7,7 @@ row and of a column. It takes a pass over the rows, so there must be many column
 
 from __future__ import annotations
 
-from ....accuracy import BYTE_PRODUCTS
-from ....dtypes import s8, u8
-from ....lane_dots import lane_dot
+from ....accuracy import byte_dot
 from ....target import Target
 from ...nodes import HloModule, Instruction
 from ...rewrite import map_computations, rebuild
@@ -22,18 +20,15 @@ FORM, BITS, BLOCK = "int8", 8, 128
 FEWEST, LEAST_ROWS = 256, 16
 """Columns and terms, and rows, of a product that is worth a pass over its rows."""
 
-DEEP = 4
-"""Products in a lane that make up for it; processors with fewer multiply bf16 as fast."""
 
-
-def byte_products(module: HloModule, target: Target) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+def byte_products(
+    module: HloModule, target: Target, weights: str | None = None
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return an optimized module that multiplies bytes, and what became of each weight.
 
-    The module itself if ``target`` allows a smaller error than ``BYTE_PRODUCTS``, or has no
-    instruction.
+    The module itself where ``byte_dot`` says that none of its products is to.
     """
-    dot = lane_dot(target, s8, u8)
-    if target.accuracy < BYTE_PRODUCTS or dot is None or dot.depth < DEEP:
+    if byte_dot(target, weights) is None:
         return module, ()
     known: dict[Instruction, BlockedWeight | None] = {}
     rows: list[NarrowWeight] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....accuracy import BLOCKED, WIDE, byte_rows
 from ....dtypes import f32
 from ....errors import ArgumentError
 from ....target import Target
@@ -20,17 +21,12 @@ from ...rewrite import constant, map_computations, rebuild, with_operands
 from .automatic import narrowest, waits
 from .blocked_products import (
     BlockedWeight,
-    multiplies_bytes,
     product_in_blocks,
     takes_blocks,
 )
-from .quantize import BLOCKED, FORMS, Narrowed, refusal, to_blocks
+from .quantize import FORMS, Narrowed, refusal, to_blocks
 from .report import NarrowWeight
 from .weighted import WeightedProduct, weighted_product
-
-WIDE = "f32"
-"""The form that leaves weights as they are, whatever error is allowed."""
-
 
 INSTEAD = {"int24": "int16 has an error of about 4e-5", BLOCKED: "int8 has one of about 1e-2"}
 """What to take in place of forms in several arrays."""
@@ -60,7 +56,7 @@ def narrow_weights(
         return module, ()
     accuracy = 0.0 if target is None else target.accuracy
     waiting = waits(module, target) if form is None and target is not None else None
-    rounds = target is not None and multiplies_bytes(target)
+    rounds = target is not None and byte_rows(target, form) is not None
     known: dict[tuple[Instruction, tuple[int, ...]], _Operand] = {}
 
     def rule(i: Instruction) -> Instruction | None:

@@ -18,9 +18,6 @@ Array: TypeAlias = np.ndarray[Any, Any]
 BLOCK = 32
 """Terms that share a scale in the form of 4 bits."""
 
-BLOCKED = "int4"
-"""The form with a scale for each block: of products alone that read their right operand so."""
-
 AT_ONCE = 1 << 18
 """Elements that are quantized at a time: the temporaries stay in cache."""
 
