@@ -74,7 +74,7 @@ from .weights.f8_products import f8_products
 from .weights.integer_products import integer_products
 from .weights.merged_taps import merged_taps
 from .weights.narrow import check_form, narrow_weights
-from .weights.report import NarrowWeight
+from .weights.report import NarrowWeight, followed
 from .weights.requantized import requantized
 from .weights.unsigned_codes import unsigned_codes
 from .weights.wide_products import wide_products
@@ -205,16 +205,17 @@ def finish(
     excess_precision: bool = True,
 ) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Run the passes of ``optimize_narrow`` that depend on its options, on an optimized module."""
-    found: list[NarrowWeight] = []
+    found: tuple[NarrowWeight, ...] = ()
 
     def narrow(ir: HloModule) -> HloModule:
-        new, rows = narrow_weights(ir, weights, target)
-        found.extend(rows)
+        nonlocal found
+        new, found = narrow_weights(ir, weights, target)
         return new
 
     def rounded(ir: HloModule, to: Target, by: Rounding) -> HloModule:
+        nonlocal found
         new, rows = by(ir, to, weights)
-        found.extend(rows)
+        found = followed(found, rows)
         return new
 
     then = "Weights of products are converted from a narrow form where they are used."
@@ -232,7 +233,7 @@ def finish(
         steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
-    return last.run(module, checks if verifying() else ()), tuple(found)
+    return last.run(module, checks if verifying() else ()), found
 
 
 Rounding: TypeAlias = Callable[

@@ -12,6 +12,7 @@ from nestwright.ir.accuracy import BF16_PRODUCTS
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
+from nestwright.ir.hlo.passes.weights.bf16_products import bf16_products
 from nestwright.ir.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -141,11 +142,26 @@ def test_weights_are_reported_and_those_that_bf16_does_not_hold_stay() -> None:
     module = filled(DOT, ROWS=40, TERMS=64, COLUMNS=80)
     w = drawn(64, 80)
     found, (row,) = rounded(module, {1: w})
-    assert (row.form, row.before, row.after) == ("bf16", w.nbytes, w.nbytes // 2)
+    assert (row.name, row.form, row.before, row.after) == ("y", "bf16", w.nbytes, w.nbytes // 2)
     assert 1e-3 < row.relative < 2e-3
     w[3, 5] = np.inf
-    found, (row,) = rounded(module, {1: w})
-    assert types(found) == {"f32"} and row.form == "f32" and "infinities" in row.kept
+    for weights in (None, "int8", "bf16"):  # narrow_weights refuses them, too, and is told once
+        found, (row,) = rounded(module, {1: w}, weights=weights)
+        assert types(found) == {"f32"} and (row.name, row.form) == ("y", "f32")
+        assert "infinities" in row.kept
+
+
+def test_a_weight_whose_product_stays_for_the_other_operand_is_not_reported() -> None:
+    text = DOT.replace("w = f32", "c = s8").replace(
+        "parameter(1)\n", "parameter(1)\n  w = f32[TERMS,COLUMNS] convert(c)\n"
+    )
+    module = filled(text, ROWS=40, TERMS=64, COLUMNS=80)
+    codes = np.ones((64, 80), np.int8)
+    target = Target.parse(f"{SPEC} -accuracy=0.01")
+    found, rows = bf16_products(freeze(module, {0: drawn(40, 64), 1: codes}), target)
+    assert types(found) == {"f32"} and not rows
+    _, (row,) = bf16_products(freeze(module, {0: drawn(40, 64)}), target)
+    assert (row.name, row.dims, row.form) == ("y", (40, 64), "bf16")
 
 
 def test_bf16_weights_of_the_model_are_multiplied_as_they_are() -> None:

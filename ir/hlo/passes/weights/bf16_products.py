@@ -17,7 +17,7 @@ from ...patterns import build
 from ...patterns.match import all_static
 from ...rewrite import constant, map_computations, rebuild, with_operands
 from ..canonical.attention import attention_roles
-from .quantize import FORMS, refusal
+from .quantize import FORMS, Narrowed, refusal
 from .report import NarrowWeight
 
 FORM = "bf16"
@@ -45,11 +45,13 @@ def bf16_products(
 class _Rounding:
     """The operands of a module's products that were met so far: rounded, or None if they stay.
 
-    ``depth`` is the number of terms that a lane adds up.
+    ``depth`` is the number of terms that a lane adds up. ``made`` has the constants among them, or
+    why they stay; ``rows`` those that are rounded in a product, or keep it from that.
     """
 
     depth: int
     known: dict[Instruction, Instruction | None] = field(default_factory=dict)
+    made: dict[Instruction, Narrowed | str] = field(default_factory=dict)
     rows: dict[Instruction, NarrowWeight] = field(default_factory=dict)
 
     def rule(self, i: Instruction) -> Instruction | None:
@@ -58,7 +60,12 @@ class _Rounding:
             return None
         rounded = [self._rounded(o) for o in i.operands]
         operands = tuple(o for o in rounded if o is not None)
-        return with_operands(i, operands) if len(operands) == len(i.operands) else None
+        whole = len(operands) == len(i.operands)
+        for x in map(_viewed, i.operands):
+            made = self.made.get(x)
+            if x not in self.rows and made is not None and (whole or isinstance(made, str)):
+                self.rows[x] = _row(i, x, made)
+        return with_operands(i, operands) if whole else None
 
     def _rounded(self, x: Instruction) -> Instruction | None:
         if x not in self.known:
@@ -84,16 +91,24 @@ class _Rounding:
                 return build.convert(x, bf16)
 
     def _weight(self, x: Instruction) -> Instruction | None:
-        values, before = x.attrs["literal"], x.array.bytes
-        made = refusal(values) or FORMS[FORM](values, ())
-        if isinstance(made, str):
-            self.rows[x] = NarrowWeight(x.name, x.array.dims, before, before, kept=made)
-            return None
-        row = NarrowWeight(
-            x.name, x.array.dims, before, made.nbytes, made.largest, made.relative, FORM
-        )
-        self.rows[x] = row
-        return constant(made.codes, name=f"{x.name}_{FORM}")
+        values = x.attrs["literal"]
+        made = self.made[x] = refusal(values) or FORMS[FORM](values, ())
+        return None if isinstance(made, str) else constant(made.codes, name=f"{x.name}_{FORM}")
+
+
+def _viewed(x: Instruction) -> Instruction:
+    """Return what an operand shows in another shape or order."""
+    while x.opcode in ("reshape", "transpose"):
+        x = x.operands[0]
+    return x
+
+
+def _row(product: Instruction, weight: Instruction, made: Narrowed | str) -> NarrowWeight:
+    dims, before = weight.array.dims, weight.array.bytes
+    if isinstance(made, str):
+        return NarrowWeight(product.name, dims, before, before, kept=made)
+    errors = made.largest, made.relative
+    return NarrowWeight(product.name, dims, before, made.nbytes, *errors, made.form)
 
 
 def _gains(i: Instruction, depth: int) -> bool:

@@ -24,6 +24,16 @@ class NarrowWeight:
     kept: str = ""
 
 
+def followed(
+    first: Sequence[NarrowWeight], then: Sequence[NarrowWeight]
+) -> tuple[NarrowWeight, ...]:
+    """Return the reports of two passes: what the later one says of a weight that the first kept
+    takes the place of what that said.
+    """
+    later = {(w.name, w.dims) for w in then}
+    return (*(w for w in first if not (w.kept and (w.name, w.dims) in later)), *then)
+
+
 def report_facts(form: str, weights: Sequence[NarrowWeight]) -> dict[str, object]:
     """Return the report as plain data for JSON."""
     rows = [
