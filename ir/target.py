@@ -267,12 +267,12 @@ def _unknown(spec: str, words: list[str]) -> TargetError:
     )
 
 
-def did_you_mean(word: str, known: tuple[str, ...]) -> str:
-    """Return a hint that names the known word that is closest; "" if none is close."""
+def did_you_mean(word: str, known: tuple[str, ...], most: int = 1) -> str:
+    """Return a hint that names the known words that are closest; "" if none is close."""
     import difflib  # errors need it
 
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(word, known, n=most, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _options(spec: str, words: list[str], known: tuple[str, ...]) -> dict[str, str]:

@@ -59,6 +59,15 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
 )
 """Without the feature, LLVM drops those that begin like this too."""
+_AGAINST: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "x86_64": ("-sse", "-sse2", "-cx8", "-64bit", "-64bit-mode", "+16bit-mode", "+32bit-mode"),
+        "aarch64": ("-neon", "-fp-armv8"),
+        "riscv64": ("-i", "-a", "-f", "-d", "-64bit", "+e", "+32bit"),
+    }
+)
+"""What would break the conventions for calls, or ends the process in LLVM."""
+_BETWEEN = str.maketrans("", "", "._-")
 _NAMED = {"mtriple", "mcpu", "mattr"}  # options that make it another machine than this one
 _LOOSEST = 0.03  # a larger bound would not tell a wrong result from a rounded one
 
@@ -162,14 +171,31 @@ def _features(machine: str, cpu: str, attributes: str) -> frozenset[str]:
     features = set(table[cpu])
     for item in attributes.split(",") if attributes else ():
         name = item[1:]
-        if item[:1] not in ("+", "-") or not name.replace(".", "").replace("-", "").isalnum():
-            raise TargetError(f"bad feature {item!r} in -mattr", hint="-mattr=+avx2,-avx512f")
+        _require_feature(machine, item)
         if item[0] == "+":
             features.add(name)
         else:
             gone = _BUILDS_ON.get(name, ())
             features = {f for f in features if f != name and not f.startswith(gone)}
     return frozenset(features)
+
+
+def _require_feature(machine: str, item: str) -> None:
+    """Raise ``TargetError`` unless an item of ``-mattr`` adds or takes away a known feature."""
+    name = item[1:]
+    if item[:1] not in ("+", "-") or not name.translate(_BETWEEN).isalnum():
+        raise TargetError(f"bad feature {item!r} in -mattr", hint="-mattr=+avx2,-avx512f")
+    if item in _AGAINST[machine]:
+        how = "have" if item[0] == "-" else "do not have"
+        raise TargetError(f"-mattr={item}", f"programs for {machine} {how} this feature")
+    if any(name in known for known in _PROCESSORS[machine].values()):
+        return
+    from .features import features_of
+
+    every = features_of(machine)
+    if every and name not in every:
+        near = did_you_mean(name, tuple(sorted(every)), 3)
+        raise TargetError(f"unknown feature {name!r} for {machine}", hint=near)
 
 
 @cache

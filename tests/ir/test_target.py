@@ -11,6 +11,7 @@ from nestwright.ir import gpus
 from nestwright.ir.dtypes import bf16, f32, f64
 from nestwright.ir.errors import TargetError
 from nestwright.ir.target import Target, with_accuracy
+from nestwright.ir.targets.features import features_of
 
 
 def test_named_processor_needs_no_such_machine() -> None:
@@ -118,6 +119,26 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         Target.parse("cpu")
 
 
+X86 = "llvm -mtriple=x86_64-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("machine", "feature"), [("x86_64", "amx-tile"), ("aarch64", "sve2"), ("riscv64", "zvfh")]
+)
+def test_features_are_those_that_llvm_knows(machine: str, feature: str) -> None:
+    spec = f"llvm -mtriple={machine}-linux-gnu -mattr=+{feature}"
+    assert feature in Target.parse(spec).features
+    with pytest.raises(TargetError, match=f"unknown feature '{feature}1x'(.|\n)*did you mean '"):
+        Target.parse(f"{spec}1x")
+
+
+def test_without_llvm_any_feature_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestwright.ir.targets.features.sys.executable", "/nowhere/python")
+    features_of.cache_clear()
+    assert "foo" in Target.parse(f"{X86} -mattr=+foo").features
+    features_of.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -130,6 +151,11 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llvm -mtriple=sparc-sun-solaris", "unknown architecture 'sparc'"),
         ("llvm -mtriple=x86_64", "is not a triple"),
         ("llvm -mtriple=x86_64-linux-gnu -mattr=avx2", "bad feature 'avx2'"),
+        (f"{X86} -mattr=+foo", "unknown feature 'foo' for x86_64"),
+        (f"{X86} -mattr=-avx512_bf16", "did you mean 'avx512bf16' or 'avx512fp16' or"),
+        (f"{X86} -mattr=+sve", "unknown feature 'sve' for x86_64"),
+        (f"{X86} -mattr=+avx2,-sse2", "-mattr=-sse2: programs for x86_64 have this feature"),
+        (f"{X86} -mattr=+32bit-mode", "do not have this feature"),
         ("cuda -arch=sm_91", "did you mean 'sm_90"),
         ("cuda -arch=sm_70", "too old"),
         ("cuda -arch=80", "unknown GPU architecture"),
