@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeAlias
 
+from ...ir.errors import NestwrightError
 from ...ir.target import Target
 from ..log.best import AUTO
 from ..log.contents import Log
@@ -41,6 +42,19 @@ class BenchLogs:
             return "", Log(())
         if asked == AUTO:
             return AUTO, with_kin(shelved(), target)[0]
+        return self._known(place)
+
+    def unread(self, asked: LogLike | None) -> str:
+        """Return why a log that is asked for cannot be read; "" if it is, or none is."""
+        if asked is None or asked == AUTO:
+            return ""
+        try:
+            self._known(Path(asked))
+        except NestwrightError as e:
+            return without_folders(str(e), [Path(asked)])
+        return ""
+
+    def _known(self, place: Path) -> tuple[str, Log]:
         if (known := self._read.get(str(place))) is None:
             known = self._read[str(place)] = self._new(place, read(place))
         return known

@@ -8,11 +8,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...ir.errors import ArgumentError, NestwrightError
+from ...ir.frontends.load import recognized
 from ...ir.frontends.registry import Shapes
 from ...ir.hlo.analysis.inputs import require_seed
 from ...ir.target import Target
@@ -96,8 +97,14 @@ def bench(
     kept = KeptCells(None if keep is None else Path(keep))
     if kept.told:
         tell(kept.told)
-    tell("measuring the machine's peaks")
-    return _Sweep.begun(machines, _each(log), plan, kept).run(wanted)
+    chosen, logs = _each(log), BenchLogs()
+    unread = [told for m in wanted if (told := m.unread())]
+    unusable = [told for asked in chosen if (told := logs.unread(asked))]
+    for told in dict.fromkeys((*unread, *unusable)):  # before anything takes time
+        tell(told)
+    hopeless = len(unread) == len(wanted) or len(unusable) == len(chosen)
+    sweep = _Sweep(machines, chosen, plan, kept, time.time(), load_now(), logs)
+    return (sweep if hopeless else sweep.on_this_machine()).run(wanted)
 
 
 def _names(models: Sequence[GraphLike]) -> list[str]:
@@ -144,6 +151,16 @@ class _Model:
     shapes: Shapes | None
     example: Any
 
+    def unread(self) -> str:
+        """Return why the model's file is none; "" if there is none, or what it has is read."""
+        if not isinstance(self.model, str | os.PathLike):
+            return ""
+        try:
+            recognized(Path(self.model))
+        except NestwrightError as e:
+            return self.problem(e)
+        return ""
+
     def problem(self, error: NestwrightError, log: LogLike | None = None) -> str:
         """Return an error's message without the folders of the model's file and the log's."""
         files = [f for f in (self.model, log) if isinstance(f, str | os.PathLike)]
@@ -155,34 +172,29 @@ class _Sweep:
     """A sweep under way: machines and logs of each model, the peaks, what was found at the start.
 
     ``began`` are seconds since 1970, ``load`` is the load average then, ``trusted`` why the machine
-    is not to be trusted.
+    is not to be trusted. Without ``on_this_machine`` there are no peaks.
     """
 
     machines: Sequence[_Machine]
     chosen: Sequence[LogLike | None]
     plan: CellPlan
     kept: KeptCells
-    peaks: Sequence[TargetPeak]
-    trusted: tuple[str, ...]
     began: float
     load: float
-    logs: BenchLogs = field(default_factory=BenchLogs)
+    logs: BenchLogs
+    peaks: Sequence[TargetPeak] = ()
+    trusted: tuple[str, ...] = ()
 
-    @staticmethod
-    def begun(
-        machines: Sequence[_Machine],
-        chosen: Sequence[LogLike | None],
-        plan: CellPlan,
-        kept: KeptCells,
-    ) -> _Sweep:
+    def on_this_machine(self) -> _Sweep:
         """Measure what all cells share."""
-        began, load = time.time(), load_now()
+        self.plan.tell("measuring the machine's peaks")
+        machines = self.machines
         peaks = [TargetPeak(m.name, m.target.threads, measure_peak(m.target)) for m in machines]
         trusts = [trust(n) for n in sorted({m.target.threads for m in machines})]
         told = tuple(
             f"{counted(t.threads, 'thread')}: {t.told}" for t in trusts if t.level != "good"
         )
-        return _Sweep(machines, chosen, plan, kept, peaks, told, began, load)
+        return replace(self, peaks=peaks, trusted=told)
 
     def run(self, models: Sequence[_Model]) -> BenchReport:
         """Measure the cells of all models; the report is kept after each."""

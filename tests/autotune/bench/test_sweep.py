@@ -63,6 +63,25 @@ def test_sweep_times_checks_and_goes_on_after_a_bad_model(small: HloModule, tmp_
     assert BenchReport.from_json(report.to_json()) == report
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("what", ["model", "log"])
+def test_files_that_cannot_be_read_are_told_before_anything_is_measured(
+    small: HloModule, mixed: bool, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(sweep, "bench_cell", lambda key, *_: CellBench(key))
+    with LogWriter(Path("l.jsonl")):
+        pass
+    logs = ["no.jsonl", *["l.jsonl"] * mixed] if what == "log" else None
+    models = ["no.hlo", *[small] * mixed] if what == "model" else small
+    report = bench(models, log=logs, batch=[40, 40], progress=told.append)
+    assert [bool(c.problem) for c in report.cells].count(True) == 2
+    assert told[0].startswith(("no.hlo: cannot read", "no.jsonl: "))
+    assert told[1:2] == ["measuring the machine's peaks"] * mixed
+    assert bool(report.peaks) == mixed and report.text()
+    assert BenchReport.from_json(report.to_json()) == report
+
+
 def test_axes_make_cells_in_order(small: HloModule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "bench_cell", lambda key, *_: CellBench(key))
     report = bench([small, parse(SMALL)], ["cpu -threads=1", "cpu"], threads=None)
