@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
     from ..inputs.arrays import Array
 
+_WAYS = "pass either --inputs X.npz or --random SEED"
+
 
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
@@ -93,9 +95,13 @@ def run(
         trace = here.file(trace, written=True)
         for place in filter(None, (outputs, trace)):
             require_place(place)
-        exe, module = _prepare(model, inputs, given, trusted)
+        if inputs is not None and seed is not None:
+            raise ArgumentError(f"cannot run {model}", "its arguments are given twice", hint=_WAYS)
+        arrays = None if inputs is None else read_npz(inputs)  # before minutes of building
+        needs = arrays is None and seed is None
+        exe, module = _prepare(model, arrays, given, trusted, needs)
         here.require(exe)  # before arguments are cut by rank
-        args = _arguments(model, exe, module, inputs, seed, here.rank)
+        args = _arguments(model, exe, module, arrays, seed, here.rank)
     exe = here.bound(exe)
     start = time.perf_counter()
     with here.under_way():
@@ -126,11 +132,16 @@ def _profiled(exe: Executable, args: Sequence[Any], here: Ranks) -> Profile:
 
 
 def _prepare(
-    model: str, inputs: str | None, given: Mapping[str, Any], trusted: str | None
+    model: str,
+    arrays: Mapping[str, Array] | None,
+    given: Mapping[str, Any],
+    trusted: str | None,
+    needs: bool,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from.
 
-    ``given`` are the options of the build, None for those that are not given.
+    ``given`` are the options of the build, None for those that are not given. ``ArgumentError``
+    before anything is built if it ``needs`` to take no arguments but does.
     """
     from ...codegen.driver.artifact import is_artifact, load
     from ...ir.hlo.passes.prepare.freeze_parameters import freeze
@@ -158,24 +169,29 @@ def _prepare(
     if shapes and has_ranges(shapes):
         from ..inputs.open_sizes import prepare_open
 
-        return prepare_open(model, inputs, shapes, rule, given["--log"], options)
-    lowered = _lowered(model, inputs, read_shapes(given["--shape"] or ()), options)
+        return prepare_open(model, arrays, shapes, rule, given["--log"], options)
+    lowered = _lowered(model, arrays, read_shapes(given["--shape"] or ()), options)
+    if needs:
+        _require_none(model, len(lowered.imported.names(lowered.frozen)))
     return lowered.compile(given["--log"]).flat, lambda: freeze(
         lowered.imported.module, lowered.frozen
     )
 
 
 def _lowered(
-    model: str, inputs: str | None, shapes: Shapes | None, options: Mapping[str, Any]
+    model: str,
+    arrays: Mapping[str, Array] | None,
+    shapes: Shapes | None,
+    options: Mapping[str, Any],
 ) -> Lowered:
     """Return the model of these shapes; sizes that stay open are those of the inputs."""
     from ...autotune.lowered import lower
     from ...ir.frontends.load import recognized
 
     lowered = lower(model, shapes=shapes, **options)
-    if inputs is None or not recognized(Path(model)).sized or _is_settled(lowered):
+    if arrays is None or not recognized(Path(model)).sized or _is_settled(lowered):
         return lowered
-    return lower(model, shapes={**sizes(read_npz(inputs)), **(shapes or {})}, **options)
+    return lower(model, shapes={**sizes(arrays), **(shapes or {})}, **options)
 
 
 def _is_settled(lowered: Lowered) -> bool:
@@ -190,7 +206,7 @@ def _arguments(
     model: str,
     exe: Executable,
     module: Callable[[], HloModule],
-    inputs: str | None,
+    arrays: Mapping[str, Array] | None,
     seed: int | None,
     rank: int,
 ) -> list[Any]:
@@ -198,19 +214,21 @@ def _arguments(
     from ...codegen.runtime.arguments import rebuild
 
     params = exe.plan.params
-    if inputs is not None and seed is None:
-        arrays = own_parts(in_order(read_npz(inputs), params), module, exe, rank)
-        whole = len(arrays) == len(params)
-        return list(rebuild(arrays, exe.plan.param_tree)) if whole else arrays
-    if seed is not None and inputs is None:
+    if arrays is not None:
+        parts = own_parts(in_order(arrays, params), module, exe, rank)
+        whole = len(parts) == len(params)
+        return list(rebuild(parts, exe.plan.param_tree)) if whole else parts
+    if seed is not None:
         return list(exe.random_arguments(seed))
-    if not params and inputs is None:
-        return []
-    raise ArgumentError(
-        f"cannot run {model}",
-        f"it takes {len(params)} argument{'s' * (len(params) != 1)}",
-        hint="pass either --inputs X.npz or --random SEED",
-    )
+    _require_none(model, len(params))
+    return []
+
+
+def _require_none(model: str, params: int) -> None:
+    """Raise ``ArgumentError`` for a model with parameters."""
+    if params:
+        why = f"it takes {params} argument{'s' * (params != 1)}"
+        raise ArgumentError(f"cannot run {model}", why, hint=_WAYS)
 
 
 def _check(

@@ -16,39 +16,38 @@ from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-from .arrays import in_order, read_npz
+from .arrays import in_order
 
 if TYPE_CHECKING:
     from ...autotune.lowered import Lowered
     from ...codegen.runtime.executable import Executable
+    from .arrays import Array
 
 
 def prepare_open(
     model: str,
-    inputs: str | None,
+    arrays: Mapping[str, Array] | None,
     shapes: OpenShapes,
     rule: SizeRule,
     log: str | None,
     options: Mapping[str, Any],
 ) -> tuple[Executable, Callable[[], HloModule]]:
-    """Return the executable for the sizes of a file of inputs, and its graph of these sizes.
+    """Return the executable for the sizes of the arguments, and its graph of these sizes.
 
-    Without a file the sizes are the largest of the ranges. ``ArgumentError`` for sizes that are not
-    in them, ``UnsupportedError`` for a model that the rule cannot pad.
+    Without arguments the sizes are the largest of the ranges. ``ArgumentError`` for sizes that are
+    not in them, ``UnsupportedError`` for a model that the rule cannot pad.
     """
     largest = {w: tuple(_largest(n) for n in sizes) for w, sizes in shapes.items()}
     lowered = lower(model, shapes=largest, **options)
     specs = _inputs(lowered)
     given = (
         [np.broadcast_to(np.zeros((), to_numpy(s.dtype)), s.dims) for s in specs]
-        if inputs is None
-        else in_order(read_npz(inputs), specs)
+        if arrays is None
+        else in_order(arrays, specs)
     )
     if len(given) != len(specs):
         names = ", ".join(s.name for s in specs)
-        raise ArgumentError(
-            f"cannot run {model}", f"{inputs} holds {len(given)} arrays for {names}"
-        )
+        raise ArgumentError(f"cannot run {model}", f"there are {len(given)} arrays for {names}")
     by_name = {s.name: array for s, array in zip(specs, given, strict=True)}
     open_sizes = {which: _settled(lowered, which, sizes) for which, sizes in shapes.items()}
     exe = build(model, shapes=open_sizes, rule=rule, log=log, **options).executable(**by_name)

@@ -56,7 +56,7 @@ def test_version(nestwright) -> None:
         ("build softmax.hlo --target cpu\t-mcpu=znver9", "did you mean 'znver"),
         ("tune softmax.hlo --trials 0", "at least one trial"),
         ("run softmax.hlo", "pass either --inputs X.npz or --random SEED"),
-        ("run softmax.hlo --random 0 --inputs x.npz", "it takes 1 argument"),
+        ("run softmax.hlo --random 0 --inputs x.npz", "its arguments are given twice"),
         ("build nope.hlo", "nope.hlo: cannot read the model: No such file"),
         ("log show nope.jsonl", "`nestwright tune MODEL --log nope.jsonl` makes it"),
     ],

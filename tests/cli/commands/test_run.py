@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nestwright.codegen.driver.oracle as oracle
+from nestwright.autotune.lowered import Lowered
 from nestwright.cli.inputs.arrays import in_order
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.comparison import compare
@@ -141,6 +142,19 @@ def test_missing_arguments_are_told(nestwright, softmax: Path, name: str) -> Non
     assert said.status == 2 and f"cannot read {name}: " in said.err
 
 
+@pytest.mark.parametrize(
+    "given", ["", "--inputs nope.npz", "--inputs bad.npz", "--random 0 --inputs x.npz"]
+)
+def test_bad_arguments_are_told_before_anything_is_built(
+    nestwright, dense: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(Path("x.npz"), x=np.zeros((8, 24), np.float32), w=np.zeros((24, 16), np.float32))
+    Path("bad.npz").write_bytes(Path("x.npz").read_bytes()[:99])
+    monkeypatch.setattr(Lowered, "compile", lambda *_: pytest.fail("it is built"))
+    said = nestwright("run", dense, *given.split())
+    assert said.status == 2 and said.err.startswith("nestwright: cannot r")
+
+
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_damaged_built_models_are_refused(nestwright, softmax: Path, how: str) -> None:
     assert nestwright("build", softmax, "-o", "out.nw").status == 0
@@ -183,7 +197,7 @@ NAN, INF = float("nan"), float("inf")
         ([0.0], [0.0], True),
     ],
 )
-def test_floats_are_compared_by_root_mean_square(got, want, ok: bool) -> None:
+def test_floats_are_compared_by_size(got, want, ok: bool) -> None:
     assert compare(0, np.float32(got), np.float32(want)).ok is ok
 
 
