@@ -10,6 +10,7 @@ imports xgboost; without it, nearest neighbours are used.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -92,14 +93,20 @@ class Neighbours:
 
 
 def make_regressor(seed: int) -> tuple[Regressor, str]:
-    """Return the best available regressor, and a note for the user if it is not xgboost."""
+    """Return the best available regressor, and a note for the user if it is not xgboost.
+
+    Importing that fails in many ways where something is missing that it needs.
+    """
     try:
         return Trees(seed), ""
     except ImportError:
-        return Neighbours(), (
-            "xgboost is not installed: the cost model is the analytic one with nearest neighbours "
-            "(install nestwright[tune-cpu] or nestwright[tune])"
-        )
+        why, advice = "is not installed", "install nestwright[tune-cpu] or nestwright[tune]"
+    except Exception as e:  # without its library, or without docstrings, which python -OO drops
+        why = f"cannot be imported ({type(e).__name__})"
+        advice = "run Python without -OO" if sys.flags.optimize > 1 else f"{e}".partition("\n")[0]
+    return Neighbours(), (
+        f"xgboost {why}: the cost model is the analytic one with nearest neighbours ({advice})"
+    )
 
 
 @dataclass(slots=True)

@@ -88,18 +88,28 @@ def test_trees_grow_on_one_thread(monkeypatch) -> None:
     assert asked == [1, 1, 1], "threads of OpenMP spin at barriers where cores are taken"
 
 
-def test_without_xgboost_neighbours_stand_in_and_it_is_said(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ImportError("xgboost"), "xgboost is not installed"),
+        (AttributeError("no docstring"), "xgboost cannot be imported (AttributeError)"),
+        (OSError("no libgomp.so.1"), "neighbours (no libgomp.so.1)"),
+    ],
+)
+def test_without_xgboost_neighbours_stand_in_and_it_is_said(
+    error: Exception, told: str, monkeypatch
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *args, **more):
         if name == "xgboost":
-            raise ImportError(name)
+            raise error
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
     regressor, note = make_regressor(0)
     assert isinstance(regressor, Neighbours)
-    assert "xgboost is not installed" in note
+    assert told in note
     model = CostModel(0)
     model.fit([sample(200)])
     unseen = rows(100, seed=1)
