@@ -69,6 +69,23 @@ def test_misuse_is_told_in_one_message(nestwright, softmax: Path, args: str, mes
     assert said.err.count("nestwright: ") == 1
 
 
+@pytest.mark.parametrize("module", ["click", "nestwright.cli.syntax"])
+def test_an_interrupt_of_the_imports_is_quiet(tmp_path: Path, module: str) -> None:
+    code = (
+        "import sys, types\n"
+        "class Interrupted:\n"
+        "    def find_spec(name, path, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted)\n"
+        "from nestwright.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "nestwright: interrupted\n")
+    scripts = Path(__file__).parents[2] / "pyproject.toml"
+    assert 'nestwright = "nestwright.__main__:main"' in scripts.read_text()
+
+
 @pytest.mark.parametrize("args", [("--debug", "build", "nope"), ("build", "nope", "--debug")])
 def test_debug_shows_the_traceback_wherever_it_stands(nestwright, args) -> None:
     said = nestwright(*args)
