@@ -14,7 +14,8 @@ import shutil
 import sys
 import time
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread, get_native_id
 
@@ -92,14 +93,15 @@ def problem(name: str) -> str | None:
 
 
 def put(name: str, bundle: Bundle) -> None:
-    """Cache a model. Where that is impossible, or it is too large, nothing happens.
+    """Cache a model, unless it is too large. Where that is impossible, it is told once if somebody
+    named the folder.
 
     Large ones are written by a thread, which the interpreter waits for at its end.
     """
     where = folder()
     if where is None or bundle.constants.nbytes > LARGEST // 4:
         return
-    with suppress(OSError, ArtifactError):
+    with _telling(where):
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (place := _path(name)) is None:  # the look-up has warned
             return
@@ -114,6 +116,23 @@ def put(name: str, bundle: Bundle) -> None:
 
 
 _writing: dict[str, Thread] = {}
+_told: set[str] = set()
+
+
+@contextmanager
+def _telling(where: Path) -> Iterator[None]:
+    """Warn, once, if a named folder cannot be written; a user's own may be missing everywhere."""
+    try:
+        yield
+    except ArtifactError:
+        pass  # this model cannot be written
+    except OSError as error:
+        if not os.environ.get(VARIABLE) or str(where) in _told:
+            return
+        _told.add(str(where))
+        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        text = f"cache folder {where} cannot be written: {why}; {VARIABLE} names another, "
+        warnings.warn(f"{text}or says {OFF}", NestwrightWarning, stacklevel=2)
 
 
 def _write_behind(bundle: Bundle, place: Path, name: str) -> None:
@@ -126,7 +145,7 @@ def _write_behind(bundle: Bundle, place: Path, name: str) -> None:
 def _write(bundle: Bundle, place: Path, name: str) -> None:
     from ..plan.saved.write import write  # a model that is loaded needs none
 
-    with suppress(OSError, ArtifactError):
+    with _telling(place.parent):
         write(bundle, place, durable=False, key=name)
         if name.startswith("0"):  # now and then
             _prune(place.parent)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,35 @@ def test_a_second_build_compiles_nothing(kept: Path, plus: Path) -> None:
     assert nw.show(second.module) == nw.show(first.module)
 
 
+@pytest.mark.parametrize("place", ["file", "file/under", "/proc/self/none"])
+def test_a_folder_that_cannot_be_written_is_told_once(
+    tmp_path: Path, plus: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / place))
+    with pytest.warns(NestwrightWarning) as told:
+        assert counted(plus)[1:] == counted(nw.parse(ADD))[1:] == (1, 0)
+    (one,) = (str(w.message) for w in told)
+    assert one.startswith(f"cache folder {tmp_path / place} cannot be written: ")
+    assert (tmp_path / "file").read_text() == "" and "\n" not in one
+
+
+def test_a_disk_without_space_is_told_and_the_users_own_folder_is_not(
+    kept: Path, plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path / "own")
+    monkeypatch.setattr("nestwright.codegen.plan.saved.write.write", full)
+    with pytest.warns(NestwrightWarning, match="cannot be written: No space left on device"):
+        nw.build(plus)
+    monkeypatch.delenv(store.VARIABLE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nw.build(plus)
+
+
 def test_a_module_is_found_by_its_content(kept: Path) -> None:
     assert counted(nw.parse(ADD))[1:] == (1, 0)
     assert counted(nw.parse(ADD))[1:] == (0, 1)
@@ -117,15 +148,6 @@ def test_a_damaged_file_is_built_again(kept: Path, plus: Path) -> None:
     file.write_bytes(data)
     assert counted(plus)[1:] == (1, 0)
     assert counted(plus)[1:] == (0, 1)
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(
-    plus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "file" / "kept"))
-    assert counted(plus)[1:] == (1, 0)
-    assert counted(plus)[1:] == (1, 0)
 
 
 def test_a_missing_model_is_told_as_ever(kept: Path, tmp_path: Path) -> None:
