@@ -104,17 +104,29 @@ class _Child:
         self.errors: IO[bytes] | None = None
 
     def ask(self, text: str, arch: str, features: str) -> str:
+        data = text.encode()
+        job = json.dumps({"arch": arch, "features": features, "size": len(data)}).encode()
+        for _ in range(2):  # where memory is short the system kills a child that is idle, too
+            try:
+                return self._answer(job + b"\n" + data, text, arch)
+            except BrokenPipeError:
+                why = self._last_words()
+                self.stop()
+        raise UnsupportedError(f"{_named(text)} for {arch}", f"LLVM gave up: {why}")
+
+    def _answer(self, job: bytes, text: str, arch: str) -> str:
+        """Return the PTX that the child makes; ``BrokenPipeError`` if it died before."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        data = text.encode()
-        job = {"arch": arch, "features": features, "size": len(data)}
         timer = Timer(SECONDS, process.kill)
         timer.start()
         try:
-            process.stdin.write(json.dumps(job).encode() + b"\n" + data)
+            process.stdin.write(job)
             process.stdin.flush()
             answer = json.loads(process.stdout.readline() or b"null")
             code = process.stdout.read(answer.get("size", 0)) if answer else b""
+        except BrokenPipeError:
+            raise
         except (OSError, ValueError):
             answer = None
         except BaseException:  # such as Ctrl-C: its answer would be taken for the next job's

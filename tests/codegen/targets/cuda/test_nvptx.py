@@ -296,6 +296,19 @@ def test_llvm_dies_alone() -> None:
     assert "st.global" in ptx(AXPY)  # the next child is well
 
 
+def test_a_child_that_died_while_it_was_idle_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = ptx(AXPY)
+    child = nvptx._pool.free.queue[-1]
+    child.process.kill()
+    child.process.wait()
+    monkeypatch.setattr(child.process, "poll", lambda: None)  # it dies after this was asked
+    assert ptx(AXPY) == good
+    monkeypatch.setattr(nvptx, "__package__", "nowhere")  # no child starts
+    child.stop()
+    with pytest.raises(UnsupportedError, match=r"kernel axpy.*LLVM gave up"):
+        ptx(AXPY)
+
+
 def test_an_interrupted_job_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     good = ptx(AXPY)
 
