@@ -9,8 +9,8 @@ applies to functions written as loops, too, unless f32 and f64 agree.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ import numpy as np
 
 from ...ir.accuracy import tolerance
 from ...ir.dtypes import DType, f64, to_numpy
+from ...ir.files import whole_file
 from ...ir.hlo.bounds.bounded import Bounded, MachineRounding
 from ...ir.hlo.bounds.evaluate import evaluate
 from ...ir.loop.nodes import Buffer
@@ -75,7 +76,7 @@ class Reference:
 
 
 def load_reference(program: Program, target: Target, seed: int, path: Path) -> Reference:
-    """Load the reference from a file, or compute it and save it there."""
+    """Load the reference from a file, or compute it and save it there, if that has space for it."""
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
             names = [n.removeprefix("case ") for n in file.files if n.startswith("case ")]
@@ -90,10 +91,14 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
             arrays[f"{case.name} {n} rms"] = np.array(w.rms)
             if w.bound is not None:
                 arrays[f"{case.name} {n} bound"] = w.bound
-    temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    with suppress(OSError):  # a full disk is not a candidate's fault: each child computes its own
+        _save(path, arrays)
     return Reference(program.outputs, tuple(case for case, _ in made))
+
+
+def _save(path: Path, arrays: Mapping[str, Array]) -> None:
+    with whole_file(path, durable=False) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -213,6 +215,18 @@ def test_a_standard_is_the_same_from_its_file(tmp_path) -> None:
         assert all(np.array_equal(x, y) for x, y in zip(a.arguments, b.arguments, strict=True))
         assert judge([w.value for w in a.wanted], b, program.outputs) == (0.0, "")
         assert np.array_equal(a.wanted[0].bound, b.wanted[0].bound)
+
+
+def test_a_standard_that_has_no_space_on_the_disk_is_computed_again(tmp_path, monkeypatch) -> None:
+    def full(file, **arrays) -> None:
+        file.write(b"PK")
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(np, "savez", full)
+    program = Program("hlo", POWERS)
+    for _ in range(2):
+        assert load_reference(program, TARGET, 3, tmp_path / "reference.npz").cases
+        assert not list(tmp_path.iterdir())
 
 
 def test_guarded_memory_lies_against_its_pages() -> None:
