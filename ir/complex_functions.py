@@ -3,7 +3,8 @@
 Functions take and return complex128; c64 is computed in complex128 and rounded once. NumPy's
 functions are those of the machine's C library, correct to within a few ulp, also at branch cuts and
 infinities (ISO/IEC 9899, annex G). This file adds the ones that NumPy lacks, or in which it loses
-digits or infinities.
+digits or infinities, and settles where libraries differ: both parts of a result are NaN where its
+direction depends on an angle that is none, or on a part that is NaN.
 """
 
 from __future__ import annotations
@@ -47,6 +48,68 @@ def _direction(z: Array, infinite: Array) -> Array:
     return np.where(infinite, _of_parts(re, im), z)
 
 
+_LOST = complex(np.nan, np.nan)
+
+
+def _turning(f: Callable[[Array], Array], z: Array, angle: Array) -> Array:
+    return np.where(np.isfinite(angle), f(z), _LOST)
+
+
+def exp(z: Array) -> Array:
+    """Return ``exp(z)``: 0 for ``Re z = -inf`` and any imaginary part."""
+    return np.where(z.real == -np.inf, 0.0, _turning(np.exp, z, z.imag))
+
+
+def expm1(z: Array) -> Array:
+    """Return ``exp(z) - 1``, real for a real z."""
+    found = np.where(z.real == -np.inf, -1.0, _turning(np.expm1, z, z.imag))
+    return np.where(z.imag == 0, _of_parts(np.expm1(z.real), z.imag), found)
+
+
+def sinh(z: Array) -> Array:
+    """Return ``sinh(z)``."""
+    return _turning(np.sinh, z, z.imag)
+
+
+def cosh(z: Array) -> Array:
+    """Return ``cosh(z)``."""
+    return _turning(np.cosh, z, z.imag)
+
+
+def tanh(z: Array) -> Array:
+    """Return ``tanh(z)``: 1 or -1 for infinite ``Re z`` and any imaginary part."""
+    far = np.isinf(z.real) & ~np.isfinite(z.imag)
+    return np.where(far, np.copysign(1.0, z.real), _turning(np.tanh, z, z.imag))
+
+
+def sin(z: Array) -> Array:
+    """Return ``sin(z)``."""
+    return _turning(np.sin, z, z.real)
+
+
+def cos(z: Array) -> Array:
+    """Return ``cos(z)``."""
+    return _turning(np.cos, z, z.real)
+
+
+def tan(z: Array) -> Array:
+    """Return ``-i tanh(i z)``."""
+    turned = tanh(_of_parts(-z.imag, z.real))
+    return _of_parts(turned.imag, -turned.real)
+
+
+def _of_known(f: Callable[[Array], Array], ends: bool = True) -> Callable[[Array], Array]:
+    """Return an inverse function that is NaN where a part is; if it ``ends`` at infinity, unless
+    the other part is infinite.
+    """
+
+    def known(z: Array) -> Array:
+        lost = np.isnan(z) & ~_infinite(z) if ends else np.isnan(z)
+        return np.where(lost, _LOST, f(z))
+
+    return known
+
+
 def sign(z: Array) -> Array:
     """Return ``z / |z|``, and ``z`` itself where it is 0."""
     size = np.abs(z)
@@ -62,7 +125,8 @@ def rsqrt(z: Array) -> Array:
 def cbrt(z: Array) -> Array:
     """Return the principal cube root, whose argument is a third of that of ``z``."""
     size, turn = np.cbrt(np.abs(z)), np.angle(z) / 3
-    return _of_parts(size * np.cos(turn), size * np.sin(turn))
+    im = np.where((z.imag == 0) & (z.real >= 0), z.imag, size * np.sin(turn))
+    return _of_parts(size * np.cos(turn), im)
 
 
 def log1p(z: Array) -> Array:
@@ -76,16 +140,30 @@ def log1p(z: Array) -> Array:
 def logistic(z: Array) -> Array:
     """Return ``1 / (1 + exp(-z))`` from whichever of ``exp(z)`` and ``exp(-z)`` does not overflow.
 
-    Where ``|Re z| < 1``, which is where the poles are, it is ``(1 + tanh(z / 2)) / 2``.
+    It is real for a real z, and where ``exp(-|Re z|)`` is 0. Where ``|Re z| < 1``, which is where
+    the poles are, it is ``(1 + tanh(z / 2)) / 2``.
     """
     e = np.exp(np.where(z.real < 0, z, -z))
     plain = divide(np.where(z.real < 0, e, 1.0), 1.0 + e)
-    return np.where(np.abs(z.real) < 1, 0.5 + 0.5 * np.tanh(0.5 * z), plain)
+    found = np.where(np.abs(z.real) < 1, 0.5 + 0.5 * np.tanh(0.5 * z), plain)
+    found = np.where(np.exp(-np.abs(z.real)) == 0, np.where(z.real > 0, 1.0, 0.0), found)
+    return _of_parts(found.real, np.where(z.imag == 0, z.imag, found.imag))
 
 
 def power(z: Array, w: Array) -> Array:
-    """Return ``z ** w``; ``z ** 0`` is 1, and ``0 ** w`` is 0 if ``Re w > 0``, else infinite."""
-    found = np.where(z == 0, np.where(w.real > 0, 0.0, np.inf), np.power(z, w))
+    """Return ``z ** w``; ``z ** 0`` is 1, ``z ** 1`` is z, and ``0 ** w`` is 0 if ``Re w > 0``.
+
+    Of zeros, infinities and NaN it is ``|z|**c exp(-d t) (cos q + i sin q)``, where
+    ``w = c + i d``, ``t`` is the argument of z and ``q = c t + d log|z|``.
+    """
+    size, t, level = np.abs(z), np.angle(z), w.imag == 0
+    length = np.power(size, w.real) * np.where(level, 1.0, np.exp(-w.imag * t))
+    angle = w.real * t + np.where(level, 0.0, w.imag * np.log(size))
+    found = _of_parts(length * np.cos(angle), length * np.sin(angle))
+    found = np.where(np.isfinite(z) & (z != 0) & np.isfinite(w), np.power(z, w), found)
+    real = level & (z.imag == 0) & (z.real >= 0)
+    found = np.where(real, np.power(size, w.real), found)
+    found = np.where(w == 1, z, np.where((z == 0) & (w.real > 0), 0.0, found))
     return np.where(w == 0, 1.0, found)
 
 
@@ -104,25 +182,25 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "sqrt": np.sqrt,
     "rsqrt": rsqrt,
     "cbrt": cbrt,
-    "exponential": np.exp,
-    "exponential-minus-one": np.expm1,
+    "exponential": exp,
+    "exponential-minus-one": expm1,
     "log": np.log,
     "log-plus-one": log1p,
     "logistic": logistic,
     "power": power,
     "atan2": atan2,
-    "sine": np.sin,
-    "cosine": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
+    "sine": sin,
+    "cosine": cos,
+    "tan": tan,
+    "sinh": sinh,
+    "cosh": cosh,
+    "tanh": tanh,
+    "asin": _of_known(np.arcsin),
+    "acos": _of_known(np.arccos),
+    "atan": _of_known(np.arctan, ends=False),
+    "asinh": _of_known(np.arcsinh),
+    "acosh": _of_known(np.arccosh),
+    "atanh": _of_known(np.arctanh, ends=False),
 }
 
 

@@ -307,7 +307,15 @@ SPECIAL = {
         (complex(2, 0.0), 0.54930615 + np.pi / 2 * 1j),
         (complex(2, -0.0), 0.54930615 - np.pi / 2 * 1j),
     ],
-    "tanh": [(complex(np.inf, 1.0), 1), (complex(-np.inf, np.nan), -1)],
+    "tanh": [
+        (complex(np.inf, 1.0), 1),
+        (complex(-np.inf, np.nan), -1),
+        (complex(1e30, np.inf), complex(np.nan, np.nan)),
+    ],
+    "exponential-minus-one": [
+        (complex(np.inf, 0.0), complex(np.inf, 0)),
+        (complex(-np.inf, np.inf), -1),
+    ],
     "logistic": [(complex(-200, 1.0), 0), (complex(200, 1.0), 1)],
     "sign": [(0j, 0j), (3 + 4j, 0.6 + 0.8j)],
 }
@@ -318,6 +326,22 @@ def test_branch_cuts_and_infinities(name: str) -> None:
     args = np.array([a for a, _ in SPECIAL[name]], np.complex64)
     wanted = np.array([b for _, b in SPECIAL[name]]).astype(np.complex64)
     same(apply(name, "c64", args).astype(np.complex64), wanted)
+
+
+@pytest.mark.parametrize("name", sorted({*FORMULAS, "abs"} - {"atan2"}))
+def test_formulas_and_reference_agree_on_zeros_infinities_and_nan(name: str) -> None:
+    """Both parts, whatever the machine's C library and this version of NumPy give."""
+    parts = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan], np.float32)
+    z = np.repeat(parts, len(parts)).astype(np.complex64)
+    z.imag = np.tile(parts, len(parts))
+    args = [z] if TABLE[name].arity == 1 else [np.repeat(z, len(z)), np.tile(z, len(z))]
+    with np.errstate(all="ignore"):
+        found, wanted = apply(name, "c64", *args), np.asarray(TABLE[name].numpy(*args))
+    for a, b in ((found.real, wanted.real), (found.imag, wanted.imag)):
+        finite = np.isfinite(b)
+        np.testing.assert_array_equal(a[~finite], b[~finite])
+        size = np.maximum(np.abs(b[finite]), np.abs(np.nan_to_num(wanted[finite])))
+        assert (np.abs(a[finite] - b[finite]) <= 1e-6 * size).all()
 
 
 def test_quotients_of_infinities_and_zeros() -> None:

@@ -78,6 +78,8 @@ def tanh(z: Complex) -> Complex:
     faded = where(fade.equals(0), copysign(x.like(0.0), y), sine * fade * (cosine * fade))
     re = where(far, copysign(x.like(1.0), x), s * c / below)
     im = where(far, faded, sine * cosine / below)
+    lost = sine.is_nan & (abs(x) < math.inf)
+    re, im = where(lost, math.nan, re), where(lost, math.nan, im)
     return Complex(re, where(y.equals(0), y, im))
 
 

@@ -109,7 +109,7 @@ def power(z: Complex, w: Complex) -> Complex:
     """Return ``z ** w = |z|**c exp(-d t) (cos q + i sin q)``, where ``w = c + i d``, ``t`` is the
     argument of z and ``q = c t + d log|z|``.
 
-    ``z ** 0`` is 1, and ``0 ** w`` is 0 for c > 0.
+    ``z ** 0`` is 1, ``z ** 1`` is z, ``0 ** w`` is 0 for c > 0, and the power is real for real w and z >= 0.
     """
     size, t = magnitude(z), argument(z)
     level = w.im.equals(0)
@@ -120,10 +120,12 @@ def power(z: Complex, w: Complex) -> Complex:
     result = Complex(length * angle.call("cosine"), length * angle.call("sine"))
     real = level & z.im.equals(0) & (z.re >= 0)
     im = where(real, 0.0, result.im)
+    along = where(real, length, result.re)
     none = w.re.equals(0) & level
     gone = size.equals(0) & (w.re > 0)
-    re = where(none, 1.0, where(gone, 0.0, result.re))
-    return Complex(re, where(none | gone, 0.0, im))
+    same = w.re.equals(1) & level
+    re = where(none, 1.0, where(gone, 0.0, along))
+    return Complex(where(same, z.re, re), where(same, z.im, where(none | gone, 0.0, im)))
 
 
 def cbrt(z: Complex) -> Complex:
