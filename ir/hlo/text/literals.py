@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +29,6 @@ _TOKEN = re.compile(r"[^\s{},]+")
 _COMPLEX = re.compile(r"\(\s*([^\s,()]+)\s*,\s*([^\s,()]+)\s*\)")
 _PAYLOAD = re.compile(r"nan\(0x[0-9a-fA-F]+\)")
 _GAP = re.compile(r"\s+")
-_BOOL = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_literal(cursor: Cursor, shape: AnyShape) -> Literal:
@@ -133,20 +132,45 @@ def _fits(skeleton: str, dims: tuple[int, ...], tokens: int) -> bool:
 def _values(tokens: list[Any], dtype: DType) -> Array:
     match dtype.kind:
         case "pred":
-            return np.array([_BOOL[t] for t in tokens], np.bool_)
+            return np.array([_integer(t) != 0 for t in tokens], np.bool_)
         case "signed" | "unsigned":
             low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
             numbers = [_integer(t) for t in tokens]
+            if dtype.bits == 64:  # XLA reads them with either sign
+                numbers = [_wrapped(n, low) for n in numbers]
             if numbers and (min(numbers) < low or max(numbers) >= low + (1 << dtype.bits)):
                 raise ValueError(f"a value is out of the range of {dtype}")
             wide = np.array(numbers, np.uint64 if low == 0 else np.int64)
             return wide.astype(to_numpy(dtype))
         case "complex":
-            pairs = [complex(float(re_), float(im)) for re_, im in tokens]
-            return np.array(pairs, np.complex128).astype(to_numpy(dtype))
+            pairs = [complex(_float_of(re_), _float_of(im)) for re_, im in tokens]
+            return _rounded(np.array(pairs, np.complex128), dtype)
         case _:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return np.array([float(t) for t in tokens], np.float64).astype(to_numpy(dtype))
+            return _rounded(np.array([_float_of(t) for t in tokens], np.float64), dtype)
+
+
+def _rounded(wide: Array, dtype: DType) -> Array:
+    """Return floats in their type; ``ValueError`` if a number is none there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = wide.astype(to_numpy(dtype))
+    if not np.array_equal(np.isfinite(found), np.isfinite(wide)):
+        raise ValueError(f"a value is out of the range of {dtype}")
+    return found
+
+
+def _wrapped(number: int, low: int) -> int:
+    """Return an integer of 64 bits as the one of the other sign with the same bits, if it has to
+    be."""
+    if -(1 << 63) <= number < 1 << 64:
+        return low + (number - low) % (1 << 64)
+    return number
+
+
+def _float_of(token: str) -> float:
+    found = float(token)
+    if math.isinf(found) and token[-1].isdigit():
+        raise ValueError(f"{token} is out of range")
+    return found
 
 
 def _integer(token: str) -> int:
@@ -174,7 +198,7 @@ def show_literal(value: Literal) -> str:
 def _show_empty(dims: tuple[int, ...]) -> str:
     """Return ``{{}, {}}`` for [2,0,3]: braces down to the first zero dimension, as XLA prints."""
     outer = dims[: dims.index(0)]
-    if prod(outer) > MAX_BRACES:
+    if math.prod(outer) > MAX_BRACES:
         return "{}"
     text = "{}"
     for d in reversed(outer):

@@ -109,7 +109,8 @@ def power(z: Complex, w: Complex) -> Complex:
     """Return ``z ** w = |z|**c exp(-d t) (cos q + i sin q)``, where ``w = c + i d``, ``t`` is the
     argument of z and ``q = c t + d log|z|``.
 
-    ``z ** 0`` is 1, ``z ** 1`` is z, ``0 ** w`` is 0 for c > 0, and the power is real for real w and z >= 0.
+    ``z ** 0`` is 1, ``z ** 1`` is z, and ``0 ** w`` is 0 for c > 0. The power is real for a real w
+    and a real z that is not negative.
     """
     size, t = magnitude(z), argument(z)
     level = w.im.equals(0)
