@@ -2,8 +2,9 @@
 
 ``(a - za)(b - zb) = a b - za * sums of b - zb * sums of (a - za)``, so a lane of the processor
 multiplies several bytes at once (``ir/lane_dots``). Codes without a sign have the highest bit
-flipped, and zero points of 128 vanish with it. In a convolution a zero point of the weights that
-remains is subtracted first, in 32 bits.
+flipped, and zero points of 128 vanish with it. In a convolution the sums of ``a - za`` are those of
+windows, over all channels: once for all results' channels. With several groups, whose bytes no
+instruction multiplies, a zero point of the weights that remains is subtracted first, in 32 bits.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def conv_integer(
     w8, shift_w = signed(w, zw)
     none = [(0, 0)] * len(padding)
     low, high = ([0, 0, *side] for side in zip(*padding, strict=True))
-    if shift_w is not None:
+    if shift_w is not None and groups > 1:
         left = x.to(s32) - (0 if zx is None else shaping.reshape(zx.to(s32), ()))
         right = w.to(s32) - (0 if zw is None else along(zw.to(s32), w, 0, 0))
         return linear.conv(left, right, strides, padding, rhs_dilation=dilations, groups=groups)
@@ -85,11 +86,20 @@ def conv_integer(
     filler = zero.to(s8)
     inner = shaping.pad(x8, filler, low, high)
     total = linear.conv(inner, w8, strides, none, rhs_dilation=dilations, groups=groups, dtype=s32)
-    if shift_x is None:
+    if shift_x is not None:
+        total = total - zero * _channels(reductions.sum_(w8.to(s32), range(1, w.rank)), w.rank)
+    if shift_w is None:
         return total
-    sums = reductions.sum_(w8.to(s32), range(1, w.rank))
-    each = shaping.reshape(sums, (1, w.dims[0], *[1] * (w.rank - 2)))
-    return total - zero * each
+    sums = reductions.sum_(x8.to(s32) - zero, [1], keep=True)
+    size, steps, apart = ([1, 1, *side] for side in (w.dims[2:], strides, dilations))
+    edges = [(0, 0), (0, 0), *padding]
+    windows = reductions.reduce_window(sums, "add", size, steps, edges, apart)
+    return total - windows * _channels(shift_w, w.rank)
+
+
+def _channels(x: Term, rank: int) -> Term:
+    """One number, or one for each channel of a convolution's result of a rank."""
+    return shaping.reshape(x, (1, x.shape.size, *[1] * (rank - 2)))
 
 
 def _convolved(node: Node, x: Term, w: Term, zx: Term | None, zw: Term | None) -> Term:

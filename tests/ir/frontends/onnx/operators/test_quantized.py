@@ -71,24 +71,69 @@ def test_vectors_in_integer_products(check):
     check("MatMulInteger", [b.T.copy(), a, None, z], wanted=wanted, rtol_=0, atol_=0)
 
 
-@pytest.mark.parametrize("weights", [np.uint8, np.int8])
+EACH = [3, 128, 0, 255, 17, 200]  # zero points of six channels
+
+
+@pytest.mark.parametrize(
+    ("weights", "zero"),
+    [
+        (np.uint8, 128),
+        (np.int8, 0),
+        (np.uint8, 0),
+        (np.uint8, 120),
+        (np.int8, -5),
+        (np.uint8, EACH),
+    ],
+)
 @pytest.mark.parametrize("known", [[], [1, 2, 3]])
-def test_integer_convolution_pads_with_zeros(check, weights, known):
-    x, w = codes(np.uint8, 2, 4, 6, 5), codes(weights, 6, 2, 3, 2)
-    zx, zw = 9, 128 * (weights == np.uint8)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_integer_convolution_pads_with_zeros(check, weights, zero, known, groups):
+    channels = 4 // groups
+    x, w = codes(np.uint8, 2, 4, 6, 5), codes(weights, 6, channels, 3, 2)
+    zx, zw = 9, np.array(zero)
     wide = np.pad(x.astype(np.int32) - zx, [(0, 0), (0, 0), (1, 1), (0, 1)])
-    kernel = w.astype(np.int32) - zw
+    kernel = w.astype(np.int32) - zw.astype(np.int32).reshape(-1, 1, 1, 1)
     y = np.zeros((2, 6, 3, 5), np.int32)
     for o in range(6):
-        part = wide[:, 2 * (o // 3) : 2 * (o // 3) + 2]
+        first = channels * (o * groups // 6)
+        part = wide[:, first : first + channels]
         for i in range(3):
             for j in range(5):
                 y[:, o, i, j] = (part[:, :, 2 * i : 2 * i + 3, j : j + 2] * kernel[o]).sum(
                     (1, 2, 3)
                 )
-    inputs = [x, w, np.array(zx, np.uint8), np.array(zw, weights)]
-    attributes = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": 2}
+    inputs = [x, w, np.array(zx, np.uint8), zw.astype(weights)]
+    attributes = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": groups}
     check("ConvInteger", inputs, known=known, wanted=[y], rtol_=0, atol_=0, **attributes)
+
+
+@pytest.mark.parametrize("zero", [0, 120, 128])
+def test_zero_points_of_weights_keep_convolutions_of_bytes(tmp_path, zero):
+    onnx = pytest.importorskip("onnx")
+    helper, path = onnx.helper, tmp_path / "m.onnx"
+    w = codes(np.uint8, 5, 16, 3, 3)
+    held = {"w": w, "zx": np.array(9, np.uint8), "zw": np.array(zero, np.uint8)}
+    node = helper.make_node("ConvInteger", ["x", *held], ["y"], pads=[1, 1, 2, 2])
+    node.attribute.append(helper.make_attribute("dilations", [2, 2]))
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [1, 16, 7, 6])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    arrays = [onnx.numpy_helper.from_array(a, name) for name, a in held.items()]
+    onnx.save(helper.make_model(helper.make_graph([node], "g", [x], [y], arrays)), path)
+    lowered = nw.lower(path, target="cpu -mcpu=sapphirerapids -threads=1")
+    found = parse(lowered.as_text("optimized")).entry.instructions
+    (conv,) = (i for i in found if i.opcode == "convolution")
+    assert [o.array.dtype.name for o in conv.operands] == ["u8", "s8"]
+    given = codes(np.uint8, 1, 16, 7, 6)
+    wide = np.pad(given.astype(np.int32) - 9, [(0, 0), (0, 0), (1, 2), (1, 2)])
+    kernel = w.astype(np.int32) - zero
+    wanted = sum(
+        np.einsum(
+            "nchw,oc->nohw", wide[:, :, 2 * i : 2 * i + 6, 2 * j : 2 * j + 5], kernel[:, :, i, j]
+        )
+        for i in range(3)
+        for j in range(3)
+    )
+    np.testing.assert_array_equal(nw.build(path)(given), wanted)
 
 
 def test_quantized_convolution_with_scales_of_channels(check):
