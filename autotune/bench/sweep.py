@@ -16,6 +16,7 @@ from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.load import recognized
 from ...ir.frontends.registry import Shapes
 from ...ir.hlo.analysis.inputs import require_seed
+from ...ir.hlo.passes.weights.narrow import check_form
 from ...ir.target import Target
 from ..log.units import counted
 from ..measure.host.trust import trust
@@ -75,6 +76,7 @@ def bench(
     machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
     for m in machines:
         require_timeable(m.target, "time")
+        check_form(weights, m.target)
     ways = ways_of(peers)
     plan = CellPlan(
         constants or {},
@@ -102,9 +104,8 @@ def bench(
     unusable = [told for asked in chosen if (told := logs.unread(asked))]
     for told in dict.fromkeys((*unread, *unusable)):  # before anything takes time
         tell(told)
-    hopeless = len(unread) == len(wanted) or len(unusable) == len(chosen)
-    sweep = _Sweep(machines, chosen, plan, kept, time.time(), load_now(), logs)
-    return (sweep if hopeless else sweep.on_this_machine()).run(wanted)
+    hopeless = len(unusable) == len(chosen)
+    return _Sweep(machines, chosen, plan, kept, time.time(), load_now(), logs, hopeless).run(wanted)
 
 
 def _names(models: Sequence[GraphLike]) -> list[str]:
@@ -151,6 +152,13 @@ class _Model:
     shapes: Shapes | None
     example: Any
 
+    def read(self) -> BenchModel | NestwrightError:
+        """Return the model as it is read, or why it cannot be."""
+        try:
+            return BenchModel.read(self.model, self.batch, self.shapes, self.example)
+        except NestwrightError as e:
+            return e
+
     def unread(self) -> str:
         """Return why the model's file is none; "" if there is none, or what it has is read."""
         if not isinstance(self.model, str | os.PathLike):
@@ -172,7 +180,8 @@ class _Sweep:
     """A sweep under way: machines and logs of each model, the peaks, what was found at the start.
 
     ``began`` are seconds since 1970, ``load`` is the load average then, ``trusted`` why the machine
-    is not to be trusted. Without ``on_this_machine`` there are no peaks.
+    is not to be trusted. Peaks are measured when the first model has been read, unless no log is
+    usable: what is wrong with the input is told first.
     """
 
     machines: Sequence[_Machine]
@@ -182,6 +191,7 @@ class _Sweep:
     began: float
     load: float
     logs: BenchLogs
+    hopeless: bool = False
     peaks: Sequence[TargetPeak] = ()
     trusted: tuple[str, ...] = ()
 
@@ -200,10 +210,15 @@ class _Sweep:
         """Measure the cells of all models; the report is kept after each."""
         count = len(models) * len(self.machines) * len(self.chosen)
         cells: list[CellBench] = []
-        for cell in itertools.chain.from_iterable(map(self._cells, models)):
-            cells.append(cell)
-            self.kept.keep(self._report(cells, count - len(cells)))
-        return self._report(cells, 0)
+        sweep = self
+        for given in models:
+            subject = given.read()
+            if isinstance(subject, BenchModel) and not sweep.peaks and not sweep.hopeless:
+                sweep = sweep.on_this_machine()
+            for cell in sweep._cells(given, subject):
+                cells.append(cell)
+                self.kept.keep(sweep._report(cells, count - len(cells)))
+        return sweep._report(cells, 0)
 
     @property
     def _versions(self) -> dict[str, str]:
@@ -223,14 +238,12 @@ class _Sweep:
             missing=missing,
         )
 
-    def _cells(self, given: _Model) -> Iterator[CellBench]:
-        """Yield the cells of one model at one batch size; it is read once."""
+    def _cells(self, given: _Model, subject: BenchModel | NestwrightError) -> Iterator[CellBench]:
+        """Yield the cells of one model at one batch size, or its error for each."""
         places = list(itertools.product(self.machines, self.chosen))
         keys = [CellKey(given.name, m.name, m.target.threads, given.batch) for m, _ in places]
-        try:
-            subject = BenchModel.read(given.model, given.batch, given.shapes, given.example)
-        except NestwrightError as e:
-            yield from (CellBench(key, problem=given.problem(e)) for key in keys)
+        if isinstance(subject, NestwrightError):
+            yield from (CellBench(key, problem=given.problem(subject)) for key in keys)
             return
         for key, (machine, asked) in zip(keys, places, strict=True):
             yield self._cell(key, given, subject, machine.target, asked)

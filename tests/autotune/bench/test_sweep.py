@@ -76,6 +76,9 @@ def test_files_that_cannot_be_read_are_told_before_anything_is_measured(
     models = ["no.hlo", *[small] * mixed] if what == "model" else small
     report = bench(models, log=logs, batch=[40, 40], progress=told.append)
     assert [bool(c.problem) for c in report.cells].count(True) == 2
+    if what == "model":
+        bad = bench(small, batch=[3], progress=told.append)
+        assert "batch 3 of s" in bad.cells[0].problem and not bad.peaks
     assert told[0].startswith(("no.hlo: cannot read", "no.jsonl: "))
     assert told[1:2] == ["measuring the machine's peaks"] * mixed
     assert bool(report.peaks) == mixed and report.text()
@@ -96,6 +99,8 @@ def test_axes_make_cells_in_order(small: HloModule, monkeypatch: pytest.MonkeyPa
 def test_an_empty_axis_is_refused(small: HloModule) -> None:
     with pytest.raises(ArgumentError, match="empty sweep"):
         bench([])
+    with pytest.raises(ArgumentError, match="no such form"):
+        bench(small, weights="int3")
     with pytest.raises(ArgumentError, match="empty sweep"):
         bench(small, threads=[])
 
