@@ -2,8 +2,9 @@
 
 Each element has its own bound, from the error analysis in f64 (``ir.hlo.bounds``). Results without
 rounding have the bound 0 and must be equal. If the analysis has no bound, a tolerance relative to
-the output's root mean square applies, and all but one in a thousand integers must be equal. That
-applies to functions written as loops, too, unless f32 and f64 agree.
+the output's root mean square applies, or to the element if that is larger, and all but one in a
+thousand integers must be equal. That applies to functions written as loops, too, unless f32 and f64
+agree.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _wanted(x: Bounded, out: Buffer) -> ExpectedOutput:
         finite = value[np.isfinite(value)]
         rms = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
         if error is not None:
-            error = np.where(np.isinf(error), tolerance(out.dtype) * rms, error)
+            size = np.maximum(np.where(np.isfinite(value), np.abs(value), 0.0), rms)
+            error = np.where(np.isinf(error), tolerance(out.dtype) * size, error)
         if out.dtype == f64:
             return ExpectedOutput(
                 np.ascontiguousarray(value), None if error is None else error, rms

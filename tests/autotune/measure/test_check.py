@@ -18,9 +18,19 @@ from nestwright.autotune.measure.memory.guarded import PAGE, GuardedMemory
 from nestwright.autotune.measure.memory.stain import stained
 from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
-from nestwright.autotune.measure.reference import Reference, judge, load_reference, make_reference
+from nestwright.autotune.measure.reference import (
+    Reference,
+    ReferenceCase,
+    _wanted,
+    judge,
+    load_reference,
+    make_reference,
+)
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.runtime.function import NativeFunc
+from nestwright.ir.dtypes import bf16, to_numpy
+from nestwright.ir.hlo.bounds.bounded import Bounded
+from nestwright.ir.loop.nodes import Buffer
 from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule
@@ -227,6 +237,24 @@ def test_a_standard_that_has_no_space_on_the_disk_is_computed_again(tmp_path, mo
     for _ in range(2):
         assert load_reference(program, TARGET, 3, tmp_path / "reference.npz").cases
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("units", "right"), [(0, True), (1, True), (4, True), (8, False), (-8, False)]
+)
+def test_without_a_bound_a_large_element_is_judged_by_its_own_size(units: int, right: bool) -> None:
+    values = np.ones(1024)
+    values[3], values[5], values[7] = 40.0, np.inf, np.nan
+    out = Buffer("y", (1024,), bf16)
+    wanted = _wanted(Bounded(values, np.full(1024, np.inf)), out)
+    case = ReferenceCase("ordinary values", (), (wanted,))
+    found = values.astype(to_numpy(bf16))
+    found.view(np.int16)[3] += units
+    assert (judge([found], case, [out])[1] == "") == right
+    for place, value in ((5, 3e38), (7, 0.0), (0, 1.25)):
+        wrong = found.copy()
+        wrong[place] = value
+        assert judge([wrong], case, [out])[1]
 
 
 def test_guarded_memory_lies_against_its_pages() -> None:
