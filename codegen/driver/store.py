@@ -124,13 +124,12 @@ def _telling(where: Path) -> Iterator[None]:
     """Warn, once, if a named folder cannot be written; a user's own may be missing everywhere."""
     try:
         yield
-    except ArtifactError:
-        pass  # this model cannot be written
-    except OSError as error:
-        if not os.environ.get(VARIABLE) or str(where) in _told:
-            return
+    except (OSError, ArtifactError) as error:
+        found = error if isinstance(error, OSError) else error.__cause__
+        if not os.environ.get(VARIABLE) or str(where) in _told or not isinstance(found, OSError):
+            return  # without an error of the system it is this model that cannot be written
         _told.add(str(where))
-        why = "it is no folder" if isinstance(error, FileExistsError) else error.strerror
+        why = "it is no folder" if isinstance(found, FileExistsError) else found.strerror
         text = f"cache folder {where} cannot be written: {why}; {VARIABLE} names another, "
         warnings.warn(f"{text}or says {OFF}", NestwrightWarning, stacklevel=2)
 

@@ -25,6 +25,8 @@ _ROW = re.compile(r"^  (\S+) +- ", re.MULTILINE)
 def features_of(machine: str) -> frozenset[str]:
     """Return the names of all features of an architecture; none if LLVM cannot be asked here."""
     paths = os.pathsep.join(p for p in sys.path if p)
+    if not sys.executable:  # embedded in another program
+        return frozenset()
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK, f"{machine}-linux-gnu"],
