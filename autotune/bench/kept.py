@@ -35,6 +35,7 @@ class KeptCells:
         measured = () if self._old is None else self._old.cells
         self._left = {c.inputs: c for c in measured if c.inputs and not c.problem}
         self._used = 0
+        self._unkept = ""
 
     def find(self, inputs: str) -> CellBench | None:
         """Return the cell that was measured with these inputs, once; None if there is none."""
@@ -43,12 +44,19 @@ class KeptCells:
         return found
 
     def keep(self, report: BenchReport) -> None:
-        """Write the report as it is so far, with the cells that may still be found, atomically."""
+        """Write the report as it is so far, with the cells that may still be found, atomically.
+
+        Where that is impossible, the sweep goes on, with a warning.
+        """
         if self._path is None:
             return
         left = tuple(self._left.values()) if report.missing else ()
         missing = max(1, report.missing - len(left)) if report.missing else 0
-        replace(report, cells=(*report.cells, *left), missing=missing).write_json(self._path)
+        whole = replace(report, cells=(*report.cells, *left), missing=missing)
+        try:
+            whole.write_json(self._path)
+        except OSError as error:
+            self._unkept = f"not kept in case of an interrupt: {error.strerror}"
 
     @property
     def told(self) -> str:
@@ -60,10 +68,13 @@ class KeptCells:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings of the cells that were found: when they were measured, and of their machine."""
+        """Warnings of the cells that were found, when they were measured, and of their machine; and
+        if the file cannot be written."""
+        unkept = (self._unkept,) if self._unkept else ()
         if self._old is None or not self._used:
-            return ()
-        return (f"not measured in this run: {_of(self._used, self._old)}", *self._old.warnings)
+            return unkept
+        found = f"not measured in this run: {_of(self._used, self._old)}"
+        return (*unkept, found, *self._old.warnings)
 
 
 def _of(count: int, old: BenchReport) -> str:

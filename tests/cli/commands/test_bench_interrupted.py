@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -42,6 +43,10 @@ def played(change: Any, second: Callable[[], object]) -> None:
 
     change(sweep, "bench_cell", measured)
     change(sweep, "measure_peak", lambda target: Peak(target.threads, 1e11, 1e10))
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 def runs(report: BenchReport) -> dict[int, float | None]:
@@ -107,6 +112,19 @@ def test_a_fault_loses_nothing_and_other_inputs_are_measured(
     place.parent.chmod(0o700)
     said = nestwright(*sweep_only)
     assert said.status == 0 and "going on with 1 cell" in said.err and not place.exists()
+
+
+def test_a_full_disk_does_not_end_a_sweep(
+    nestwright, dense: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NESTWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    played(monkeypatch.setattr, lambda: None)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(BenchReport, "write_json", lambda *_: raised(full))
+    said = nestwright(*SWEEP[:4])
+    assert said.status == 0 and "not kept in case of an interrupt: No space left" in said.out
+    assert said.out.count("dense on cpu") >= 2
 
 
 def test_cells_that_are_not_reached_again_are_kept(
