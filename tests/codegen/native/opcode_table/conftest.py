@@ -3,7 +3,7 @@
 Each takes ``x`` and ``y`` of type ``$t[4,6]``. The last row is its result, of shape ``result``,
 the rows before are what that needs. ``$w`` is the type of a complex number's parts, ``$c`` that of
 the complex number whose parts are ``$t``, ``$v`` the type of TABLE's result, ``$u`` the unsigned
-type of as many bits, ``$one`` a literal 1.
+type of as many bits, ``$one`` a literal 1, ``$less`` a smaller number.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def _filled(text: str, opcode: str, dtype: DType) -> str:
         "t": t,
         "op": opcode,
         "one": {"complex": "(1, 0)", "pred": "true"}.get(dtype.kind, "1"),
+        "less": "0.5" if t == "f8e8m0fnu" else "0",
         "w": {"c64": "f32", "c128": "f64"}.get(t, t),
         "c": {"f64": "c128", "f32": "c64"}.get(t, t if dtype.kind == "complex" else "c64"),
         "u": "u8" if t == "pred" else f"u{dtype.bits}",
@@ -274,7 +275,7 @@ WORK = (
     Recipe(
         "rng",
         SAME,
-        "a = $t[] constant(0)\nb = $t[] constant(1)\n$op(a, b), distribution=rng_uniform",
+        "a = $t[] constant($less)\nb = $t[] constant(1)\n$op(a, b), distribution=rng_uniform",
         kinds="suf",
     ),
     Recipe(
