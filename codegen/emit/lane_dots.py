@@ -8,6 +8,7 @@ from ...ir.dtypes import DType, f32, index, s16, s32, u8
 from ...ir.lane_dots import LaneDot, lane_dot
 from ...ir.loop.build import const
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Store
+from ...ir.loop.visit import free_vars
 from .access import store_element
 from .expr import Emitter
 from .index import LinearForm
@@ -26,7 +27,7 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
     if found is None or em.device is not None:
         return False
     depth, store, x, own_factor = found
-    w, code = own_factor.load, _code(em, own_factor)
+    w, code = own_factor.load, _code(em, s, own_factor)
     if code is None:
         return False
     dot = lane_dot(em.target, x.buffer.dtype, w.buffer.dtype, max(count, NARROWEST), depth)
@@ -130,8 +131,10 @@ def _part(e: Expr) -> _Factor | None:
             return None
 
 
-def _code(em: Emitter, part: _Factor) -> tuple[int, int] | None:
+def _code(em: Emitter, s: For, part: _Factor) -> tuple[int, int] | None:
     """Return shift and mask where bytes can be shifted together, none taking bits of another."""
+    if s.var in free_vars(part.shift):
+        return None
     shift = em.value(part.shift).literal
     if not isinstance(shift, int) or not 0 <= shift < BYTE:
         return None

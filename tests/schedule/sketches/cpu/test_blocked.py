@@ -126,3 +126,21 @@ def test_given_codes_keep_the_sketches_of_any_product() -> None:
     for group in made.groups.distinct.values():
         func = lower_group(group.computation, group.name)
         assert all(s.name != "blocked@1" for s in generate(func, Target.parse(VNNI)))
+
+
+@pytest.mark.parametrize("spec", [HERE, HERE + LOOSE])
+def test_other_sketches_are_right(spec: str) -> None:
+    m, target = module(3, 3, 20), Target.parse(spec)
+    made = PreparedModule(m, target)
+    key, func, own = sketch_of(made)
+    x = rows_of(m)
+    oracle = Oracle.of(m, [x], target=target)
+    others = [s for s in generate(func, target) if s.name != own.name]
+    assert others
+    for sketch in others:
+        points = list(sketch.points())
+        for choice in points[:: max(1, len(points) // 4)]:
+            sch = Schedule(func)
+            sketch.apply(sch, choice)
+            (row,) = oracle.judge(made.build({key: sch.trace})(x))
+            assert row.ok and row.error < 1e-4, (sketch.name, choice)
