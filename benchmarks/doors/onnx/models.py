@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import torch
 from onnx import helper, numpy_helper
 from torch import nn
 
+from doors.onnx.blocks import BYTES, decoder, product
 from doors.torch.models import MODELS, Workload, whisper_config
 
 Inputs = Mapping[str, Any]
@@ -234,6 +236,10 @@ WRITERS: Mapping[str, Callable[[Path], Inputs]] = {
     "vit_qdq": _static(_of_torch("vit")),
     "bert_dynamic": _dynamic(_of_torch("bert")),
     "yolo": _yolo,
+    **{f"int4_product_{n}": partial(product, n, BYTES) for n in (1, 4, 16, 128)},
+    **{f"int4_product_{n}_f32": partial(product, n, 0) for n in (1, 4, 16, 128)},
+    "int4_step": partial(decoder, 1, 512),
+    "int4_prefill": partial(decoder, 128, 16),
 }
 """By name: the function that writes the model's file and returns its inputs."""
 
