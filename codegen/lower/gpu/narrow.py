@@ -3,7 +3,8 @@
 ``with alloc(C): with alloc(A): (f(A); g(C)); h(C)``  ->  ``with alloc(A): f(A); with alloc(C):
 (g(C); h(C))``: each is around the statements that use it. What a thread keeps for itself costs
 nothing where it is, and is made further out. Where warps that copy run ahead over the iterations of
-a loop around theirs, what the others share has a place of its own.
+a loop around theirs, what the others share has a place of its own. So have mbarriers: nothing
+invalidates them, and before that PTX allows no other use of their place.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _narrowed(s: Stmt) -> Stmt:
         buffers, steps = _opened(s)
         shared = [b for b in buffers if b.scope is Scope.SHARED]
         if len(shared) > 1:
-            uses = [_Use(b, [n for n, x in enumerate(steps) if _touches(x, b)]) for b in shared]
+            uses = [_Use(b, _needed(b, steps)) for b in shared]
             result = _around([u for u in uses if u.at], [*map(_narrowed, steps)], 0)
             for b in reversed([b for b in buffers if b not in shared]):
                 result = Alloc(b, result)
@@ -47,6 +48,18 @@ def _narrowed(s: Stmt) -> Stmt:
     if isinstance(s, For) and not (s.thread or is_split(s)) and any(map(is_split, walk(s))):
         return _apart(s)
     return map_stmt(s, _narrowed, lambda e: e)
+
+
+def _needed(b: Buffer, steps: Sequence[Stmt]) -> list[int]:
+    """The numbers of the steps that touch a buffer, or from the first one on need its place."""
+    found = [n for n, x in enumerate(steps) if _touches(x, b)]
+    return [*range(found[0], len(steps))] if any(_makes(x, b) for x in steps) else found
+
+
+def _makes(s: Stmt, b: Buffer) -> bool:
+    """True if a buffer becomes an mbarrier."""
+    calls = (x for x in walk(s) if isinstance(x, Intrinsic) and x.name == "mbarrier_init")
+    return any(r.buffer is b for x in calls for r in x.writes)
 
 
 def _apart(s: For) -> Stmt:
