@@ -181,6 +181,9 @@ _OF_BARRIERS = frozenset(
         FaultKind.COUNTS,
         FaultKind.TOO_MANY,
         FaultKind.ARRIVALS,
+        FaultKind.AGAIN,
+        FaultKind.FRESH,
+        FaultKind.REPLACED,
     }
 )
 
@@ -210,6 +213,15 @@ def _barrier(r: _Report, kind: FaultKind, who: str) -> tuple[str, str, str]:
         case FaultKind.COUNTS:
             why = f"{who} comes with another count than the {r['expected']} threads of the others"
             return f"threads disagree about {name}", why, "give all of them the same count"
+        case FaultKind.AGAIN:
+            why = f"{who} does it, and nothing invalidated it"
+            return f"{name} is initialized again", why, "once in a block, before its loops"
+        case FaultKind.FRESH:
+            hint = "fence_mbarrier_init by the thread that initializes, then a barrier of the block"
+            return f"{name} may not be seen by the asynchronous proxy", f"{who} uses it", hint
+        case FaultKind.REPLACED:
+            why = "its place was used for something else, and nothing invalidated it"
+            return f"{name} is gone as its block ends", why, "keep the place of mbarriers apart"
         case FaultKind.ARRIVALS:
             return f"{phase} gets too many arrivals", f"{who} is one too many: {there}", ""
         case _:

@@ -136,11 +136,13 @@ BAR = Struct(
         "flying": "i64",
         "name": "ptr",
         "element": "i64",
+        "maker": "i64",
     },
 )
 """A barrier with phases: how many have ended, arrivals of a phase and of those the missing ones,
 bytes that have yet to land, copies under way; name and element of the mbarrier, or the number of a
-named one. Four rows follow (see ``order_ir.ll``)."""
+named one; the thread (from 1 on) that made it and has not fenced that. Four rows follow (see
+``order_ir.ll``)."""
 NAMED_BARS, BARS = 16, 80  # named barriers come first; of mbarriers a block has at most the rest
 
 FLIGHT = Struct(
@@ -268,6 +270,9 @@ class FaultKind(IntEnum):
     STALE = 28
     UNSENT = 29
     SUMS_EARLY = 30
+    AGAIN = 31
+    FRESH = 32
+    REPLACED = 33
 
 
 _CODES = {

@@ -84,7 +84,9 @@ def emit_asynchronous(sim: CoroutineDevice, s: Intrinsic) -> bool:
             _together(sim, s.name, call)
         case name if (group := TABLE[name].group) is not None:
             _multiply(sim, s, group)
-        case "fence_mbarrier_init" | "give_registers" | "take_registers":
+        case "fence_mbarrier_init":
+            sim.thread.raw("call void @nw_phase_fence_init()")
+        case "give_registers" | "take_registers":
             pass
         case _:
             return False

@@ -249,7 +249,10 @@ define i1 @nw_box_load(ptr %box, ptr %to, ptr %target, ptr %from, ptr %matrix, p
 entry:
   %index = call i64 @mbarrier(ptr %bars, ptr %bar_at)
   %none = icmp slt i64 %index, 0
-  br i1 %none, label %fault, label %straight
+  br i1 %none, label %fault, label %made
+made:
+  %fresh = call i1 @is_fresh(i64 %index)
+  br i1 %fresh, label %fault, label %straight
 straight:
   %odd = call i1 @askew(ptr %box, ptr %to, ptr %target)
   br i1 %odd, label %fault, label %bounds

@@ -209,8 +209,10 @@ entry:
   %report = call ptr @nw_sim_report()
   %kind = call i64 @get(ptr %report, i64 ${report.kind})
   %told = icmp ne i64 %kind, 0
-  %quiet = or i1 %none, %told
-  br i1 %quiet, label %out, label %tell
+  br i1 %told, label %out, label %words
+words:
+  call void @check_words()
+  br i1 %none, label %out, label %tell
 tell:
   %flights = load ptr, ptr @flights
   %thread = call i64 @get(ptr %flights, i64 ${flight.thread})
@@ -362,6 +364,7 @@ define internal void @acquire(i64 %t, ptr %bar) {
 
 ; All that this thread knows is known to the asynchronous proxy.
 define void @nw_phase_fence() {
+  call void @nw_phase_fence_init()
   %me = call i64 @me()
   %now = call i32 @tick()
   %known = call ptr @known_row(i64 %me)

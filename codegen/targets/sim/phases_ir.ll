@@ -116,7 +116,11 @@ entry:
 known:
   %old = call i64 @index_of(ptr %at)
   %again = icmp sge i64 %old, 0
-  br i1 %again, label %set, label %new
+  br i1 %again, label %twice, label %new
+twice:
+  %who = call i64 @me()
+  call void @tell_bar(i64 ${kind.AGAIN}, i64 %old, i64 %who)
+  ret i1 true
 new:
   %next = load i64, ptr @bar_count
   %room = icmp ult i64 %next, ${BARS}
@@ -127,10 +131,7 @@ full:
 take:
   %more = add i64 %next, 1
   store i64 %more, ptr @bar_count
-  br label %set
-set:
-  %index = phi i64 [ %old, %known ], [ %next, %take ]
-  %bar = call ptr @bar(i64 %index)
+  %bar = call ptr @bar(i64 %next)
   %at_n = ptrtoint ptr %at to i64
   %base = call i64 @get(ptr %record, i64 ${sim_record.base})
   %offset = sub i64 %at_n, %base
@@ -145,7 +146,9 @@ set:
   call void @set(ptr %bar, i64 ${bar.expected}, i64 %count)
   call void @set(ptr %bar, i64 ${bar.pending}, i64 %count)
   call void @set(ptr %bar, i64 ${bar.bytes}, i64 0)
-  %word = or i64 %index, ${SIGN}
+  %number = add i64 %me, 1
+  call void @set(ptr %bar, i64 ${bar.maker}, i64 %number)
+  %word = or i64 %next, ${SIGN}
   store i64 %word, ptr %at, align 1
   ret i1 false
 fault:
@@ -172,6 +175,71 @@ yes:
   ret i64 %index
 no:
   ret i64 -1
+}
+
+; What this thread has initialized is seen by the asynchronous proxy from now on.
+define void @nw_phase_fence_init() {
+entry:
+  %me = call i64 @me()
+  %number = add i64 %me, 1
+  %count = load i64, ptr @bar_count
+  br label %test
+test:
+  %i = phi i64 [ ${NAMED_BARS}, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %next, label %out
+next:
+  %bar = call ptr @bar(i64 %i)
+  %maker = call i64 @get(ptr %bar, i64 ${bar.maker})
+  %mine = icmp eq i64 %maker, %number
+  %left = select i1 %mine, i64 0, i64 %maker
+  call void @set(ptr %bar, i64 ${bar.maker}, i64 %left)
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  ret void
+}
+
+; Whether the asynchronous proxy may not see the initialization of an mbarrier, which is told.
+define internal i1 @is_fresh(i64 %index) {
+entry:
+  %bar = call ptr @bar(i64 %index)
+  %maker = call i64 @get(ptr %bar, i64 ${bar.maker})
+  %fresh = icmp ne i64 %maker, 0
+  br i1 %fresh, label %tell, label %out
+tell:
+  %me = call i64 @me()
+  call void @tell_bar(i64 ${kind.FRESH}, i64 %index, i64 %me)
+  br label %out
+out:
+  ret i1 %fresh
+}
+
+; An mbarrier whose word is not there any more as a block ends: its place was used for something
+; else, and nothing has invalidated it.
+define internal void @check_words() {
+entry:
+  %count = load i64, ptr @bar_count
+  br label %test
+test:
+  %i = phi i64 [ ${NAMED_BARS}, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %look, label %out
+look:
+  %bar = call ptr @bar(i64 %i)
+  %at_n = call i64 @get(ptr %bar, i64 ${bar.address})
+  %at = inttoptr i64 %at_n to ptr
+  %found = call i64 @index_of(ptr %at)
+  %there = icmp eq i64 %found, %i
+  br i1 %there, label %next, label %tell
+tell:
+  call void @tell_bar(i64 ${kind.REPLACED}, i64 %i, i64 0)
+  br label %out
+next:
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  ret void
 }
 
 ; The number of an mbarrier that this thread uses, which is a read of its word; -1 after a fault.

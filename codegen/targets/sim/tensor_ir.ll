@@ -339,7 +339,10 @@ define i1 @nw_tensor_commit(ptr %record, ptr %at) {
 entry:
   %index = call i64 @mbarrier(ptr %record, ptr %at)
   %bad = icmp slt i64 %index, 0
-  br i1 %bad, label %fault, label %note
+  br i1 %bad, label %fault, label %made
+made:
+  %fresh = call i1 @is_fresh(i64 %index)
+  br i1 %fresh, label %fault, label %note
 note:
   %me = call i64 @me()
   %groups = load ptr, ptr @open_groups

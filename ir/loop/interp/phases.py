@@ -26,10 +26,7 @@ from .tensors import TensorMemory, operand_places, own_tensor_action, widened
 Action: TypeAlias = Callable[[Env], None]
 Array: TypeAlias = np.ndarray[Any, Any]
 PAUSES = ("named_barrier", "mbarrier_wait")
-_SILENT = (
-    *("fence_mbarrier_init", "give_registers", "take_registers"),
-    *("launch_wait", "launch_next"),
-)
+_SILENT = (*("give_registers", "take_registers", "launch_wait", "launch_next"),)
 Key: TypeAlias = tuple[Buffer | None, int]  # a place in shared memory, or a number alone
 
 
@@ -38,7 +35,7 @@ class PhaseBarrier:
     """A barrier: arrivals of a phase and those that are missing, bytes that have yet to land.
 
     ``known`` is what threads knew that arrived, ``then`` the same as the last phase ended, and
-    ``boxes`` have landed in this phase.
+    ``boxes`` have landed in this phase. ``maker`` is the thread that made it, until it has fenced.
     """
 
     name: str
@@ -51,6 +48,7 @@ class PhaseBarrier:
     known: Clock = field(default_factory=Clock)
     then: Clock = field(default_factory=Clock)
     boxes: list[tuple[Buffer, list[int], str]] = field(default_factory=list)
+    maker: int | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -71,10 +69,17 @@ class Phases:
     bars: dict[Key, PhaseBarrier] = field(default_factory=dict)
     flights: list[Callable[[], None]] = field(default_factory=list)
 
-    def make(self, key: tuple[Buffer, int], count: int) -> None:
+    def make(self, thread: int, key: tuple[Buffer, int], count: int, where: str) -> None:
         """Initialize an mbarrier."""
         name = f"{key[0].name}[{key[1]}]"
-        self.bars[key] = PhaseBarrier(name, len(self.bars), count, count)
+        if key in self.bars:
+            raise UndefinedError(f"{name} is initialized again", "nothing invalidated it", where)
+        self.bars[key] = PhaseBarrier(name, len(self.bars), count, count, maker=thread)
+
+    def fence(self, thread: int) -> None:
+        """The asynchronous proxy sees the mbarriers that a thread has made."""
+        for bar in self.bars.values():
+            bar.maker = None if bar.maker == thread else bar.maker
 
     def find(self, key: tuple[Buffer, int], where: str) -> PhaseBarrier:
         """Return an mbarrier."""
@@ -82,6 +87,15 @@ class Phases:
             name = f"{key[0].name}[{key[1]}]"
             raise UndefinedError(f"{name} is used before it is initialized", where)
         return self.bars[key]
+
+    def seen(self, key: tuple[Buffer, int], where: str) -> PhaseBarrier:
+        """Return an mbarrier that the asynchronous proxy is to use."""
+        bar = self.find(key, where)
+        if bar.maker is not None:
+            what = f"{bar.name} may not be seen by the asynchronous proxy"
+            why = f"thread {bar.maker} made it, and fence_mbarrier_init is missing after that"
+            raise UndefinedError(what, why, where)
+        return bar
 
     def phase_of(self, number: int) -> int:
         """Return how many phases of a named barrier have ended."""
@@ -248,8 +262,15 @@ def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
         return own_tensor_action(c, s, text)
     if s.name in ("tma_commit", "tma_wait", "tma_wait_read"):
         return _end_stores(c, s)
-    if s.name == "fence_proxy_async":
-        return lambda env: None if shadow is None else shadow.fence(env[me].number)
+    if s.name in ("fence_proxy_async", "fence_mbarrier_init"):
+        every = s.name == "fence_proxy_async"
+
+        def fence(env: Env) -> None:
+            env[me].phases.fence(env[me].number)
+            if shadow is not None and every:
+                shadow.fence(env[me].number)
+
+        return fence
     if s.name == "named_barrier_arrive":
         number, count = s.args
 
@@ -276,7 +297,7 @@ def _on_barrier(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
     size = s.args[0] if s.name == "mbarrier_expect" else 0
 
     def make(env: Env) -> None:
-        env[me].phases.make(key(env), s.args[0])
+        env[me].phases.make(env[me].number, key(env), s.args[0], text)
 
     def arrive(env: Env) -> None:
         t = env[me]
@@ -319,7 +340,7 @@ def _load_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
     there, here, zero = c.held(to.buffer), c.held(of.buffer), to_numpy(to.buffer.dtype).type(0)
 
     def begin(env: Env) -> None:
-        bar = env[me].phases.find(key(env), text)
+        bar = env[me].phases.seen(key(env), text)
         places = [*_box_places(s.args, to.buffer.dtype.bytes, start(env)[1], place(env))]
         target, values, phases = there(env), here(env), env[me].phases
         for i, _ in places if shadow is not None else ():

@@ -146,7 +146,7 @@ def _commit(c: TensorCompiler, s: Intrinsic, text: str) -> Action:
 
     def begin(env: Env) -> None:
         t, tensor = env[me], env[me].phases.tensor
-        tensor.commits.append((tensor.group, t.phases.find((bar.buffer, at(env)), text)))
+        tensor.commits.append((tensor.group, t.phases.seen((bar.buffer, at(env)), text)))
         tensor.group += 1
         t.phases.flights.append(lambda: t.phases.arrive(t.number, tensor.land(), 0, text))
 

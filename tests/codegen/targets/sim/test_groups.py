@@ -71,6 +71,7 @@ reads(B[0 : 8192], q[0 : 2], full[k % 2]), args(128, 64, 128, 32, 64, 64))
 """
 """64 x 120 by 64 x 128 transposed, a warp loading boxes of 64 x 32 into two places in turn."""
 
+INIT = '            intrinsic("fence_mbarrier_init")\n'
 EXPECT = '                    intrinsic("mbarrier_expect", writes(full[k % 2]), args(8192))\n'
 
 STORED = """
@@ -262,6 +263,7 @@ def test_the_interpreter_does_the_same() -> None:
     [
         (PIPELINE, "args(8192)", "args(8191)", "-1 bytes are missing"),
         (PIPELINE, "args(8192)", "args(4096)", "ends too early"),
+        (PIPELINE, INIT, "", r"full\[0\] may not be seen by the asynchronous proxy"),
         (
             PIPELINE,
             '                intrinsic("mbarrier_wait", reads(full[k % 2], p[0]))\n',
@@ -313,6 +315,7 @@ def test_products_of_each_kind(kind: str) -> None:
         ("args(8192)", "args(8191)", r"phase 0 of full\[\d\].* 1 bytes too many landed"),
         ("args(8192)", "args(8193)", r"phase 0 of full\[\d\].* 1 bytes are missing"),
         ("args(8192)", "args(4096)", r"phase 0 of full\[\d\] ends too early"),
+        (INIT, "", r"full\[0\] may not be seen by the asynchronous proxy: thread 128 of"),
         (EXPECT, "", r"full\[\d\]: 0 of 1 arrivals are there"),
         (EXPECT, EXPECT.replace("_expect", "_arrive").replace(", args(8192)", ""), "while an asy"),
         (

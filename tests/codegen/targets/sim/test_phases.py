@@ -122,6 +122,11 @@ def test_a_ring_of_two_places(spec: str, monkeypatch: pytest.MonkeyPatch) -> Non
             "empty[i] = u64(0)",
             "empty.*is used",
         ),
+        (
+            'intrinsic("mbarrier_init", writes(empty[i]), args(64))',
+            'intrinsic("mbarrier_init", writes(full[i]), args(64))',
+            r"full\[0\] is initialized again",
+        ),
     ],
 )
 def test_faults_of_a_ring(old: str, new: str, found: str) -> None:
@@ -130,6 +135,22 @@ def test_faults_of_a_ring(old: str, new: str, found: str) -> None:
     assert re.search(found, str(fault(text, x)))
     with pytest.raises(UndefinedError):
         run(parse(text), [x], seed=0, check_races=True)
+
+
+def test_the_place_of_an_mbarrier_is_for_nothing_else() -> None:
+    """Until it is invalidated, which nothing does."""
+    text = """
+@func(outputs=1)
+def place(X: f32[32], Y: f32[32]):
+    for t in thread("threadIdx.x", 32):
+        bar = alloc(u64[2], scope="shared")
+        if t == 0:
+            for i in range(2):
+                intrinsic("mbarrier_init", writes(bar[i]), args(1))
+            bar[1] = u64(0)
+        Y[t] = X[t]
+"""
+    assert "bar[1] is gone as its block ends" in str(fault(text, np.ones(32, np.float32)))
 
 
 @pytest.mark.parametrize("text", [NAMED, PASSED])
