@@ -23,13 +23,16 @@ from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
 from .products.groups import is_group_product, shared_operands
 
+_DESCRIBED = ("wgmma.", "tcgen05.", "tma_")
+_PATTERN = 1024  # bytes of the longest pattern of a swizzle
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 
 
 def check_limits(func: Func, target: Target) -> Func:
     """The flat function, whose launches the target can run; ``UnsupportedError`` if it cannot."""
+    align = shared_alignment(func.body)
     for s in _launches(func.body):
-        _check(s, f"function {func.name}", target)
+        _check(s, f"function {func.name}", target, align)
     return func
 
 
@@ -41,15 +44,23 @@ def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
     return -(-s.buffer.shape[0] * s.buffer.dtype.bytes // align) * align + inner
 
 
-def reduction_bytes(s: Stmt, threads: int) -> int:
+def shared_alignment(s: Stmt) -> int:
+    """Return the alignment of shared memory that launches need: descriptors and boxes count from
+    1024."""
+    called = (x.name for x in walk(s) if isinstance(x, Intrinsic))
+    return _PATTERN if any(name.startswith(_DESCRIBED) for name in called) else SHARED_ALIGN
+
+
+def reduction_bytes(s: Stmt, threads: int, align: int = SHARED_ALIGN) -> int:
     """Bytes of shared memory, beside the buffers, through which the warps of a block of so many
     threads put their results together: two places, which reductions use in turn.
 
-    The buffers begin behind them, at a multiple of their alignment."""
+    The buffers begin behind them, at a multiple of their alignment, which is that of all launches
+    of a module."""
     reductions = [x for x in walk(s) if isinstance(x, AllReduce) and x.threads > WARP]
     sizes = [sum(warp_results(b.dtype, threads) for b in x.values) for x in reductions]
     found = max(sizes[::2], default=0) + max(sizes[1::2], default=0)
-    return -(-found // SHARED_ALIGN) * SHARED_ALIGN
+    return -(-found // align) * align
 
 
 def _launches(s: Stmt) -> list[For]:
@@ -58,7 +69,7 @@ def _launches(s: Stmt) -> list[For]:
     return [x for c in children(s) for x in _launches(c)]
 
 
-def _check(s: For, where: str, target: Target) -> None:
+def _check(s: For, where: str, target: Target, align: int) -> None:
     gpu = target.gpu
     extents: dict[str, int] = {}
     body: Stmt = s
@@ -82,7 +93,7 @@ def _check(s: For, where: str, target: Target) -> None:
         _refuse(f"a cluster of {cluster} blocks", why, where)
     if cluster > 1 and threads % WARP:
         _refuse(f"clusters of blocks of {threads} threads", "they are of whole warps", where)
-    shared = memory(body, (Scope.SHARED,), SHARED_ALIGN) + reduction_bytes(body, threads)
+    shared = memory(body, (Scope.SHARED,), SHARED_ALIGN) + reduction_bytes(body, threads, align)
     if shared > gpu.shared_per_block:
         most = gpu.shared_per_block
         _refuse(f"{shared} bytes of shared memory", f"{gpu.arch} gives a block {most}", where)

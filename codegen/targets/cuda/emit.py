@@ -28,6 +28,7 @@ from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, IRValue
 from ...emit.tensor_maps import COPIES, map_of, tensor_maps
+from ...lower.gpu.limits import shared_alignment
 from ...lower.passes.workspace import workspace_bytes
 from ...plan.code.device import TensorMap
 from ...plan.memory import GPU_ALIGNMENT
@@ -41,7 +42,6 @@ PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
 _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align {}"
 REGISTERS = ("give_registers", "take_registers")
 _ASKING = (*REGISTERS, "tensor_alloc")
-_DESCRIBED = ("wgmma.", "tcgen05.", "tma_")
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
 
@@ -110,7 +110,7 @@ class Nvptx(DeviceEmitter):
         notes = [f"!nvvm.annotations = !{{{numbers}}}"]
         notes += [f"!{n} = !{{{text}}}" for n, text in enumerate(self.notes)]
         dynamic = _DYNAMIC.format(
-            max((_pattern(nest.body) for nest in nests), default=SHARED_ALIGN)
+            max((shared_alignment(nest.body) for nest in nests), default=SHARED_ALIGN)
         )
         parts = [
             head,
@@ -184,16 +184,6 @@ class Nvptx(DeviceEmitter):
 
     def access(self, buffer: Buffer, pointer: IRValue, size: int, write: bool, depth: int) -> None:
         """Emit nothing: the hardware checks accesses."""
-
-
-def _pattern(s: Stmt) -> int:
-    """Return the alignment of shared memory that a launch needs: descriptors count from 1024."""
-    described = (x for x in walk(s) if isinstance(x, Intrinsic))
-    return (
-        1024
-        if any(x.name.startswith(("wgmma.", "tcgen05.", "tma_")) for x in described)
-        else SHARED_ALIGN
-    )
 
 
 def _annotation(nest: LaunchNest, blocks: int) -> str:

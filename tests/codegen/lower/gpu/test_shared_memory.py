@@ -6,7 +6,11 @@ import pytest
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.emit.launches import launches, nests
-from nestwright.codegen.lower.gpu.limits import reduction_bytes
+from nestwright.codegen.lower.gpu.limits import (
+    check_limits,
+    reduction_bytes,
+    shared_alignment,
+)
 from nestwright.codegen.plan.code.device import DeviceCode
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.targets.cuda import nvptx, ptxas
@@ -14,7 +18,8 @@ from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.nodes import SHARED_ALIGN, Func
+from nestwright.ir.loop.parser import parse as parse_loops
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import default_schedule, generate
@@ -75,6 +80,48 @@ def test_the_count_is_that_of_the_assembler() -> None:
     (launch,), (nest,) = launches(flat), nests(flat)
     met = reduction_bytes(nest.body, nest.threads)
     assert launch.shared_bytes == 48 << 10 and usage[launch.symbol].shared == met > 0
+
+
+BESIDE = """
+@func(outputs=1)
+def beside(A: f32[64], X: f32[{count}], Y: f32[{count}]):
+    for t in thread("threadIdx.x", 64):
+        S = alloc(f32[{count}], scope="shared")
+        R = alloc(f32[1], scope="register")
+        S[t] = X[t]
+        R[0] = S[t]
+        all_reduce(64, R, lambda a, b: a + b)
+        Y[t] = R[0]
+    for u in thread("threadIdx.x", 64):
+        B = alloc(f32[64], scope="shared")
+        bar = alloc(u64[1], scope="shared")
+        place = alloc(s32[2], scope="register")
+        place[0] = s32(0)
+        place[1] = s32(0)
+        if u == 0:
+            intrinsic("mbarrier_init", writes(bar[0]), args(1))
+            intrinsic("fence_mbarrier_init")
+            intrinsic("mbarrier_expect", writes(bar[0]), args(256))
+            intrinsic("tma_load", writes(B[0 : 64]), reads(A[0 : 64], place[0 : 2], bar[0]), \
+args(8, 8, 8, 8, 8, 32))
+"""
+
+
+def test_reductions_beside_boxes_take_a_whole_pattern() -> None:
+    """One alignment is that of all launches of a module, as the assembler has it."""
+    target = Target.parse("cuda -arch=sm_90a")
+    flat = parse_loops(BESIDE.format(count=64))
+    align = shared_alignment(flat.body)
+    found = [reduction_bytes(n.body, n.threads, align) for n in nests(flat)]
+    assert (align, found) == (1024, [1024, 0])
+    most = target.gpu.shared_per_block // 4
+    check_limits(parse_loops(BESIDE.format(count=most - 256)), target)
+    with pytest.raises(UnsupportedError, match="bytes of shared memory"):
+        check_limits(parse_loops(BESIDE.format(count=most - 256 + SHARED_ALIGN // 4)), target)
+    if ptxas.find() is None:
+        pytest.skip("no ptxas here")
+    usage = ptxas.assemble(nvptx.compile(emit(flat, target), target), target.cpu).kernels
+    assert [usage[x.symbol].shared for x in launches(flat)] == found
 
 
 def test_what_cannot_fit_is_refused_with_the_functions_name() -> None:
