@@ -221,6 +221,16 @@ def _group_products() -> tuple[IntrinsicDef, ...]:
     )
 
 
+_FENCED = 4  # buffers of registers that a fence names, at most
+
+
+def _group_fence() -> Form:
+    """Registers that it names (read and written) are as they are from there on."""
+    held = Operand(_REGISTER, None, (f32, s32, f16, bf16))
+    ways = ((held,) * n for n in range(_FENCED + 1))
+    return Form(tuple(Signature((), way, way) for way in ways), WARPGROUP)
+
+
 def _group_wait() -> Form:
     """Until at most n of the last groups are under way. Sums of the others may be touched: those
     that it names (read and written) were not, before."""
@@ -246,8 +256,9 @@ def _calls(
 
 _BOXES = tuple(Signature((), (to,), (of,)) for to, of in ((_BOX, _TENSOR), (_TENSOR, _BOX)))
 _ASYNCHRONOUS = (
-    # Sums that other instructions wrote are seen by the products after it: before the first one.
-    IntrinsicDef("wgmma_fence", 90, lane=Form(_EMPTY, WARPGROUP), exact=True),
+    # Registers that other instructions wrote are seen by the products after it: before the first
+    # one. What writes those that it names comes before it.
+    IntrinsicDef("wgmma_fence", 90, lane=_group_fence(), exact=True),
     # The products since the last one are a group; groups end in order.
     IntrinsicDef("wgmma_commit", 90, lane=Form(_EMPTY, WARPGROUP), exact=True),
     IntrinsicDef("wgmma_wait", 90, lane=_group_wait(), exact=True),

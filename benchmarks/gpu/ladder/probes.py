@@ -188,7 +188,7 @@ def multiplied(A: f16[1024], B: f16[1024], C: f32[4096]):
 {take}                R = alloc(f32[32], scope="register")
                 for e in unroll(32):
                     R[e] = f32(0.0)
-                intrinsic("wgmma_fence")
+                intrinsic("wgmma_fence", writes(R[0:32]), reads(R[0:32]))
                 intrinsic("wgmma.m64n64k16.f16.f32", writes(R[0:32]), reads(R[0:32], SA[0:8], \
 SB[0:8]), args(0, 0, 32, 0, 256, 32, 0, 256))
                 intrinsic("wgmma_commit")

@@ -12,7 +12,7 @@ from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
 from .bulk import emit_bulk
 from .tcgen05 import emit_tensor
-from .warpgroup import emit_group_product, emit_group_wait
+from .warpgroup import emit_group_fence, emit_group_product, emit_group_wait
 
 
 def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
@@ -40,7 +40,7 @@ def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
         case ["mma", shape, operands, *_] if row.matrix is not None:
             _mma(em, s, shape, operands, row.matrix)
         case ["wgmma_fence"]:
-            _call(em, "llvm.nvvm.wgmma.fence.sync.aligned")
+            emit_group_fence(em, s)
         case ["wgmma_commit"]:
             _call(em, "llvm.nvvm.wgmma.commit_group.sync.aligned")
         case ["wgmma_wait"]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ....ir.dtypes import index, s32, s64
+from ....ir.dtypes import f32, index, s32, s64
 from ....ir.loop.build import as_int
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import Intrinsic, Region, Scope
@@ -31,6 +31,7 @@ class SharedFields:
 
 
 _FIELDS = SharedFields(MappingProxyType({128: 1, 64: 2, 32: 3}), 62)
+_FENCE = "llvm.nvvm.wgmma.fence.sync.aligned"
 _UNIT = 16  # bytes that a descriptor counts in
 
 
@@ -41,7 +42,7 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     turned, shared = s.args[:2], [r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED]
     found = zip(shared, descriptors_of(s.args), strict=True)
     right = [describe_shared(em, r, d, _FIELDS) for r, d in found]
-    left = [] if shared[1:] else _held_words(em, s.reads[1])
+    left = [] if shared[1:] else held_words(em, s.reads[1])[1]
     places, sums = held_words(em, s.writes[0])
     kinds = ".".join(_KINDS.get(t.name, t.name) for t in x.types)
     name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kinds}"
@@ -60,24 +61,25 @@ def _words(first: int, count: int) -> str:
     return f"{{{', '.join(f'${n}' for n in range(first, first + count))}}}"
 
 
-def _held_words(em: Emitter, r: Region) -> list[IRValue]:
-    """Return the 32-bit words of a thread's own elements of a left operand."""
-    (only,) = r.ranges
-    form, count = em.form(only.start), as_int(only.extent)
-    assert form is not None and count is not None
-    start, found = em.pointer(r.buffer, form), []
-    for k in range(count * r.buffer.dtype.bytes // 4):
-        at = em.offset(start, em.const(k, index), "i32")
-        found.append(em.read(f"load i32, ptr {at.text}, align 4", s32, 0, r.buffer, at, at.depth))
-    return found
-
-
 def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
     """Factors of 1 for products in floats, and for elements of two bytes whether k is outermost.
 
     That is told of operands in shared memory.
     """
     return (*((1, 1) if x.sums.is_float else ()), *(turned if x.operands.bytes == 2 else ()))
+
+
+def emit_group_fence(em: Emitter, s: Intrinsic) -> None:
+    """Emit a fence; the registers that it names get their values before it.
+
+    LLVM would make them where they are used, which is behind it: a product is all that names them.
+    """
+    for r in s.writes:
+        places, words = held_words(em, r)
+        emit_tied(em, "", places, words, ())
+        em.function.forget(r.buffer)
+    em.declare(_FENCE, "void", [])
+    em.function.write(f"call void @{_FENCE}()")
 
 
 def emit_group_wait(em: Emitter, s: Intrinsic) -> None:
@@ -92,13 +94,14 @@ def emit_group_wait(em: Emitter, s: Intrinsic) -> None:
 
 
 def held_words(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
-    """Return the addresses of a box of a thread's registers, and what is there."""
+    """Return the addresses of the 32-bit words of a box of a thread's registers, and these."""
     (only,) = r.ranges
     form, count = em.form(only.start), as_int(only.extent)
     assert form is not None and count is not None
-    start, dtype = em.pointer(r.buffer, form), r.buffer.dtype
-    type_ = "float" if dtype.is_float else "i32"
-    places = [em.offset(start, em.const(k, index), type_) for k in range(count)]
+    start, dtype = em.pointer(r.buffer, form), r.buffer.dtype if r.buffer.dtype == f32 else s32
+    type_ = "float" if dtype == f32 else "i32"
+    words = range(count * r.buffer.dtype.bytes // 4)
+    places = [em.offset(start, em.const(k, index), type_) for k in words]
     loads = (f"load {type_}, ptr {at.text}, align 4" for at in places)
     return places, [
         em.read(text, dtype, 0, r.buffer, at, at.depth)

@@ -6,7 +6,9 @@ thread's. ``warpgroups`` and ``tensor_memory`` make of the marks what the hardwa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from .....ir.loop.intrinsics import TABLE
 from .....ir.loop.nodes import (
@@ -32,6 +34,15 @@ class Grouping:
     fence: tuple[Intrinsic, ...]
     commit: Intrinsic
     landed: str
+
+    def held(self, stmts: Sequence[Stmt]) -> tuple[Buffer, ...]:
+        """The registers that products touch in statements up to the end of their group."""
+        own = takewhile(lambda x: x != self.commit, stmts)
+        calls = (
+            x for s in own for x in walk(s) if isinstance(x, Intrinsic) and is_group_product(x)
+        )
+        used = dict.fromkeys(r.buffer for x in calls for r in (*x.writes, *x.reads))
+        return tuple(b for b in used if b.scope is Scope.WARPGROUP)
 
     def wait(self, groups: int) -> Intrinsic:
         """The wait until at most so many groups of products are under way."""

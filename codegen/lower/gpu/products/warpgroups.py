@@ -102,6 +102,19 @@ class _GroupLanes(PanelRewriter):
             return Store(self.sums[s.buffer], held, self.expr(s.value, ranges))
         return PanelRewriter.stmt(self, s, ranges)
 
+    def sequence(self, stmts: tuple[Stmt, ...], ranges: Mapping[Var, Interval]) -> Stmt:
+        """Statements in order: fences name the registers of the products behind them."""
+        named = [
+            self.fence(stmts[n + 1 :]) if (s,) == OF_GROUPS.fence else s
+            for n, s in enumerate(stmts)
+        ]
+        return PanelRewriter.sequence(self, tuple(named), ranges)
+
+    def fence(self, behind: tuple[Stmt, ...]) -> Stmt:
+        """The fence before statements."""
+        held = tuple(_all(self.sums[b]) for b in OF_GROUPS.held(behind))
+        return replace(OF_GROUPS.fence[0], writes=held, reads=held)
+
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
         """The expression with loads of registers."""
         e = PanelRewriter.expr(self, e, ranges)
@@ -190,6 +203,10 @@ class _GroupLanes(PanelRewriter):
                 body = Store(self.panels[to.buffer], panels, value)
             stores.append(For(v, Const(2), body, Kind.VECTOR))
         return seq(*stores)
+
+
+def _all(b: Buffer) -> Region:
+    return Region(b, (Range(Const(0), Const(b.shape[0])),))
 
 
 def _word(words: Region, n: Expr | int) -> tuple[Expr, ...]:
