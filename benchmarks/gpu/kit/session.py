@@ -1,4 +1,4 @@
-"""The command lines of the first half hour on a GPU, in order, for a machine without network."""
+"""The command lines of the first runs on a GPU, in order, for a machine without network."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from ..places import NAME
 
 LONGEST = 2000  # characters of one command
 LIMIT = 600  # seconds of one command
-WHOLE = 1800  # seconds of the session, for what is planned
+WHOLE = 900  # seconds of a session, the start of the machine included
+START = 120  # seconds that a start may take
 HEAD = f"""set -o pipefail
 O=${{OUT:-$PWD/benchmarks/results/new}}
 mkdir -p $O /tmp/nw/path; ln -sfn $PWD /tmp/nw/path/nestwright
 export PYTHONUNBUFFERED=1 NESTWRIGHT_CACHE=/tmp/nw/cache PYTHONPATH=/tmp/nw/site:/tmp/nw/path
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
-  --target /tmp/nw/site {NAME}/wheels/*.whl || exit
+  --target /tmp/nw/site {NAME}/wheels/*.whl || echo "going on without the wheels of {NAME}"
+B=; [ -d {NAME}/ladder ] && B="--prebuilt {NAME}/ladder"
 """
-LADDER = f"benchmarks/gpu/ladder/main.py --prebuilt {NAME}/ladder"
+LADDER = "benchmarks/gpu/ladder/main.py $B"
 
 
 @dataclass(frozen=True)
 class Step:
     """One command: what it is for, the seconds it is given, and what it sets.
 
-    ``planned`` steps are run in this order; the others when something went wrong.
+    Steps of a ``session`` are run in this order; those of none when something went wrong.
     """
 
     name: str
     seconds: int
     body: str
     sets: str
-    planned: bool = True
+    session: int = 0
 
     @property
     def command(self) -> str:
@@ -41,15 +43,17 @@ class Step:
 STEPS = (
     Step(
         "ladder",
-        420,
+        310,
         f"""{{ nvidia-smi; which nvcc ptxas ncu compute-sanitizer; python3 -m pip list; }} \\
   > $O/machine.txt 2>&1
-timeout 170 python3 {LADDER} --out $O; ladder=$?
-timeout 240 python3 -m pytest -q -n 6 -p no:cacheprovider --durations=5 \\
+timeout 150 python3 {LADDER} --out $O; ladder=$?
+timeout 150 python3 -m pytest -q -n 6 -p no:cacheprovider --durations=5 \\
   tests/codegen/runtime/cuda/test_device.py 2>&1 | tee $O/test.txt; tests=$?
+grep -h '^== .* FAILED' $O/ladder.log
 echo "ladder $ladder, tests $tests"; exit $((ladder | tests))
 """,
         "which mechanism works: one line a rung; then whole models against the interpreter",
+        1,
     ),
     Step(
         "sanitize",
@@ -60,21 +64,29 @@ echo "ladder $ladder, tests $tests"; exit $((ladder | tests))
 done
 """,
         "the access or the race behind a rung that failed: put RUNG=name before it",
-        planned=False,
     ),
     Step(
         "measure",
-        595,
-        "python3 benchmarks/gpu/measure/main.py --out $O\n",
+        340,
+        "python3 benchmarks/gpu/measure/main.py --out $O --seconds 325 \\\n"
+        "  --only machine,small,matmul,passes,models\n",
         "ratios to torch and jax, rates beside the copy's, REACHED, LAUNCH, OVERLAP by kind of "
-        "sketch, and two logs of tuning",
+        "sketch",
+        1,
     ),
     Step(
         "rest",
-        595,
-        "python3 benchmarks/gpu/measure/main.py --out $O --only $PARTS\n",
+        340,
+        "python3 benchmarks/gpu/measure/main.py --out $O --seconds 325 --only $PARTS\n",
         "the parts that `measure` did not come to: put PARTS=passes,models before it",
-        planned=False,
+    ),
+    Step(
+        "tuning",
+        230,
+        "python3 benchmarks/gpu/measure/main.py --out $O --seconds 215 \\\n"
+        "  --only tuning,convolutions\n",
+        "two logs of tuning, and convolutions beside cuDNN's",
+        2,
     ),
     Step(
         "counters",
@@ -87,28 +99,33 @@ timeout 110 ncu --clock-control none --set basic --csv --launch-count 40 \\
   python3 -m nestwright run {NAME}/models/bert_base/model.nw --random 0 > $O/ncu-bert.csv 2>&1
 """,
         "what bounds each kernel: throughputs of memory and compute, occupancy, registers",
+        2,
     ),
 )
+
+
+SESSIONS = sorted({s.session for s in STEPS if s.session})
+
+
+def planned(session: int) -> int:
+    """Return the seconds that a session takes at most, if nothing goes wrong."""
+    return START + sum(s.seconds for s in STEPS if s.session == session)
 
 
 def shown() -> str:
     """Return every command line under its heading."""
     parts = []
     for n, step in enumerate(STEPS, 1):
-        when = "" if step.planned else ", only where it is needed"
+        when = f", session {step.session}" if step.session else ", only where it is needed"
         parts.append(f"# {n}. {step.name}: at most {step.seconds} s{when}. Sets: {step.sets}")
         parts.append(step.command)
-    planned = sum(s.seconds for s in STEPS if s.planned)
-    told = f"# planned: {planned} s of {WHOLE}; carry {NAME} along; what lands in $O comes back"
-    return "\n".join((*parts, told))
+    told = [f"# session {n}: {planned(n)} s of {WHOLE}, the start included" for n in SESSIONS]
+    return "\n".join((*parts, *told, f"# carry {NAME} along; what lands in $O comes back"))
 
 
 def rows() -> str:
     """Return the steps as a table of a Markdown page."""
-    lines = [
-        f"| {s.name} | {s.seconds} | {'yes' if s.planned else 'if needed'} | {s.sets} |"
-        for s in STEPS
-    ]
+    lines = [f"| {s.name} | {s.seconds} | {s.session or 'if needed'} | {s.sets} |" for s in STEPS]
     return "\n".join(
-        ("| command | seconds at most | planned | what it sets |", "|---|---|---|---|", *lines)
+        ("| command | seconds at most | session | what it sets |", "|---|---|---|---|", *lines)
     )
