@@ -18,7 +18,7 @@ from ..measure.ours import leaves
 from ..measure.prediction import predictions
 from . import contents, right
 
-TARGET = "cuda -arch=sm_90"
+TARGET = "cuda -arch=sm_90a"  # what "cuda" means on that machine
 TF32 = f"{TARGET} -tf32=1"
 WHEELS = ("platformdirs", "xgboost-cpu")
 TAGS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")

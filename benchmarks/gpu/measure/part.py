@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = "rows.jsonl"
-STAND_IN = "cuda -arch=sm_90"  # the GPU that predictions are for where none is here
+STAND_IN = "cuda -arch=sm_90a"  # the GPU that predictions are for where none is here
 
 
 @dataclass
@@ -72,14 +72,18 @@ class Part:
         return self.target(options) if self.on_gpu else Target.parse(f"{STAND_IN} {options}")
 
     def ready(self, name: str, text: str, options: str = "") -> tuple[Any, float]:
-        """As ``build``, out of the kit where it has what the default schedule makes."""
+        """As ``build``, out of the kit where it has what the default schedule makes for the
+        target."""
         place: Path = self.options.kit / "kernels" / f"{name}.nw"
         if not self.on_gpu or self.options.log or not place.exists():
             return self.build(text, options)
         from nestwright.codegen.driver.artifact import load
 
         start = time.perf_counter()
-        return load(place), time.perf_counter() - start
+        made = load(place)
+        if made.bundle.target.key != self.target(options).key:
+            return self.build(text, options)
+        return made, time.perf_counter() - start
 
     def build(self, text: str, options: str = "") -> tuple[Any, float]:
         """Return the executable of HLO text under the log's schedules, and the seconds it took."""

@@ -142,14 +142,14 @@ def test_workloads_come_out_of_the_kit_unless_a_log_has_schedules(
     packing.kernels(tmp_path / "kernels", small=True)
     (work,) = works[2:]
     monkeypatch.setattr(Part, "build", lambda part, text, options="": ("built", 0.0))
-    target = "--target", "cuda -arch=sm_90", "--kit", str(tmp_path)
+    target = "--target", "cuda -arch=sm_90a", "--kit", str(tmp_path)
 
     def ready(*options: str) -> Any:
         part = Part("matmul", measure._options([*target, *options]))
         return part.ready(work.name, work.hlo, work.options)[0]
 
     assert ready().bundle.target.tf32
-    assert ready("--log", "some.jsonl") == "built"
+    assert ready("--log", "some.jsonl") == ready("--target", "cuda -arch=sm_90") == "built"
     assert ready("--target", "cpu") == ready("--kit", str(tmp_path / "none")) == "built"
 
 

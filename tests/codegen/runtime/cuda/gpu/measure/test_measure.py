@@ -23,7 +23,7 @@ from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 SCRIPT = Path(main.__file__)
-CUDA = "cuda -arch=sm_90"
+CUDA = "cuda -arch=sm_90a"
 
 
 def part_of(name: str, out: Path, *options: str) -> Part:
