@@ -7,6 +7,7 @@ read-only cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ....ir.dtypes import index, s32
@@ -96,7 +97,9 @@ class Nvptx(DeviceEmitter):
             asked["nvvm.cluster_dim"] = ",".join(map(str, nest.cluster))
         words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
         self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
-        self.notes.append(_annotation(nest, blocks))
+        before = len(self.func.params) + bool(workspace_bytes(self.func.body))
+        maps = range(before + 1, before + 1 + len(self.maps))  # parameters, from 1 on
+        self.notes.append(_annotation(nest, blocks, maps))
         assert self.reducer is not None
         self.globals += self.reducer.globals()
         self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
@@ -186,14 +189,18 @@ class Nvptx(DeviceEmitter):
         """Emit nothing: the hardware checks accesses."""
 
 
-def _annotation(nest: LaunchNest, blocks: int) -> str:
-    """Return a launch's bounds as LLVM before 21 reads them."""
+def _annotation(nest: LaunchNest, blocks: int, maps: Sequence[int]) -> str:
+    """Return a launch's bounds as LLVM before 21 reads them, and which parameters are tensor maps:
+    it would copy them to the thread's own memory.
+    """
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
     words += [f'!"minctasm", i32 {blocks}'] if blocks else []
     if prod(nest.cluster) > 1:
         pairs = zip("xyz", nest.cluster, strict=True)
         words += [f'!"cluster_dim_{axis}", i32 {n}' for axis, n in pairs]
+    if maps:
+        words.append(f'!"grid_constant", !{{{", ".join(f"i32 {n}" for n in maps)}}}')
     return ", ".join([f"ptr @{nest.symbol}", *words])
 
 

@@ -59,6 +59,15 @@ def test_launch_says_which_maps_it_takes() -> None:
     assert launch.maps == (TensorMap(0, 0, 2, *row), TensorMap(1, 0, 2, *row))
 
 
+def test_maps_stay_where_the_launch_has_put_them() -> None:
+    """A copy in a thread's own memory is none that a bulk copy may use. LLVM before 21 is told so
+    by an annotation, later ones by an attribute."""
+    made = emit(parse(COPY), HOPPER)
+    assert made.count('"nvvm.grid_constant"') == 2 and '!"grid_constant", !{i32 3, i32 4}' in made
+    text = nvptx.compile(made, HOPPER)
+    assert text.count("cvta.param.u64") == 2 and ".local" not in text
+
+
 def test_code_of_copies_and_barriers() -> None:
     text = nvptx.compile(emit(parse(COPY), HOPPER), HOPPER)
     for word in (
