@@ -33,6 +33,7 @@ class SharedFields:
 _FIELDS = SharedFields(MappingProxyType({128: 1, 64: 2, 32: 3}), 62)
 _FENCE = "llvm.nvvm.wgmma.fence.sync.aligned"
 _UNIT = 16  # bytes that a descriptor counts in
+_REACH = 1 << 18  # bytes of a block's shared memory; above stand the numbers of a cluster's blocks
 
 
 def emit_group_product(em: Emitter, s: Intrinsic) -> None:
@@ -143,7 +144,8 @@ def describe_shared(em: Emitter, r: Region, d: Descriptor, how: SharedFields) ->
         f"addrspacecast ptr {pointer.text} to ptr addrspace(3)", index, 0, pointer.depth
     )
     place = em.pure(f"ptrtoint ptr addrspace(3) {shared.text} to i64", s64, 0, shared.depth)
-    unit = em.pure(f"lshr i64 {place.text}, 4", s64, 0, place.depth)
+    near = em.pure(f"and i64 {place.text}, {_REACH - 1}", s64, 0, place.depth)
+    unit = em.pure(f"lshr i64 {near.text}, 4", s64, 0, near.depth)
     fields = d.leading // _UNIT << 16 | d.stride // _UNIT << 32 | how.fixed
     fields |= how.modes[d.swizzle] << how.at
     signed = fields - (1 << 64) if fields >> 63 else fields

@@ -1,4 +1,4 @@
-"""Registers of products of warp groups are written before the fence that tells of them."""
+"""Operands of products of warp groups in PTX: registers before their fence, descriptors."""
 
 from __future__ import annotations
 
@@ -104,3 +104,11 @@ def test_sums_and_held_operands_of_attention(dtype: str, bulk: int) -> None:
     assert late_writes(text) == []
     if ptxas.find() is not None:
         assert not ptxas.assemble(text, HOPPER.cpu).warnings
+
+
+def test_a_descriptor_has_18_bits_of_an_address() -> None:
+    """Above them an address tells which block of a cluster it is in."""
+    text = code(PRODUCT.format(dtype="f16", sums="f32", m=64, n=64, k=256), "gpu_wgmma@1", {})
+    assert text.count("bfe.u64") >= 2
+    for line in re.findall(r".*bfe\.u64.*", text):
+        assert line.endswith(", 4, 14;")
