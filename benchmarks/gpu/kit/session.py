@@ -14,6 +14,7 @@ HEAD = f"""set -o pipefail
 O=${{OUT:-$PWD/benchmarks/results/new}}
 mkdir -p $O /tmp/nw/path; ln -sfn $PWD /tmp/nw/path/nestwright
 export PYTHONUNBUFFERED=1 NESTWRIGHT_CACHE=/tmp/nw/cache PYTHONPATH=/tmp/nw/site:/tmp/nw/path
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \\
   --target /tmp/nw/site {NAME}/wheels/*.whl || echo "going on without the wheels of {NAME}"
 B=; [ -d {NAME}/ladder ] && B="--prebuilt {NAME}/ladder"
