@@ -85,6 +85,8 @@ def test_code_of_copies_and_barriers() -> None:
         pytest.skip("no ptxas on this machine")
     made = ptxas.assemble(text, HOPPER.cpu)
     assert not made.warnings
+    begin = made.kernels["copy"].registers  # of each thread: a group that takes more than are
+    assert 2 * begin >= 40 + 232  # given away waits forever
     assert all(u.spill_loads == u.stack == 0 for u in made.kernels.values())
     if sass.find():
         code = sass.disassemble(text, HOPPER.cpu)
