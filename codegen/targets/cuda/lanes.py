@@ -154,19 +154,33 @@ def _store_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
 def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -> None:
     """``mma.m16n8k16.bf16.f32``: C += A B for the tiles that the 32 threads hold together."""
     sums, (a, b, c) = matrix.sums, matrix.words
-    kinds = _kinds(matrix)
-    name = f"llvm.nvvm.mma.{shape}.row.col.{kinds}"
     words = [*_words(em, s.reads[1], a, u32), *_words(em, s.reads[2], b, u32)]
     given = [*(_operand(em, w, operands) for w in words), *_words(em, s.reads[0], c, sums)]
     type_ = f"{{ {', '.join([_element(sums)] * c)} }}"
-    em.declare(name, type_, [g.type for g in given])
-    call = f"call {type_} @{name}({', '.join(map(str, given))}) convergent"
+    if is_narrow(matrix.operands):
+        callee = _narrow_mma(shape, _kinds(matrix), (c, a, b))
+    else:
+        callee = f"@llvm.nvvm.mma.{shape}.row.col.{_kinds(matrix)}"
+        em.declare(callee[1:], type_, [g.type for g in given])
+    call = f"call {type_} {callee}({', '.join(map(str, given))}) convergent"
     result = em.function.result(call, sums)
     put_words(em, s.writes[0], result, type_, c)
 
 
+def _narrow_mma(shape: str, kinds: str, words: tuple[int, int, int]) -> str:
+    """Return a product of bytes of floats as inline assembly: LLVM 20 has no intrinsic for it."""
+    c, a, b = words
+    sizes, lists, first = (c, a, b, c), [], 0
+    for size in sizes:
+        lists.append(f"{{{', '.join(f'${first + n}' for n in range(size))}}}")
+        first += size
+    text = f"mma.sync.aligned.{shape}.row.col.{kinds} {', '.join(lists)};"
+    constraints = ",".join([*["=f"] * c, *["r"] * (a + b), *["f"] * c])
+    return f'asm "{text}", "{constraints}"'
+
+
 def _kinds(x: Matrix) -> str:
-    """Return how LLVM names the types of a product."""
+    """Return how the types of a product are named."""
     if is_narrow(x.operands):
         a, b = (str(t).removeprefix("f8").removesuffix("fn") for t in x.types)
         return f"{x.sums}.{a}.{b}.{x.sums}"

@@ -40,11 +40,11 @@ LATER: Mapping[str, int] = MappingProxyType(
         "@llvm.nvvm.ff.to.e": 81,
         "@llvm.nvvm.e4m3x2.to.": 81,
         "@llvm.nvvm.e5m2x2.to.": 81,
-        "@llvm.nvvm.mma.m16n8k32.row.col.f32.": 84,
+        "mma.sync.aligned.m16n8k32.row.col.f32.": 84,
     }
 )
-"""Intrinsics by how their names begin, and the PTX version that first has them: a module with one
-asks for that where its architecture is older."""
+"""Intrinsics and instructions by how their names begin, and the PTX version that first has them: a
+module with one asks for that where its architecture is older."""
 
 
 def features(arch: str, text: str = "") -> str:

@@ -228,6 +228,28 @@ def test_matrix_products(ab: str, c: str, mma: str) -> None:
     assert used.stack == used.spill_stores == 0
 
 
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90", "sm_120"])
+@pytest.mark.parametrize(
+    ("ab", "mma", "kinds"),
+    [
+        ("f8e4m3fn", "f8e4m3fn", "e4m3.e4m3"),
+        ("f8e5m2", "f8e5m2", "e5m2.e5m2"),
+        ("f8e5m2", "f8e5m2.f8e4m3fn", "e5m2.e4m3"),
+    ],
+)
+def test_products_of_bytes_of_floats(arch: str, ab: str, mma: str, kinds: str) -> None:
+    """By no intrinsic, since LLVM 20 has none, and by the PTX version that first has them."""
+    sizes = {"row": 32, "tile_a": 512, "tile_b": 256, "chunk": 16, "turned": ""}
+    text = PRODUCT.format(ab=ab, c="f32", mma=f"m16n8k32.{mma}.f32", **sizes)
+    target = Target.parse(f"cuda -arch={arch}")
+    assert "llvm.nvvm.mma" not in emit(parse(text), target)
+    code = ptx(text, arch)
+    assert f"mma.sync.aligned.m16n8k32.row.col.f32.{kinds}.f32 " in code
+    assert f".version 8.{7 if arch == 'sm_120' else 4}\n" in code
+    if ptxas.find() is not None:
+        assert not ptxas.assemble(code, arch).warnings
+
+
 def test_an_older_architecture_lacks_them() -> None:
     text = PRODUCT.format(
         ab="f16",
