@@ -107,7 +107,7 @@ def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
     for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
         n, out = x.dims[axis], c.dims[axis]
         coordinates = "align_corners" if align else "half_pixel"
-        ratio = 1 / float(_ratio(n, out, scale))
+        ratio = out / n if align else 1 / float(_ratio(n, out, scale))
         found = resample(found, axis, samples(Stretch(n, out, ratio), Rule("cubic", coordinates)))
     return _rounded(found, x)
 

@@ -299,6 +299,18 @@ def test_bytes_between_bytes_are_rounded(called: Called, mode: str, wanted: list
     np.testing.assert_allclose(found.ravel().astype(int), wanted, atol=1)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("scale", [None, 1.7, 0.6])
+def test_aligned_corners_are_read_where_they_are(
+    called: Called, mode: str, scale: float | None
+) -> None:
+    x = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.float32).reshape(1, 1, 1, 8)
+    out = int(8 * scale) if scale else 5
+    name = f"aten.upsample_{mode}2d.default"
+    found = called(name, [(f32, (1, 1, 1, out))], x, [1, out], True, 1.0, scale)
+    np.testing.assert_allclose(found[0, 0, 0, [0, -1]], [3, 6], rtol=1e-5)
+
+
 def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
     x = np.array([-7, 3, 100], np.int64)
     found = called("aten.__lshift__.Scalar", [(s64, (3,))], x, 2)
