@@ -201,8 +201,16 @@ def _polar(c: AtenCall, size: Term, angle: Term) -> Term:
 
 def _cast(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
     """A change of type; a complex number loses its imaginary part, a float its fraction."""
-    real = x.dtype.kind == "complex" and c.dtype.kind != "complex"
-    return x.do("real") if real else x
+    if x.dtype == c.dtype:
+        return x
+    y = x.do("real") if x.dtype.kind == "complex" and c.dtype.kind != "complex" else x
+    match c.dtype.name:
+        case "f8e4m3fn":  # what is too large becomes the largest number, infinities too
+            return y.to(f32).do("maximum", -448).do("minimum", 448)
+        case "f8e8m0fnu":  # it has powers of 2 alone, and neither zero nor signs
+            return y.to(f32).do("abs").do("maximum", 2.0**-127)
+        case _:
+            return y
 
 
 def _addcmul(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
@@ -372,7 +380,7 @@ ROWS: Rows = {
     "aten.polar.default": _polar,
     "aten._to_copy.default": _cast,
     "aten.to.dtype": _cast,
-    "aten.copy.default": lambda c, x, source, *_: source.to(c.dtype).like(c.shape),
+    "aten.copy.default": lambda c, x, source, *_: _cast(c, source).to(c.dtype).like(c.shape),
     "prims.convert_element_type.default": _cast,
     "prims.device_put.default": _cast,
     "aten.addcmul.default": _addcmul,

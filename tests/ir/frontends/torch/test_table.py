@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import DType, bf16, c64, f32, f64, pred, s32, s64, u8
+from nestwright.ir.dtypes import BY_NAME, DType, bf16, c64, f32, f64, pred, s32, s64, u8
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.term import Term
@@ -309,6 +309,21 @@ def test_aligned_corners_are_read_where_they_are(
     name = f"aten.upsample_{mode}2d.default"
     found = called(name, [(f32, (1, 1, 1, out))], x, [1, out], True, 1.0, scale)
     np.testing.assert_allclose(found[0, 0, 0, [0, -1]], [3, 6], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),  # as torch 2.13 converts
+    [
+        ("f8e4m3fn", [448, -448, 448, -448, np.nan, 0, 448]),
+        ("f8e8m0fnu", [512, 1024, np.nan, np.nan, np.nan, 2.0**-127, 512]),
+    ],
+)
+def test_floats_of_8_bits_without_infinities(
+    called: Called, kind: str, wanted: list[float]
+) -> None:
+    x = np.array([500, -1000, np.inf, -np.inf, np.nan, 0, 464], np.float64)
+    found = called("aten._to_copy.default", [(BY_NAME[kind], (7,))], x)
+    np.testing.assert_array_equal(found.astype(np.float32), np.array(wanted, np.float32))
 
 
 def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
