@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from .shaping import broadcast_to, expand_dims, reshape, slice_in_dim, squeeze, 
 from .term import Dims, Term, innermost
 
 Pairs = tuple[Sequence[int], Sequence[int]]
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def dot_general(
@@ -84,16 +86,13 @@ def matmul(a: Term, b: Term, dtype: DType | None = None) -> Term:
 
 
 def einsum(subscripts: str, terms: Sequence[Term]) -> Term:
-    """NumPy's ``einsum`` of explicit subscripts of letters, without an ellipsis.
+    """NumPy's ``einsum``: an ellipsis stands for dimensions that broadcast, as those of size 1 do,
+    and without ``->`` the result has the letters that are there once, in order.
 
-    ``VerifyError`` where they do not fit the arrays.
+    ``VerifyError`` where the subscripts do not fit the arrays.
     """
-    inputs, _, output = subscripts.replace(" ", "").partition("->")
-    labels = inputs.split(",")
-    if len(labels) != len(terms) or any(
-        len(s) != t.rank for s, t in zip(labels, terms, strict=True)
-    ):
-        raise VerifyError("shapes do not fit", f"`{subscripts}` for {len(terms)} arrays")
+    labels, output = _written_out(subscripts.replace(" ", ""), [t.rank for t in terms])
+    terms = _of_one_size(terms, labels)
     held, names = _diagonal(terms[0], labels[0])
     for n, (term, label) in enumerate(zip(terms[1:], labels[1:], strict=True), 1):
         later = set(output).union(*labels[n + 1 :])
@@ -103,6 +102,39 @@ def einsum(subscripts: str, terms: Sequence[Term]) -> Term:
         held, names = _pair(held, names, other, others, later)
     held, names = _summed(held, names, set(output))
     return transpose(held, [names.index(c) for c in output])
+
+
+def _written_out(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each array and of the result, one for each dimension."""
+    inputs, arrow, output = equation.partition("->")
+    labels = inputs.split(",")
+    one = r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*"
+    if len(labels) != len(ranks) or not all(re.fullmatch(one, s) for s in (*labels, output)):
+        raise VerifyError("shapes do not fit", f"`{equation}` for {len(ranks)} arrays")
+    if not arrow:
+        single = "".join(c for c in LETTERS if inputs.count(c) == 1)
+        output = f"...{single}" if "..." in inputs else single
+    hidden = [rank - len(s.replace("...", "")) for rank, s in zip(ranks, labels, strict=True)]
+    if any(n < 0 or (n and "..." not in s) for n, s in zip(hidden, labels, strict=True)):
+        raise VerifyError("shapes do not fit", f"`{equation}` for ranks {list(ranks)}")
+    dots = "".join(c for c in LETTERS if c not in equation)[: max(hidden)]
+    labels = [s.replace("...", dots[len(dots) - n :]) for n, s in zip(hidden, labels, strict=True)]
+    output = output.replace("...", dots)
+    if len(set(output)) < len(output) or not set(output) <= set("".join(labels)):
+        raise VerifyError("shapes do not fit", f"`{equation}` has no such result")
+    return labels, output
+
+
+def _of_one_size(terms: Sequence[Term], labels: Sequence[str]) -> list[Term]:
+    """The arrays, dimensions of size 1 broadcast to the size that their letter has elsewhere."""
+    sizes: dict[str, int] = {}
+    for term, label in zip(terms, labels, strict=True):
+        for c, d in zip(label, term.dims, strict=True):
+            sizes[c] = d if sizes.get(c, 1) == 1 else sizes[c]
+    return [
+        broadcast_to(term, [sizes[c] for c in label])
+        for term, label in zip(terms, labels, strict=True)
+    ]
 
 
 def _pair(a: Term, x: str, b: Term, y: str, later: set[str]) -> tuple[Term, str]:
@@ -126,7 +158,7 @@ def _diagonal(x: Term, names: str) -> tuple[Term, str]:
     """An array whose labels are distinct: a label that is there twice means the diagonal."""
     for c in names:
         if names.count(c) > 1:
-            first, second = (k for k, d in enumerate(names) if d == c)
+            first, second = [k for k, d in enumerate(names) if d == c][:2]
             return _diagonal(diagonal(x, first, second), names[:second] + names[second + 1 :])
     return x, names
 

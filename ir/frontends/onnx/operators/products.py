@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ....dtypes import s64
 from ...lax import linear
 from ...lax.indexing import take_along_axis
@@ -14,7 +12,6 @@ from ..nodes.node import Node
 from ..nodes.table import operator
 
 MAX_ROWS = 64  # of a determinant, which is written out row by row
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 @operator("MatMul")
@@ -40,36 +37,7 @@ def _scaled(x: Term, by: float) -> Term:
 
 @operator("Einsum")
 def _einsum(node: Node) -> Term:
-    """Letters for every dimension: those of an ellipsis, and the result's where it is implied."""
-    terms, equation = node.arrays(), node.string("equation").replace(" ", "")
-    inputs, arrow, output = equation.partition("->")
-    labels = inputs.split(",")
-    if len(labels) != len(terms) or not re.fullmatch(r"[a-zA-Z.,]*(->[a-zA-Z.]*)?", equation):
-        node.malformed(f"`{equation}` for {len(terms)} arrays")
-    if not arrow:
-        single = [c for c in LETTERS if inputs.count(c) == 1]
-        output = ("..." if "..." in inputs else "") + "".join(single)
-    spare = [c for c in LETTERS if c not in equation]
-    hidden = [t.rank - len(s.replace("...", "")) for t, s in zip(terms, labels, strict=True)]
-    if any(n < 0 or (n and "..." not in s) for n, s in zip(hidden, labels, strict=True)):
-        node.malformed(f"`{equation}` for arrays of rank {', '.join(str(t.rank) for t in terms)}")
-    most = max([n for n, s in zip(hidden, labels, strict=True) if "..." in s], default=0)
-    dots = "".join(spare[:most])
-    named = [s.replace("...", dots[most - n :]) for n, s in zip(hidden, labels, strict=True)]
-    whole = ",".join(named) + "->" + output.replace("...", dots)
-    return linear.einsum(whole, _of_one_size(terms, named))
-
-
-def _of_one_size(terms: list[Term], labels: list[str]) -> list[Term]:
-    """The arrays, dimensions of size 1 broadcast to the size that their letter has elsewhere."""
-    sizes: dict[str, int] = {}
-    for term, label in zip(terms, labels, strict=True):
-        for c, d in zip(label, term.dims, strict=True):
-            sizes[c] = d if sizes.get(c, 1) == 1 else sizes[c]
-    return [
-        broadcast_to(term, [sizes[c] for c in label])
-        for term, label in zip(terms, labels, strict=True)
-    ]
+    return linear.einsum(node.string("equation"), node.arrays())
 
 
 @operator("Det")

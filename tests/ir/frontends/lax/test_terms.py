@@ -112,6 +112,26 @@ CASES = {
         lambda a: np.einsum("iji->j", a),
         (floats(3, 4, 3),),
     ),
+    "line": (
+        lambda a: linear.einsum("iii", [a]),
+        lambda a: np.einsum("iii->", a),
+        (floats(3, 3, 3),),
+    ),
+    "ellipsis": (
+        lambda a, b: linear.einsum("...ij, j... -> i...", [a, b]),
+        lambda a, b: np.einsum("...ij,j...->i...", a, b),
+        (floats(2, 1, 3, 4), floats(4, 5)),
+    ),
+    "implied": (
+        lambda a, b: linear.einsum("...cb,Ba", [a, b]),
+        lambda a, b: np.einsum("...cb,Ba->...Babc", a, b),
+        (floats(2, 3, 4), floats(1, 2)),
+    ),
+    "size 1": (
+        lambda a, b: linear.einsum("ij,ij->i", [a, b]),
+        lambda a, b: (a * b).sum(1),
+        (floats(1, 4), floats(3, 4)),
+    ),
     "take": (
         lambda a, i: indexing.take(a, i, 1),
         lambda a, i: a[:, i],
@@ -202,6 +222,8 @@ def test_convolutions_are_correlations(run: Any) -> None:
         lambda a, b: shaping.squeeze(b, [0]),
         lambda a, b: shaping.transpose(a, (0, 2)),
         lambda a, b: linear.einsum("ij,jk->ik", [a]),
+        lambda a, b: linear.einsum("i,jk", [a, b]),
+        lambda a, b: linear.einsum("ij,kl->im", [a, b]),
     ],
 )
 def test_what_does_not_fit_is_refused(function: Any, run: Any) -> None:
