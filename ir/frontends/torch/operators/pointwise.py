@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ....dtypes import f32, s32
+from ....dtypes import f32, f64, s32, s64
 from ...lax.arithmetic import conj, floor_divide, remainder, trunc
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows
+from .call import AtenCall, Operator, Rows, wide
 from .promotion import Operand
 
 
@@ -230,8 +230,24 @@ def _lerp(c: AtenCall, x: Term, end: Term, weight: Operand) -> Term:
     return (w.do("abs") < 0.5).do("select", near, far)
 
 
-def _scaled_log(base: float) -> Callable[[Term], Term]:
-    return lambda x: x.do("log") * (1 / math.log(base))
+def _log2(x: Term) -> Term:
+    """A whole number for a power of 2, as ``log`` over a constant would not be."""
+    y = wide(x)
+    mantissa, exponent = _parts(y)
+    low = mantissa < math.sqrt(0.5)
+    near = low.select(mantissa * 2, mantissa).do("log") * (1 / math.log(2))
+    found = near + (exponent - low.to(s32)).to(y.dtype)
+    return ((y > 0) & y.do("is-finite")).select(found, y.do("log"))
+
+
+def _log10(x: Term) -> Term:
+    """A whole number for a power of 10: what is within rounding of one."""
+    y = wide(x)
+    found = y.do("log") * (1 / math.log(10))
+    whole = found.do("round-nearest-even")
+    rounding = 1.5 * 2.0 ** (-52 if y.dtype == f64 else -23)
+    near = (found - whole).do("abs") <= whole.do("abs") * rounding  # false with NaN
+    return near.select(whole, found)
 
 
 def _xlogy(c: AtenCall, x: Operand, y: Operand) -> Term:
@@ -241,16 +257,21 @@ def _xlogy(c: AtenCall, x: Operand, y: Operand) -> Term:
 
 
 def _frexp(c: AtenCall, x: Term) -> tuple[Term, Term]:
-    """Mantissa in [0.5, 1) and exponent, by the bits of f32."""
-    y = x.to(f32)
-    tiny = y.do("abs") < 2.0**-126
-    scaled = tiny.select(y * 2.0**25, y)
-    bits = scaled.to(s32, "bitcast-convert")
-    exponent = (bits.do("shift-right-logical", 23) & 0xFF) - 126
-    mantissa = ((bits & -0x7F800001) | 0x3F000000).to(f32, "bitcast-convert")
-    plain = y.do("is-finite") & y.differs(0)
-    exponent = tiny.select(exponent - 25, exponent)
-    return plain.select(mantissa, y), plain.select(exponent, exponent * 0)
+    return _parts(wide(x))
+
+
+def _parts(x: Term) -> tuple[Term, Term]:
+    """Mantissa in [0.5, 1) and exponent of f32 or f64, by the bits; of what has none, it and 0."""
+    ints, digits, bias = (s64, 52, 1022) if x.dtype == f64 else (s32, 23, 126)
+    field = (2 * bias + 3) << digits
+    tiny = x.do("abs") < 2.0**-bias
+    scaled = tiny.select(x * 2.0 ** (digits + 2), x)
+    bits = scaled.to(ints, "bitcast-convert")
+    exponent = ((bits & field).do("shift-right-logical", digits) - bias).to(s32)
+    mantissa = ((bits & ~field) | (bias << digits)).to(x.dtype, "bitcast-convert")
+    plain = x.do("is-finite") & x.differs(0)
+    exponent = tiny.select(exponent - (digits + 2), exponent)
+    return plain.select(mantissa, x), plain.select(exponent, exponent * 0)
 
 
 def _ldexp(c: AtenCall, x: Operand, y: Operand) -> Term:
@@ -285,9 +306,9 @@ _FLOATS = {
 
 _FORMULAS: dict[str, Callable[[Term], Term]] = {
     "reciprocal": lambda x: 1 / x,
-    "exp2": lambda x: (x * math.log(2)).do("exponential"),
-    "log2": _scaled_log(2),
-    "log10": _scaled_log(10),
+    "exp2": lambda x: x.number(2) ** x,
+    "log2": _log2,
+    "log10": _log10,
     "square": lambda x: x * x,
     "positive": lambda x: x,
     "frac": lambda x: x - trunc(x),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import BY_NAME, DType, bf16, c64, f32, f64, pred, s32, s64, u8
+from nestwright.ir.dtypes import BY_NAME, DType, bf16, c64, f32, f64, pred, s32, s64, to_numpy, u8
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.term import Term
@@ -324,6 +324,43 @@ def test_floats_of_8_bits_without_infinities(
     x = np.array([500, -1000, np.inf, -np.inf, np.nan, 0, 464], np.float64)
     found = called("aten._to_copy.default", [(BY_NAME[kind], (7,))], x)
     np.testing.assert_array_equal(found.astype(np.float32), np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+@pytest.mark.parametrize(("operator", "base"), [("log2", 2), ("log10", 10), ("exp2", 2)])
+def test_whole_logarithms_are_whole(
+    called: Called, dtype: DType, operator: str, base: float
+) -> None:
+    whole = np.arange(-37, 11, dtype=to_numpy(dtype))
+    powers = np.power(base, whole.astype(np.float64)).astype(whole.dtype)
+    x, wanted = (whole, powers) if operator == "exp2" else (powers, whole)
+    found = called(f"aten.{operator}.default", [(dtype, x.shape)], x)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted"),
+    [
+        ("log2", [np.nan, -np.inf, -np.inf, np.inf, np.nan]),
+        ("log10", [np.nan, -np.inf, -np.inf, np.inf, np.nan]),
+        ("exp2", [0.5, 1, 1, np.inf, np.nan]),
+    ],
+)
+def test_logarithms_have_poles(called: Called, operator: str, wanted: list[float]) -> None:
+    x = np.array([-1, -0.0, 0, np.inf, np.nan], np.float32)
+    found = called(f"aten.{operator}.default", [(f32, (5,))], x)
+    np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_mantissas_keep_all_digits(called: Called, dtype: DType) -> None:
+    info = np.finfo(to_numpy(dtype))
+    x = np.array([1 / 3, -7.1, 0, info.max, info.tiny / 1024, np.inf], to_numpy(dtype))
+    results = [(dtype, (6,)), (s32, (6,))]
+    mantissa, exponent = called("aten.frexp.Tensor", results, x)
+    wanted, powers = np.frexp(x)
+    np.testing.assert_array_equal(mantissa, wanted)
+    np.testing.assert_array_equal(exponent, powers)
 
 
 def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
