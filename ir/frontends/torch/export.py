@@ -67,6 +67,7 @@ class _TakenApart:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         self.gm = program.graph_module
+        check(self.gm, "main")
         nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "placeholder"}
         signature = program.graph_signature
         self.changed = [
@@ -97,7 +98,6 @@ class _TakenApart:
 
     def imported(self) -> Imported:
         """Return the model, its weights as views of the program's tensors."""
-        check(self.gm, "main")
         graph = Graph("main")
         values = parameters(graph, self.gm, [*self.given, *self.carried])
         terms = {n.name for n in self.gm.graph.nodes if n.op == "placeholder"} - values.keys()

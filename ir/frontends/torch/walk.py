@@ -50,7 +50,7 @@ def check(gm: torch.fx.GraphModule, name: str) -> None:
     if not refused:
         return
     findings = tuple(
-        Finding(str(node.target), node.name, name, why, source=source_of(node))
+        Finding(operator(node), node.name, name, why, source=source_of(node))
         for node, why in refused
     )
     shown = "; ".join(f"{f.opcode} `{f.name}`: {f.reason}" for f in findings[:5])
@@ -82,11 +82,16 @@ def refusal(node: torch.fx.Node) -> str:
             return why
     if node.op == "placeholder" or is_item(node):
         return ""
-    target = str(node.target)
+    target = operator(node)
     if (subgraphs := list(_subgraphs(node))) or row(target) is None:
         inner = next((why for gm in subgraphs for _, why in unsupported(gm)), "")
         return inner if row(target) is not None else why_not(target)
-    return ""
+    return "its effects have an order" if target != str(node.target) else ""
+
+
+def operator(node: torch.fx.Node) -> str:
+    """Return the name of the operator that a node calls, itself or in the order of effects."""
+    return str(node.args[1] if str(node.target) == "with_effects" else node.target)
 
 
 def is_number(node: torch.fx.Node) -> bool:

@@ -169,6 +169,15 @@ def test_refused_operators_are_named() -> None:
         imported(Noise(), (torch.ones(3),))
 
 
+def test_operators_between_effects_are_named() -> None:
+    class Root(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.cholesky(x)
+
+    with pytest.raises(UnsupportedError, match=r"aten._linalg_check_errors.default.*errors that"):
+        imported(Root(), (torch.eye(3),))
+
+
 def saved(path: Path, module: Any, *args: Any) -> Path:
     torch.export.save(torch.export.export(module, args), path)
     return path
