@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ....dtypes import to_numpy
 from ...lax.fft import complex_of_pairs, fft, pairs_of_complex
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows
@@ -52,6 +55,15 @@ def _c2r(c: AtenCall, x: Term, dim: Ints, normalization: int, last_dim_size: int
     return _scale(found, sizes, normalization, True)
 
 
+def _frequencies(spaced: Callable[..., Any]) -> Operator:
+    """A constant: the frequencies of a transform's elements, as NumPy has them."""
+
+    def operator(c: AtenCall, n: int, d: float = 1.0, **rest: Any) -> Term:
+        return Term(c.graph, c.graph.constant(spaced(n, d).astype(to_numpy(c.dtype))))
+
+    return operator
+
+
 def _unscaled(transform: Operator, last: str) -> Operator:
     """The row of a transform without normalization, whose arguments are named."""
 
@@ -69,6 +81,8 @@ ROWS: Rows = {
     "prims.fft_c2c.default": _unscaled(_c2c, "forward"),
     "prims.fft_r2c.default": _unscaled(_r2c, "onesided"),
     "prims.fft_c2r.default": _unscaled(_c2r, "last_dim_size"),
+    "aten.fft_fftfreq.default": _frequencies(np.fft.fftfreq),
+    "aten.fft_rfftfreq.default": _frequencies(np.fft.rfftfreq),
     "aten.view_as_real.default": lambda c, x: pairs_of_complex(x),
     "aten.view_as_complex.default": lambda c, x: complex_of_pairs(x),
 }

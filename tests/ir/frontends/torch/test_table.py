@@ -363,6 +363,14 @@ def test_mantissas_keep_all_digits(called: Called, dtype: DType) -> None:
     np.testing.assert_array_equal(exponent, powers)
 
 
+@pytest.mark.parametrize(("name", "count"), [("fftfreq", 7), ("rfftfreq", 4)])
+@pytest.mark.parametrize("dtype", [f32, f64, bf16])
+def test_frequencies_are_constants(called: Called, name: str, count: int, dtype: DType) -> None:
+    found = called(f"aten.fft_{name}.default", [(dtype, (count,))], 7, 0.5)
+    wanted = getattr(np.fft, name)(7, 0.5).astype(to_numpy(dtype))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
     x = np.array([-7, 3, 100], np.int64)
     found = called("aten.__lshift__.Scalar", [(s64, (3,))], x, 2)
