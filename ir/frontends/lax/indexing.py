@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...dtypes import DType, s64
-from ...hlo.nodes import Computation
+from ...hlo.nodes import Computation, Instruction
 from .reductions import combiner
 from .shaping import (
     broadcast_to,
@@ -82,8 +82,11 @@ def take_along_axis(x: Term, indices: Term, axis: int) -> Term:
     along = axis % x.rank
     limits = [d if k == along else indices.dims[k] for k, d in enumerate(x.dims)]
     others = [k for k in range(x.rank) if k != along]
+    part = slice_(x, [0] * x.rank, limits)
+    if (rows := _one_for_all(indices, along)) is not None:
+        return take(part, rows, along)
     return gather(
-        slice_(x, [0] * x.rank, limits),
+        part,
         indices,
         offset_dims=[],
         collapsed=[along],
@@ -157,10 +160,22 @@ def put_along_axis(
     along = axis % x.rank
     site = innermost([x, indices, updates])
     batches = [k for k, d in enumerate(x.dims) if k != along and indices.dims[k] == d]
+    rows = _one_for_all(indices, along)
+    if rows is not None and len(batches) == x.rank - 1:
+        return put(x, rows, updates, along, update)
     placed = [k for k in range(x.rank) if k not in batches]
     places = [indices if k == along else iota(site, indices.dtype, indices.dims, k) for k in placed]
     vectors = concatenate([expand_dims(p, [-1]) for p in places], -1)
     return _scatter(x, vectors, updates, placed, update, batches)
+
+
+def _one_for_all(indices: Term, axis: int) -> Term | None:
+    """The vector along a dimension that all others repeat, for which whole parts are moved."""
+    match indices.value:
+        case Instruction(opcode="broadcast", operands=(vector,), attrs={"dimensions": (k,)}):
+            return Term(indices.site, vector) if k == axis and indices.rank > 1 else None
+        case _:
+            return None
 
 
 def put(x: Term, indices: Term, updates: Term, axis: int, update: Update | None = None) -> Term:

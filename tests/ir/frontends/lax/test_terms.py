@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import f32, s32
+from nestwright.ir.dtypes import f32, s32, s64
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.frontends.lax import (
     arithmetic,
@@ -19,6 +19,9 @@ from nestwright.ir.frontends.lax import (
     reductions,
     shaping,
 )
+from nestwright.ir.frontends.lax.graph import Graph
+from nestwright.ir.frontends.lax.term import Term
+from nestwright.ir.hlo.nodes import Shape
 
 RNG = np.random.default_rng(0)
 
@@ -142,6 +145,23 @@ CASES = {
         lambda a, i: np.take_along_axis(a[:2], i, 1),
         (floats(3, 4), np.int64([[0, 3], [1, 1]])),
     ),
+    "along, for all": (
+        lambda a, i: indexing.take_along_axis(a, shaping.broadcast_to(i, (4, 3)), 0),
+        lambda a, i: a[i[:, 0], :3],
+        (floats(3, 5), np.int64([[2], [0], [0], [1]])),
+    ),
+    "put, for all": (
+        lambda a, i, u: indexing.put_along_axis(
+            a, shaping.broadcast_to(i, (4, 5)), u, 0, lambda old, new: old + new
+        ),
+        lambda a, i, u: a + np.stack([u[i[:, 0] == k].sum(0) for k in range(3)]),
+        (floats(3, 5), np.int64([[2], [0], [0], [1]]), floats(4, 5)),
+    ),
+    "put, for some": (
+        lambda a, i, u: indexing.put_along_axis(a, shaping.broadcast_to(i, (2, 3)), u, 0),
+        lambda a, i, u: np.concatenate([np.concatenate([u[::-1], a[:2, 3:]], 1), a[2:]]),
+        (floats(3, 5), np.int64([[1], [0]]), floats(2, 3)),
+    ),
     "nd": (
         lambda a, i: indexing.gather_nd(a, i, 1),
         lambda a, i: np.stack([a[0, 1], a[1, 0]]),
@@ -229,3 +249,13 @@ def test_convolutions_are_correlations(run: Any) -> None:
 def test_what_does_not_fit_is_refused(function: Any, run: Any) -> None:
     with pytest.raises(VerifyError):
         run(function, floats(2, 3), floats(2, 4))
+
+
+def test_places_that_all_rows_share_move_whole_rows() -> None:
+    graph = Graph("test")
+    x = Term(graph, graph.parameter(Shape(f32, (3, 5)), "x"))
+    places = shaping.broadcast_to(shaping.iota(graph, s64, (4, 1), 0), (4, 5))
+    new = indexing.put_along_axis(x, places, shaping.full(graph, 1, f32, (4, 5)), 0)
+    assert new.value.opcode == "scatter" and new.value.attrs["update_window_dims"] == (1,)
+    found = indexing.take_along_axis(x, places, 0)
+    assert found.value.attrs["slice_sizes"] == (1, 5)
