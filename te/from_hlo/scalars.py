@@ -10,6 +10,7 @@ import numpy as np
 from ...ir.dtypes import BY_NAME, DType, pred
 from ...ir.elementwise import DIRECTIONS, TABLE
 from ...ir.findings import Finding
+from ...ir.formats import FORMATS
 from ...ir.hlo.analysis.support import refusal
 from ...ir.hlo.nodes import Computation, Instruction, Shape
 from ...ir.hlo.sources import source
@@ -18,7 +19,6 @@ from ...ir.loop.nodes import Cast, Const, Expr, Op
 
 SAME = frozenset({"copy", "opt-barrier"})  # values handed on as they are
 CONVERSIONS = frozenset({"convert", "bitcast-convert", "compare", "reduce-precision"})
-MANTISSA = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 SMALL_CONSTANT = 8  # elements of a constant that may become a chain of selections
 
 
@@ -86,26 +86,24 @@ def total_order(x: Expr) -> Expr:
 
 def reduce_precision(x: Expr, exponent_bits: int, mantissa_bits: int) -> Expr:
     """``x`` rounded to a float of fewer bits, to nearest even; no denormals in the result."""
-    width, mantissa = x.dtype.bits, MANTISSA[x.dtype.name]
-    exponent = width - 1 - mantissa
+    width, own = x.dtype.bits, FORMATS[x.dtype]
     unsigned = BY_NAME[f"u{width}"]
 
     def c(value: int) -> Const:
         return const(value, unsigned)
 
     bits: Expr = reinterpret(x, unsigned)
-    if (drop := mantissa - mantissa_bits) > 0:
+    if (drop := own.mantissa - mantissa_bits) > 0:
         last = op("and", op("shift-right-logical", bits, c(drop)), c(1))
         rounded = op("add", bits, op("add", last, c((1 << (drop - 1)) - 1)))
         bits = op("and", rounded, c((1 << width) - (1 << drop)))
-    if exponent_bits < exponent:
-        bias, reduced = (1 << (exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1
-        infinity = ((1 << exponent) - 1) << mantissa
-        field = op("and", bits, c(infinity))
-        sign = op("and", bits, c(1 << (width - 1)))
-        too_big = op("gt", field, c((bias + reduced) << mantissa))
-        too_small = op("le", field, c((bias - reduced) << mantissa))
-        bits = select(too_big, op("or", sign, c(infinity)), bits)
+    if exponent_bits < own.exponent:
+        reduced = (1 << (exponent_bits - 1)) - 1
+        field = op("and", bits, c(own.infinity))
+        sign = op("and", bits, c(own.sign))
+        too_big = op("gt", field, c((own.bias + reduced) << own.mantissa))
+        too_small = op("le", field, c((own.bias - reduced) << own.mantissa))
+        bits = select(too_big, op("or", sign, c(own.infinity)), bits)
         bits = select(too_small, sign, bits)
     return select(op("ne", x, x), x, reinterpret(bits, x.dtype))
 

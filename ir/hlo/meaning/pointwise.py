@@ -107,21 +107,19 @@ def with_fewer_bits(a: Array, exponent: int, mantissa: int) -> Array:
 
     Values too small for the target's normal range become (signed) zeros, as XLA defines it.
     """
-    source = FORMATS[from_numpy(a.dtype)]
-    source_mantissa, source_exponent = source.mantissa, source.exponent
+    own = FORMATS[from_numpy(a.dtype)]
     u = np.dtype(f"u{a.dtype.itemsize}").type
     bits = a.view(u)
-    sign = bits & (u(1) << u(source_mantissa + source_exponent))
-    if mantissa < source_mantissa:
-        drop = source_mantissa - mantissa
+    sign = bits & u(own.sign)
+    if mantissa < own.mantissa:
+        drop = own.mantissa - mantissa
         last = (bits >> u(drop)) & u(1)
         bits = (bits + last + u((1 << (drop - 1)) - 1)) & ~u((1 << drop) - 1)
-    if exponent < source_exponent:
-        field = bits & u(((1 << source_exponent) - 1) << source_mantissa)
-        bias, source_bias = (1 << (exponent - 1)) - 1, (1 << (source_exponent - 1)) - 1
-        over = field > u((source_bias + bias) << source_mantissa)
-        under = field <= u((source_bias - bias) << source_mantissa)
-        infinity = u(((1 << source_exponent) - 1) << source_mantissa)
+    if exponent < own.exponent:
+        infinity, bias = u(own.infinity), (1 << (exponent - 1)) - 1
+        field = bits & infinity
+        over = field > u((own.bias + bias) << own.mantissa)
+        under = field <= u((own.bias - bias) << own.mantissa)
         bits = np.where(over, sign | infinity, np.where(under, sign, bits))
     return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
 

@@ -13,6 +13,7 @@ from math import pi, prod
 import numpy as np
 
 from ....dtypes import BY_NAME, DType, f32, f64, u32, u64
+from ....formats import FORMATS
 from ...nodes import HloModule, Instruction, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
@@ -57,7 +58,7 @@ def _splat(x: Instruction, shape: Shape, dtype: DType) -> Instruction:
 
 def _unit(numbers: Instruction, dtype: DType) -> Instruction:
     """Return floats in [0, 1) made of the words' high bits: floats in [1, 2), minus 1."""
-    word, mantissa = numbers.array.dtype, {f32: 23, f64: 52}[dtype]
+    word, mantissa = numbers.array.dtype, FORMATS[dtype].mantissa
     dims = numbers.array.dims
     drop = build.full(dtype.bits - mantissa, word, dims)
     one = build.full(((1 << (dtype.bits - 2)) - 1) >> mantissa << mantissa, word, dims)

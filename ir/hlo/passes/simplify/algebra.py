@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ....dtypes import f32, f64
 from ....elementwise import TABLE
+from ....formats import FORMATS
 from ...interp.evaluate import evaluate_computation
 from ...nodes import HloModule, Instruction, Shape
 from ...patterns import build
@@ -274,11 +276,9 @@ def _reduce_precision(i: Instruction) -> Instruction | None:
     In narrower floats, which may be kept in excess precision, it forces the rounding, which is
     what JAX uses it for.
     """
-    bits = {"f32": (8, 23), "f64": (11, 52)}.get(i.array.dtype.name)
-    if bits is None:
-        return None
-    wide = i.attrs["exponent_bits"] >= bits[0] and i.attrs["mantissa_bits"] >= bits[1]
-    return i.operands[0] if wide else None
+    own = FORMATS[i.array.dtype]
+    wide = i.attrs["exponent_bits"] >= own.exponent and i.attrs["mantissa_bits"] >= own.mantissa
+    return i.operands[0] if wide and i.array.dtype in (f32, f64) else None
 
 
 RULES: dict[str, Rule] = {
