@@ -16,6 +16,7 @@ from ...ir.hlo.nodes import Computation, Instruction
 from ...ir.loop import affine
 from ...ir.loop.build import (
     TRUE,
+    add,
     as_expr,
     both,
     cast,
@@ -119,6 +120,19 @@ class ElementEmitter:
         low, high = affine.bounds(e, self._ranges)
         e = e if low >= 0 else maximum(e, 0)
         return e if high <= last else minimum(e, last)
+
+    def unpadded(self, e: Expr, low: int, step: int, extent: int) -> tuple[Expr, Expr | None]:
+        """The place in a dimension of place ``e`` of its padded copy, and whether there is one.
+
+        The ``extent`` elements come after ``low`` places of padding, ``step`` apart. Where there is
+        none, the place is that of another element; None if there always is one.
+        """
+        place: Expr = add(e, -low)
+        rest: Expr = const(0)
+        if step != 1:
+            place, rest = self.divided(place, step)
+        there = both(compare("eq", rest, 0), self.inside(place, extent))
+        return self.clamped(place, extent - 1), there
 
     def divided(self, e: Expr, by: int) -> tuple[Expr, Expr]:
         """``e // by`` and ``e % by``; exact where the multiples of ``by`` separate."""

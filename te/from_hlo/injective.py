@@ -93,12 +93,9 @@ def pad(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     places: list[Expr] = []
     conditions: list[Expr | None] = []
     for i, d, extent in zip(at, x.attrs["padding"], source.array.dims, strict=True):
-        place = add(i, -d.low)
-        if d.interior:
-            place, rest = e.divided(place, d.interior + 1)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(e.inside(place, extent))
-        places.append(e.clamped(place, extent - 1))
+        place, there = e.unpadded(i, d.low, d.interior + 1, extent)
+        places.append(place)
+        conditions.append(there)
     if source.array.size == 0:
         return e.scalar(fill)
     value = e.element(source, tuple(places))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...ir.hlo.nodes import Instruction, WindowDim
-from ...ir.loop.build import add, both, compare, select
+from ...ir.loop.build import both, select
 from ...ir.loop.nodes import Buffer, Expr
 from .. import blocks
 from ..blocks import variables
@@ -53,10 +53,6 @@ def unpadded(
     conditions: list[Expr | None] = []
     for n, w in window.items():
         extent = operand.array.dims[n]
-        place = add(places[n], -w.pad_low)
-        if w.lhs_dilate != 1:
-            place, rest = d.emitter.divided(place, w.lhs_dilate)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(d.emitter.inside(place, extent))
-        places[n] = d.emitter.clamped(place, extent - 1)
+        places[n], there = d.emitter.unpadded(places[n], w.pad_low, w.lhs_dilate, extent)
+        conditions.append(there)
     return places, both(*conditions)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from ...ir.dtypes import DType
 from ...ir.elementwise import identity
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
-from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
+from ...ir.loop.build import add, cast, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import Axis, variables
 from .emitter import accumulator
-from .padding import padded
+from .padding import padded, unpadded
 from .plan import is_padded
 from .scalars import apply, literal, simple_combiner
 from .scans import Running, scan_rows
@@ -149,19 +149,11 @@ def _masked(
     d: Draft, x: Instruction, r: _Reducer, axes: Sequence[Axis], places: Sequence[Expr]
 ) -> None:
     """A padded window of a reducer that need not have a neutral element: padding is passed over."""
-    source: list[Expr] = []
-    conditions: list[Expr | None] = []
-    for place, w, extent in zip(places, x.attrs["window"], r.inputs[0].array.dims, strict=True):
-        at = add(place, -w.pad_low)
-        if w.lhs_dilate != 1:
-            at, rest = d.emitter.divided(at, w.lhs_dilate)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(d.emitter.inside(at, extent))
-        source.append(d.emitter.clamped(at, extent - 1))
     if r.inputs[0].array.size == 0:
         axes = [a for a in axes if a.kind is AxisKind.SPATIAL]
         return _emit(d, x, r, axes, None)
-    _emit(d, x, r, axes, r.terms(d, source), both(*conditions))
+    source, condition = unpadded(d, r.inputs[0], places, dict(enumerate(x.attrs["window"])))
+    _emit(d, x, r, axes, r.terms(d, source), condition)
 
 
 def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:
