@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ....ir.elementwise import TABLE
 from ....ir.loop.affine import Interval, Linear, bounds, linear, to_expr
 from ....ir.loop.build import add, as_int, mul, sub
 from ....ir.loop.intrinsics import WARP
@@ -283,33 +284,7 @@ def _repeats(index: tuple[Expr, Expr], outer: Mapping[Var, int]) -> tuple[Var | 
 
 
 def _is_plain(e: Expr) -> bool:
-    return all(isinstance(x, Var | Const) or _known(x) for x in walk_expr(e))
-
-
-def _known(e: Expr) -> bool:
-    return isinstance(e, Op) and e.name in _OPS
-
-
-_OPS: Mapping[str, Any] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "floordiv": np.floor_divide,
-    "floormod": np.mod,
-    "minimum": np.minimum,
-    "maximum": np.maximum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.logical_not,
-    "select": np.where,
-}
+    return all(isinstance(x, Var | Const | Op) for x in walk_expr(e))
 
 
 def _value(e: Expr, by: Mapping[Var, Array]) -> Array:
@@ -319,7 +294,7 @@ def _value(e: Expr, by: Mapping[Var, Array]) -> Array:
         case Const(value=value):
             return np.asarray(value)
         case Op(name=name, args=args):
-            result: Array = _OPS[name](*(_value(a, by) for a in args))
+            result: Array = TABLE[name].numpy(*(_value(a, by) for a in args))
             return result
         case _:
             raise AssertionError(f"{as_int(e)} is not a plain index")
