@@ -14,8 +14,6 @@ from .charts.axes import SECONDS
 from .charts.bars import Bar, ratio_bars
 from .formats import DASH
 
-HEADS = ("decision", "winner", "default", "time", "slower by", "99 % interval")
-
 
 @dataclass(frozen=True, slots=True)
 class RevertView:

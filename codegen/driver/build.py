@@ -265,9 +265,8 @@ class PreparedModule:
         names = {key: (key, _text(schedules.get(key))) for key in keys}
         missing = [key for key, name in names.items() if name not in self._kernels]
         if missing:
-            name, timings = self.module.name, self.timings
             made, refused = compile_groups(
-                self.groups, self.target, schedules, timings, name, missing, helpers
+                self.groups, self.target, schedules, self.timings, missing, helpers
             )
             self._refuse(refused)
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
@@ -385,11 +384,10 @@ def compile_groups(
     target: Target,
     schedules: Mapping[str, Trace],
     timings: dict[str, float],
-    name: str,
     wanted: Collection[str] | None = None,
     helpers: Sequence[Helper] = (),
 ) -> tuple[dict[str, KernelCode], dict[str, UnsupportedError]]:
-    """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``.
+    """Compile the groups of a module and of its guards, by key; only those in ``wanted``.
 
     Also returns why groups cannot be compiled.
     """

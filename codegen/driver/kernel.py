@@ -18,16 +18,13 @@ from .compile_group import pack_code, workspace_bytes
 from .prepack import split_packs
 
 
-def compile_object(
-    func: Func, target: Target, timings: dict[str, float] | None = None
-) -> CompiledFunc:
+def compile_object(func: Func, target: Target) -> CompiledFunc:
     """Lower and compile a scheduled function, without loading it.
 
-    ``timings`` gets the seconds of each stage. ``UnsupportedError`` if the function cannot be
-    compiled.
+    ``UnsupportedError`` if the function cannot be compiled.
     """
     main, packs = split_packs(func)
-    made = compile_flat(lower(main, target), target, timings)
+    made = compile_flat(lower(main, target), target)
     params = tuple(map(_spec, func.params))
     return replace(made, params=params, packs=tuple(map(pack_code, packs)))
 

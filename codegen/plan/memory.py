@@ -40,17 +40,13 @@ class Lifetime:
         return self.start <= other.end and other.start <= self.end
 
 
-def lifetimes(
-    thunks: Sequence[Thunk], sizes: Mapping[int, int], kept: Sequence[int] = ()
-) -> dict[int, Lifetime]:
+def lifetimes(thunks: Sequence[Thunk], sizes: Mapping[int, int]) -> dict[int, Lifetime]:
     """Return the lifetimes of the values that the thunks access as ``value`` slices.
 
-    ``sizes`` gives a value's bytes by its number; those in ``kept`` live to the end.
+    ``sizes`` gives a value's bytes by its number.
     """
     spans: dict[int, list[int]] = {}
-    last = _scan(thunks, 0, spans)
-    for value in kept:
-        spans.setdefault(value, [last, last])[1] = last
+    _scan(thunks, 0, spans)
     return {v: Lifetime(start, end, sizes[v]) for v, (start, end) in spans.items()}
 
 

@@ -123,11 +123,11 @@ class Device:
         if raised is not None and error is None:
             raise raised
 
-    def during(self, what: str, where: str = "") -> Hold:
+    def during(self, what: str) -> Hold:
         """Return a ``with device`` that raises driver failures in its block as errors of
         ``what``.
         """
-        return Hold(self, what, where)
+        return Hold(self, what)
 
     def check(self) -> None:
         """Raise ``DeviceError`` if an earlier fault made this device unusable for this process."""
@@ -308,7 +308,6 @@ class Hold:
 
     device: Device
     what: str
-    where: str
 
     def __enter__(self) -> Device:
         return self.device.__enter__()
@@ -322,7 +321,7 @@ class Hold:
         if not isinstance(error, DriverError):
             self.device.__exit__(kind, error, at)
             return
-        raised = self.device.failed(error, self.what, self.where)
+        raised = self.device.failed(error, self.what)
         self.device.__exit__(type(raised), raised, at)
         raise raised from error
 

@@ -115,11 +115,6 @@ def gelu_tanh(x: Term) -> Term:
     return x * 0.5 * (inner.do("tanh") + 1)
 
 
-def sign_of(x: Term) -> Term:
-    """-1, 0 or 1; NaN of NaN."""
-    return x.do("sign")
-
-
 def is_nan(x: Term) -> Term:
     """True where x is NaN."""
     return x.differs(x)

@@ -12,7 +12,6 @@ from ...dtypes import DType, s64
 from ...hlo.nodes import Computation, Instruction
 from .reductions import combiner
 from .shaping import (
-    broadcast_to,
     concatenate,
     expand_dims,
     full,
@@ -21,7 +20,7 @@ from .shaping import (
     slice_,
     transpose,
 )
-from .term import Number, Term, innermost
+from .term import Term, innermost
 
 Update = Callable[[Term, Term], Term]
 
@@ -219,14 +218,3 @@ def _starts(x: Term, starts: Sequence[Term | int]) -> list[Term]:
     return [
         reshape(s, ()).to(dtype) if isinstance(s, Term) else full(x.site, s, dtype) for s in starts
     ]
-
-
-def one_hot(
-    indices: Term, depth: int, axis: int = -1, on: Number = 1, off: Number = 0, *, dtype: DType
-) -> Term:
-    """``on`` at the place that an index gives along a new dimension, ``off`` elsewhere."""
-    along = axis % (indices.rank + 1)
-    dims = (*indices.dims[:along], depth, *indices.dims[along:])
-    places = iota(indices.site, indices.dtype, dims, along)
-    hit = places.equals(broadcast_to(expand_dims(indices, [along]), dims))
-    return hit.select(full(indices.site, on, dtype), full(indices.site, off, dtype))

@@ -13,19 +13,18 @@ from .shaping import iota, move_axis
 from .term import Term, innermost, unpacked
 
 
-def sort(
-    terms: Sequence[Term], axis: int = -1, descending: bool = False, stable: bool = True
-) -> list[Term]:
+def sort(terms: Sequence[Term], axis: int = -1, descending: bool = False) -> list[Term]:
     """Sort rows by the elements of the first array; the others are moved along.
 
-    NaN is larger than any number, and zeros of both signs are equal.
+    Equal elements keep their order; NaN is larger than any number, and zeros of both signs are
+    equal.
     """
     site = innermost(terms)
     value = site.infer(
         "sort",
         [t.value for t in terms],
         dimensions=(axis % terms[0].rank,),
-        is_stable=stable,
+        is_stable=True,
         to_apply=_comparator([t.dtype for t in terms], descending),
     )
     if len(terms) == 1:
@@ -35,12 +34,10 @@ def sort(
     ]
 
 
-def argsort(
-    x: Term, axis: int = -1, descending: bool = False, stable: bool = True, index: DType = s32
-) -> Term:
-    """The indices that sort each row."""
-    numbers = iota(x.site, index, x.dims, axis)
-    return sort([x, numbers], axis, descending, stable)[1]
+def argsort(x: Term, axis: int = -1, descending: bool = False) -> Term:
+    """The s32 indices that sort each row, those of equal elements in order."""
+    numbers = iota(x.site, s32, x.dims, axis)
+    return sort([x, numbers], axis, descending)[1]
 
 
 def top_k(x: Term, k: int, axis: int = -1, largest: bool = True) -> tuple[Term, Term]:

@@ -228,10 +228,10 @@ def test_helpers_give_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = fuse_module(optimize(parse(TEXT)))
     target = Target.parse(TARGET)
     monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 0)
-    here, refused = compile_groups(groups, target, {}, {}, "two")
+    here, refused = compile_groups(groups, target, {}, {})
     monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 1)
     monkeypatch.setattr(parallel, "_compile_here", only_when_given_back(parallel._compile_here))
-    assert compile_groups(groups, target, {}, {}, "two") == (here, {}) and not refused
+    assert compile_groups(groups, target, {}, {}) == (here, {}) and not refused
 
 
 def only_when_given_back(work: Callable[..., None]) -> Callable[..., None]:

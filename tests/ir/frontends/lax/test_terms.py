@@ -168,11 +168,6 @@ CASES = {
         (floats(2, 3, 4), np.int64([[1], [0]])),
     ),
     "wrap": (lambda i: indexing.wrap(i, 10), lambda i: np.where(i < 0, i + 10, i), (NUMBERS,)),
-    "one hot": (
-        lambda i: indexing.one_hot(i, 3, dtype=f32),
-        lambda i: np.eye(3, dtype=np.float32)[i],
-        (np.int32([[2, 0]]),),
-    ),
     "sort": (lambda a: order.sort([a])[0], lambda a: np.sort(a), (NANS,)),
     "argsort": (
         lambda a: order.argsort(a, descending=True),
