@@ -90,13 +90,12 @@ def limits_of(predicate: Expr | None, extents: Mapping[Var, int]) -> Limits:
 
 def upper_bounds(predicate: Expr | None) -> list[tuple[Expr, int]]:
     """Return the conjuncts of the form ``e < n`` as pairs."""
-    match predicate:
-        case Op(name="and", args=(a, b)):
-            return upper_bounds(a) + upper_bounds(b)
-        case Op(name="lt", args=(a, Const(value=int(n)))):
-            return [(a, n)]
-        case _:
-            return []
+    found: list[tuple[Expr, int]] = []
+    for c in build.conjuncts(predicate):
+        match c:
+            case Op(name="lt", args=(a, Const(value=int(n)))):
+                found.append((a, n))
+    return found
 
 
 ZERO = Sum(())

@@ -26,7 +26,7 @@ from ..ir.elementwise import TABLE, identity
 from ..ir.loop.build import op
 from ..ir.loop.interp.scalar import constant
 from ..ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Let, Load, Op, Seq, Stmt, Store, Var
-from ..ir.loop.visit import map_expr, seq, substitute_expr, walk_expr
+from ..ir.loop.visit import loads_in, map_expr, seq, substitute_expr, walk_expr
 from .legality import update_of
 
 MAX_NODES = 2000
@@ -110,7 +110,7 @@ def _general(block: Block, starts: Sequence[Store]) -> Combiner | None:
     left = tuple(Var(f"left{n}", b.dtype) for n, b in enumerate(buffers))
     of = {Load(b, index): v for b, v in zip(buffers, left, strict=True)}
     values = tuple(_replaced(s.value, of) for s in stores)
-    if any(isinstance(x, Load) and x.buffer in first for v in values for x in walk_expr(v)):
+    if any(x.buffer in first for v in values for x in loads_in(v)):
         return None  # it also reads another element
     right = tuple(Var(f"right{n}", b.dtype) for n, b in enumerate(buffers))
     begin = tuple(first[b].value for b in buffers)
@@ -139,7 +139,7 @@ def _stores(s: Stmt, names: Mapping[Var, Expr]) -> list[Store] | None:
             plain = [x for x in stmts if isinstance(x, Store)]
             written = {x.buffer for x in plain}
             for x in plain:
-                loads = [y for y in walk_expr(x.value) if isinstance(y, Load)]
+                loads = [*loads_in(x.value)]
                 if any(y.buffer in written for y in loads):
                     return None  # an earlier store may have overwritten it
             found = [_stores(x, names) for x in plain]

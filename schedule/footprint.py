@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..ir.loop.affine import bounds
-from ..ir.loop.build import as_int, both, compare, maximum, minimum
+from ..ir.loop.build import as_int, both, compare, conjuncts, maximum, minimum
 from ..ir.loop.nodes import AxisKind, Block, Buffer, Const, Expr, Op, Region, Var
 from ..ir.loop.visit import free_vars, substitute_expr
 from .bindings import (
@@ -30,7 +30,7 @@ from .bindings import (
     variables,
 )
 from .cursor import Path, block_of, common, loops_of, ranges_of
-from .guards import conjuncts, inner_limits, starting_guard, tails_counted
+from .guards import inner_limits, starting_guard, tails_counted
 
 LARGE = 2**63
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ..ir.loop.build import FALSE, both
+from ..ir.loop.build import FALSE, both, conjuncts
 from ..ir.loop.nodes import AxisKind, Block, Const, Expr, Op, Var
 from ..ir.loop.simplify import prove, simplify
 from ..ir.loop.visit import free_vars, map_expr, substitute_expr
@@ -169,14 +169,3 @@ def _sources(source: Source) -> frozenset[Source]:
     if not isinstance(source, Mark):
         return frozenset((source,))
     return frozenset((source,)).union(*(_sources(d.source) for d, _ in source.terms))
-
-
-def conjuncts(predicate: Expr | None) -> tuple[Expr, ...]:
-    """Return the conjuncts of a predicate."""
-    match predicate:
-        case None:
-            return ()
-        case Op(name="and", args=(a, b)):
-            return conjuncts(a) + conjuncts(b)
-        case _:
-            return (predicate,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..ir.loop.build import add, cast, lt, minimum, mul, op, select, sub
+from ..ir.loop.build import add, cast, lt, minimum, mul, op, point, select, sub
 from ..ir.loop.nodes import (
     AxisKind,
     Block,
@@ -17,14 +17,13 @@ from ..ir.loop.nodes import (
     Func,
     Load,
     Op,
-    Range,
     Region,
     Seq,
     Stmt,
     Store,
     Var,
 )
-from ..ir.loop.visit import free_vars, map_expr, substitute, substitute_expr, walk_expr
+from ..ir.loop.visit import free_vars, loads_in, map_expr, substitute, substitute_expr
 from .cursor import (
     Change,
     Path,
@@ -75,7 +74,7 @@ class MaskedParts:
     @property
     def reads(self) -> tuple[Region, ...]:
         """Return what the number of parts depends on in memory."""
-        found = dict.fromkeys(e for e in walk_expr(self.count) if isinstance(e, Load))
+        found = dict.fromkeys(loads_in(self.count))
         return tuple(map(_point, found))
 
     @property
@@ -123,7 +122,7 @@ def shares(func: Func, parts: MaskedParts, loops: list[Path]) -> Changes | Reaso
 
 
 def _loads(e: Expr) -> list[Buffer]:
-    return [x.buffer for x in walk_expr(e) if isinstance(x, Load)]
+    return [x.buffer for x in loads_in(e)]
 
 
 def _no_online_softmax(block: Block) -> Reason:
@@ -207,7 +206,7 @@ def _partial_sum(
             if update is not None:
                 if (weight := factor(update[2], parts.weights)) is not None:
                     return block, update[0], weight, update[2]
-                loads = [x for x in walk_expr(update[2]) if isinstance(x, Load)]
+                loads = [*loads_in(update[2])]
             elif isinstance(block.body, Store) and isinstance(block.body.value, Load):
                 loads = [block.body.value]
             else:
@@ -278,7 +277,7 @@ def _hidden_block(
     reduce = BlockAxis(key, parts.whole * parts.length, AxisKind.REDUCE, place)
     value = substitute_expr(substitute_expr(term, {**names, over: key}), fresh)
     at = Load(start.body.buffer, tuple(substitute_expr(e, fresh) for e in start.body.index))
-    reads = dict.fromkeys(x for x in walk_expr(value) if isinstance(x, Load))
+    reads = dict.fromkeys(loads_in(value))
     return Block(
         fresh_name(func, start.name.removesuffix("_init") + "_hidden"),
         (*(replace(a, var=fresh[a.var]) for a in start.axes), reduce),
@@ -290,4 +289,4 @@ def _hidden_block(
 
 
 def _point(e: Load) -> Region:
-    return Region(e.buffer, tuple(Range(add(i, 0), Const(1)) for i in e.index))
+    return point(e.buffer, e.index)

@@ -27,7 +27,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.notes import OPAQUE
-from ..ir.loop.visit import substitute_expr, walk_expr
+from ..ir.loop.visit import loads_in, substitute_expr, walk_expr
 from .bindings import Sum, determined, limits_of, parse
 from .cursor import (
     Path,
@@ -282,7 +282,7 @@ def update_of(block: Block) -> tuple[Store, str, Expr] | None:
 
 
 def _loaded(e: Expr) -> frozenset[Buffer]:
-    return frozenset(x.buffer for x in walk_expr(e) if isinstance(x, Load))
+    return frozenset(x.buffer for x in loads_in(e))
 
 
 def computes_once(block: Block) -> Reason | None:

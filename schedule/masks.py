@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from ..ir.dtypes import index
 from ..ir.loop.affine import Linear, bounds, linear, mentions, of_dtype, to_expr
-from ..ir.loop.build import add, as_int, floordiv, floormod, maximum, minimum, mul
+from ..ir.loop.build import NEGATED, add, as_int, floordiv, floormod, maximum, minimum, mul
 from ..ir.loop.nodes import BlockAxis, Cast, Const, Expr, Load, Op, Var
 from ..ir.loop.visit import free_vars
-
-_NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
 
 
 def masked(e: Expr) -> tuple[Expr, Const, bool] | None:
@@ -50,7 +48,7 @@ def shown_keys(cond: Expr, negated: bool, axes: tuple[BlockAxis, ...], key: Var)
             x, y = (shown_keys(c, negated, axes, key) for c in (a, b))
             return ShownKeys(_both(maximum, x.first, y.first), _both(minimum, x.end, y.end))
         case Op(name="lt" | "le" | "gt" | "ge" as name, args=(a, b)):
-            return _bounded(_NEGATED[name] if negated else str(name), a, b, axes, key)
+            return _bounded(NEGATED[name] if negated else str(name), a, b, axes, key)
         case _:
             return ShownKeys()
 

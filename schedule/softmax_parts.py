@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.loop.names import called
 from ..ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
-from ..ir.loop.visit import walk, walk_expr
+from ..ir.loop.visit import loads_in, walk
 from .cursor import Path, blocks_under, loop_of
 from .errors import Reason
 from .legality import update_of
@@ -137,4 +137,4 @@ def factor(e: Expr, buffer: Buffer) -> Load | None:
 
 
 def _mentions(e: Expr, buffer: Buffer) -> bool:
-    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
+    return any(x.buffer is buffer for x in loads_in(e))

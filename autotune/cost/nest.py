@@ -21,13 +21,12 @@ from ...ir.loop.nodes import (
     For,
     Func,
     Kind,
-    Load,
     Scope,
     Stmt,
     Store,
     Var,
 )
-from ...ir.loop.visit import children, exprs, free_vars, walk, walk_expr
+from ...ir.loop.visit import children, exprs, exprs_under, free_vars, loads_in, walk
 from ...schedule.cursor import extent_of
 from ...schedule.space.analyze import BlockInfo, describe
 
@@ -151,7 +150,7 @@ def _elements_of(block: Block) -> tuple[Iterable[_Element], Iterable[_Element]]:
         if isinstance(s, Store):
             stores[s.buffer, s.index] = None
         for x in exprs(s):
-            loads |= {(e.buffer, e.index): None for e in walk_expr(x) if isinstance(e, Load)}
+            loads |= {(e.buffer, e.index): None for e in loads_in(x)}
     return loads, stores
 
 
@@ -197,11 +196,5 @@ def _access(
 
 def _constants(block: Block) -> int:
     """Return the number of different float constants of a block, which registers hold."""
-    found = {
-        e.value
-        for s in walk(block.body)
-        for x in exprs(s)
-        for e in walk_expr(x)
-        if isinstance(e, Const) and e.dtype.is_float
-    }
+    found = {e.value for e in exprs_under(block.body) if isinstance(e, Const) and e.dtype.is_float}
     return len(found)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...ir.loop.nodes import Block, Buffer, Func, Load, Scope, Seq, Stmt, Store
-from ...ir.loop.visit import exprs, seq, walk, walk_expr
+from ...ir.loop.nodes import Block, Buffer, Func, Scope, Seq, Stmt
+from ...ir.loop.visit import buffers_read, buffers_written, seq, walk
 from ...schedule.space.analyze import frozen_inputs
 
 
@@ -66,13 +66,7 @@ def _copy_of(s: Stmt, frozen: frozenset[Buffer]) -> tuple[Buffer, Buffer] | None
     source, made = sources.pop(), blocks[0].writes[0].buffer
     if source not in frozen or made.scope is not Scope.GLOBAL:
         return None
-    return (source, made) if _buffers_of(s) <= {source, made} else None
-
-
-def _buffers_of(s: Stmt) -> set[Buffer]:
-    parts = list(walk(s))
-    loads = {x.buffer for p in parts for e in exprs(p) for x in walk_expr(e) if isinstance(x, Load)}
-    return loads | {p.buffer for p in parts if isinstance(p, Store)}
+    return (source, made) if buffers_read(s) | buffers_written(s) <= {source, made} else None
 
 
 def _has_single_use(body: Stmt, source: Buffer, made: Buffer) -> bool:

@@ -21,7 +21,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import children, walk, walk_expr
+from ...ir.loop.visit import children, loads_in, walk
 from ...ir.target import Target
 
 _GATHERED = 5.0  # nanoseconds of an element whose index is loaded
@@ -96,4 +96,4 @@ class Clock:
 
 
 def _gathered(index: Expr) -> float:
-    return _GATHERED * sum(isinstance(x, Load) for x in walk_expr(index))
+    return _GATHERED * len([*loads_in(index)])

@@ -9,14 +9,14 @@ from ...ir.dtypes import DType, f32, index, pred, s32
 from ...ir.formats import FORMATS
 from ...ir.loop.affine import Interval, bounds
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
-from ...ir.loop.visit import children, walk_expr
+from ...ir.loop.visit import children, loads_in, own_writes
 from ...ir.target import Target
 from .access import SMALL, load_element
 from .align import divisor
 from .codes import emit_codes, emit_decoded
 from .fetch import LINE, FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
-from .launches import DeviceEmitter, own_stores, synchronizes
+from .launches import DeviceEmitter, synchronizes
 from .llvm.convert import convert, reinterpret
 from .llvm.core import IRValue, register_type
 from .llvm.f8_pairs import PAIRS, last_number, narrow_pairs
@@ -233,16 +233,16 @@ class Emitter(Indices):
         """
         known = self.stored.get(id(s))
         if known is None:
-            own = own_stores(s) | (self.exchanged if synchronizes(s) else set())
+            exchanged = self.exchanged if synchronizes(s) else ()
             below = (self.stores(c) for c in children(s))
-            known = s, frozenset(own).union(*below)
+            known = s, frozenset(own_writes(s)).union(exchanged, *below)
             self.stored[id(s)] = known
         return known[1]
 
 
 def _fetches(e: Expr) -> bool:
     """True if evaluating an expression reads memory."""
-    return any(isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER for x in walk_expr(e))
+    return any(x.buffer.scope is not Scope.REGISTER for x in loads_in(e))
 
 
 def _is_within(e: Expr, most: float) -> bool:

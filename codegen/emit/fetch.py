@@ -17,8 +17,16 @@ from dataclasses import dataclass, replace
 from ...ir.dtypes import index
 from ...ir.loop.affine import Interval, bounds_of, linear
 from ...ir.loop.build import add, as_int, mul
-from ...ir.loop.nodes import Buffer, Const, Expr, For, Kind, Let, Load, Scope, Stmt, Store, Var
-from ...ir.loop.visit import children, exprs, free_vars, substitute_expr, walk, walk_expr
+from ...ir.loop.nodes import Buffer, Const, Expr, For, Kind, Let, Scope, Stmt, Var
+from ...ir.loop.visit import (
+    buffers_written,
+    children,
+    exprs,
+    free_vars,
+    loads_in,
+    substitute_expr,
+    walk,
+)
 from .index import Indices, LinearForm
 from .llvm.core import IRValue, memory_type
 
@@ -55,7 +63,7 @@ def streams(s: For) -> dict[int, list[FetchedLines]]:
     """Return what to fetch in each iteration of the loops inside ``s``, by their identity."""
     found: dict[Buffer, list[_StreamedLoad]] = {}
     _collect(s.body, (), found)
-    written = {x.buffer for x in walk(s.body) if isinstance(x, Store)}
+    written = buffers_written(s.body)
     known = _ranges(s.body)
     result: dict[int, list[FetchedLines]] = {}
     for buffer, accesses in found.items():
@@ -71,8 +79,8 @@ def streams(s: For) -> dict[int, list[FetchedLines]]:
 def _collect(s: Stmt, loops: tuple[For, ...], found: dict[Buffer, list[_StreamedLoad]]) -> None:
     """Gather the loads under a statement by buffer."""
     for e in exprs(s):
-        for x in walk_expr(e):
-            if isinstance(x, Load) and len(x.index) == 1:
+        for x in loads_in(e):
+            if len(x.index) == 1:
                 found.setdefault(x.buffer, []).append(_StreamedLoad(x.index[0], loops))
     inside = (*loops, s) if isinstance(s, For) and s.kind is Kind.SERIAL else loops
     for c in children(s):

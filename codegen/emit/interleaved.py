@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ...ir.dtypes import index
 from ...ir.loop.affine import linear, mentions
 from ...ir.loop.build import as_int
-from ...ir.loop.nodes import For, Kind, Load, Scope, Store, Var
-from ...ir.loop.visit import walk_expr
+from ...ir.loop.nodes import For, Kind, Scope, Store, Var
+from ...ir.loop.visit import loads_in
 from .access import store_element
 from .expr import Emitter
 from .index import Lanes
@@ -73,7 +73,7 @@ def _is_plain(tile: _Interleaved) -> bool:
     hidden = [x for x in form.terms if not isinstance(x, Var)]
     if places != (1, tile.depth) or any(mentions(x, v) for x in hidden for v in _vars(tile)):
         return False
-    return not any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(tile.store.value))
+    return not any(x.buffer is buffer for x in loads_in(tile.store.value))
 
 
 def _vars(tile: _Interleaved) -> tuple[Var, Var]:

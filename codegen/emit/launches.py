@@ -24,14 +24,12 @@ from ...ir.loop.nodes import (
     Func,
     Intrinsic,
     Kind,
-    Load,
     Scope,
     Seq,
     Stmt,
-    Store,
 )
 from ...ir.loop.notes import CLUSTER, RESIDENT
-from ...ir.loop.visit import exprs, walk, walk_expr
+from ...ir.loop.visit import buffers_read, buffers_written, walk
 from ..lower.gpu.limits import memory
 from ..lower.gpu.overlap import WAIT, waits
 from ..plan.code.device import LaunchConfig
@@ -195,33 +193,9 @@ def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> LaunchNest:
         x, y, z = (extents.get(f"{index}.{axis}", 1) for axis in "xyz")
         return x, y, z
 
-    stored, loaded = stored_and_loaded(body)
-    return LaunchNest(symbol, body, around, of("blockIdx"), of("threadIdx"), stored, loaded)
-
-
-def stored_and_loaded(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
-    """Return the buffers that a statement stores to and loads from."""
-    stored: set[Buffer] = set()
-    loaded: set[Buffer] = set()
-    for x in walk(s):
-        stored |= own_stores(x)
-        loaded |= {r.buffer for r in x.reads} if isinstance(x, Intrinsic) else set()
-        for e in exprs(x):
-            loaded |= {y.buffer for y in walk_expr(e) if isinstance(y, Load)}
-    return frozenset(stored), frozenset(loaded)
-
-
-def own_stores(s: Stmt) -> set[Buffer]:
-    """Return the buffers that a statement itself writes, without its children's."""
-    match s:
-        case Store(buffer=buffer):
-            return {buffer}
-        case Intrinsic(writes=writes):
-            return {w.buffer for w in writes}
-        case AllReduce(values=values):
-            return set(values)
-        case _:
-            return set()
+    blocks, threads = of("blockIdx"), of("threadIdx")
+    stored, loaded = buffers_written(body), buffers_read(body)
+    return LaunchNest(symbol, body, around, blocks, threads, stored, loaded)
 
 
 _COPIES = ("copy_async", "commit_async", "fence_proxy_async")

@@ -21,7 +21,6 @@ from ...ir.loop.nodes import (
     AllReduce,
     Block,
     Buffer,
-    Expr,
     For,
     If,
     Intrinsic,
@@ -34,7 +33,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.notes import FETCH, FETCH_AHEAD
-from ...ir.loop.visit import exprs, walk, walk_expr
+from ...ir.loop.visit import buffers_read, buffers_written, exprs_under
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
 from .align import divisor
@@ -241,22 +240,8 @@ def place_in_workspace(em: Emitter, buffer: Buffer, start: int) -> int:
 
 def _captures(s: For) -> tuple[set[Var], set[Buffer]]:
     """Return the variables and buffers that a loop's body uses, its own included."""
-    names: set[Var] = set()
-    buffers: set[Buffer] = set()
-
-    def look(e: Expr) -> None:
-        for x in walk_expr(e):
-            if isinstance(x, Var):
-                names.add(x)
-            elif hasattr(x, "buffer"):
-                buffers.add(x.buffer)
-
-    for x in walk(s.body):
-        for e in exprs(x):
-            look(e)
-        if isinstance(x, Store):
-            buffers.add(x.buffer)
-    return names, buffers
+    names = {x for x in exprs_under(s.body) if isinstance(x, Var)}
+    return names, {*buffers_read(s.body), *buffers_written(s.body)}
 
 
 def _parallel(em: Emitter, s: For, extent: IRValue) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.dtypes import index, pred
-from ...ir.loop.nodes import Buffer, Func, Load, Stmt
+from ...ir.loop.nodes import Buffer, Func, Stmt
 from ...ir.loop.notes import IN_PLACE, STREAMED, UPDATES
-from ...ir.loop.visit import exprs, walk, walk_expr
+from ...ir.loop.visit import loads_under
 from .expr import Emitter
 from .fetch import LINE
 from .llvm.core import IRValue
@@ -67,11 +67,5 @@ def _streamed(em: Emitter, func: Func) -> frozenset[Buffer]:
         return frozenset()
     if UPDATES.of(func):
         return frozenset()
-    read = {
-        x.buffer
-        for s in walk(func.body)
-        for e in exprs(s)
-        for x in walk_expr(e)
-        if isinstance(x, Load)
-    }
+    read = {x.buffer for x in loads_under(func.body)}
     return frozenset(func.params[n] for n in STREAMED.of(func) or ()) - read

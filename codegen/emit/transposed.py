@@ -14,7 +14,7 @@ from ...ir.dtypes import index
 from ...ir.loop.affine import linear, mentions
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
-from ...ir.loop.visit import walk_expr
+from ...ir.loop.visit import loads_in
 from .access import store_element
 from .expr import Emitter
 from .index import Lanes
@@ -90,7 +90,7 @@ def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
         or any(mentions(x, v) for x in hidden for v in (tile.near[0], tile.lanes[0]))
     ):
         return False
-    return not any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(tile.store.value))
+    return not any(x.buffer is buffer for x in loads_in(tile.store.value))
 
 
 def _width(em: Emitter, buffer: Buffer) -> int:

@@ -27,12 +27,19 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import children, exprs, walk, walk_expr
+from ...ir.loop.visit import (
+    buffers_read,
+    buffers_written,
+    children,
+    exprs,
+    loads_in,
+    walk,
+    walk_expr,
+)
 from .access import store_element
 from .expr import VECTOR_BYTES, Emitter
 from .index import Lanes, NarrowIndex
 from .interrupt_polls import close_loop
-from .launches import stored_and_loaded
 from .llvm.core import IRValue
 from .ops import apply, combines
 
@@ -107,9 +114,9 @@ def _lanes(em: Emitter, s: For) -> int:
     """
     if em.device is None:
         return min(em.target.lanes(widest(s.body)), 64)
-    stored, loaded = stored_and_loaded(s.body)
-    moved = [b for b in stored | loaded if b.scope is not Scope.REGISTER]
-    return VECTOR_BYTES // min((b.dtype.bytes for b in moved or stored | loaded), default=4)
+    touched = buffers_written(s.body) | buffers_read(s.body)
+    moved = [b for b in touched if b.scope is not Scope.REGISTER]
+    return VECTOR_BYTES // min((b.dtype.bytes for b in moved or touched), default=4)
 
 
 def _round_up(n: int) -> int:
@@ -180,7 +187,7 @@ def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
         case Op(name=name, args=(a, b), dtype=dtype) if combines(name, dtype):
             for own, other in ((a, b), (b, a)):
                 same = isinstance(own, Load) and own.buffer is s.buffer and own.index == s.index
-                again = any(isinstance(x, Load) and x.buffer is s.buffer for x in walk_expr(other))
+                again = any(x.buffer is s.buffer for x in loads_in(other))
                 if same and not again:
                     return name, other
     return None
@@ -227,7 +234,7 @@ def _carried(s: For) -> bool:
     for x in walk(s.body):
         found = reduction(x, s.var) if isinstance(x, Store) else None
         for e in exprs(x) if found is None else (found[1],):
-            if any(isinstance(y, Load) and y.buffer in uniform for y in walk_expr(e)):
+            if any(y.buffer in uniform for y in loads_in(e)):
                 return True
     return False
 

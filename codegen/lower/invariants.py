@@ -28,15 +28,12 @@ from ...ir.loop.nodes import (
     Buffer,
     For,
     Func,
-    Intrinsic,
     Kind,
-    Load,
     Stmt,
-    Store,
 )
 from ...ir.loop.notes import UNPLACED
 from ...ir.loop.verify import verify
-from ...ir.loop.visit import children, exprs, walk, walk_expr
+from ...ir.loop.visit import children, own_reads, own_writes, walk
 from ...ir.passes import Invariant, LegalIR
 
 Rule: TypeAlias = Invariant[Func]
@@ -44,13 +41,10 @@ Rule: TypeAlias = Invariant[Func]
 
 def _buffers(func: Func) -> Iterable[Buffer]:
     for s in walk(func.body):
-        match s:
-            case Alloc(buffer=buffer) | Store(buffer=buffer):
-                yield buffer
-            case Intrinsic(writes=writes, reads=reads):
-                yield from (r.buffer for r in (*writes, *reads))
-        for e in exprs(s):
-            yield from (x.buffer for x in walk_expr(e) if isinstance(x, Load))
+        if isinstance(s, Alloc):
+            yield s.buffer
+        yield from own_writes(s)
+        yield from own_reads(s)
 
 
 def _first(func: Func, kind: type[Alloc] | type[AllReduce] | type[Block]) -> str:

@@ -1,10 +1,12 @@
-"""Constructors that fold what is obvious: index arithmetic, conditions, conversions."""
+"""Constructors that fold what is obvious: index arithmetic, conditions, conversions, regions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..dtypes import DType, index, pred
 from ..elementwise import TABLE
-from .nodes import Cast, Const, Expr, Op, Scalar, Var
+from .nodes import Buffer, Cast, Const, Expr, Op, Range, Region, Scalar, Var
 
 TRUE = Const(True, pred)
 FALSE = Const(False, pred)
@@ -127,6 +129,10 @@ _COMPARE = {
 }
 
 
+NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+"""The comparison that holds where another does not, of indices."""
+
+
 def compare(name: str, a: Expr | int, b: Expr | int) -> Expr:
     """``a name b`` for indices; ``name`` is lt, le, gt, ge, eq or ne."""
     a, b = as_expr(a), as_expr(b)
@@ -152,6 +158,17 @@ def both(*conditions: Expr | None) -> Expr | None:
     return result
 
 
+def conjuncts(cond: Expr | None) -> tuple[Expr, ...]:
+    """The conditions that all hold where ``cond`` does; none for None, which is always true."""
+    match cond:
+        case None:
+            return ()
+        case Op(name="and", args=(a, b)):
+            return conjuncts(a) + conjuncts(b)
+        case _:
+            return (cond,)
+
+
 def select(cond: Expr, a: Expr, b: Expr) -> Expr:
     """``a`` where ``cond``, else ``b``."""
     if isinstance(cond, Const):
@@ -162,6 +179,21 @@ def select(cond: Expr, a: Expr, b: Expr) -> Expr:
 def cast(value: Expr, dtype: DType) -> Expr:
     """HLO ``convert``; nothing when the type is already right."""
     return value if value.dtype == dtype else Cast(value, dtype)
+
+
+def points(index: Sequence[Expr]) -> tuple[Range, ...]:
+    """The ranges of one element at ``index``."""
+    return tuple(Range(e, Const(1)) for e in index)
+
+
+def point(buffer: Buffer, index: Sequence[Expr]) -> Region:
+    """The region of one element."""
+    return Region(buffer, points(index))
+
+
+def whole_of(buffer: Buffer) -> Region:
+    """The region of all elements of a buffer."""
+    return Region(buffer, tuple(Range(Const(0), Const(n)) for n in buffer.shape))
 
 
 def var(name: str, dtype: DType = index) -> Var:

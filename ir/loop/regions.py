@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ..dtypes import index
 from .affine import HIGH, LOW, Interval, Linear, Ranges, bounds, bounds_of, bump, linear, to_expr
+from .build import point
 from .nodes import (
     AllReduce,
     Block,
@@ -22,7 +23,6 @@ from .nodes import (
     For,
     Intrinsic,
     Let,
-    Load,
     Op,
     Range,
     Region,
@@ -31,7 +31,7 @@ from .nodes import (
     Var,
 )
 from .simplify import Simplifier
-from .visit import children, exprs, free_vars, map_region, substitute_expr, walk_expr
+from .visit import children, exprs, free_vars, loads_in, map_region, substitute_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +71,20 @@ def _accesses(s: Stmt, values: Mapping[Var, Expr]) -> Iterator[Access]:
         yield from _loads(e, values)
     match s:
         case Store():
-            yield Access(_substituted(_element(s.buffer, s.index), values), True)
+            yield Access(_substituted(point(s.buffer, s.index), values), True)
         case Intrinsic(reads=reads, writes=writes):
             yield from (Access(_substituted(r, values), False) for r in reads)
             yield from (Access(_substituted(r, values), True) for r in writes)
         case AllReduce():
-            held = [_element(b, (Const(0),) * len(b.shape)) for b in s.values]
+            held = [point(b, (Const(0),) * len(b.shape)) for b in s.values]
             yield from (Access(r, write) for write in (False, True) for r in held)
     for child in children(s):
         yield from _accesses(child, values)
 
 
 def _loads(e: Expr, values: Mapping[Var, Expr]) -> Iterator[Access]:
-    for x in walk_expr(e):
-        if isinstance(x, Load):
-            yield Access(_substituted(_element(x.buffer, x.index), values), False)
-
-
-def _element(buffer: Buffer, ix: tuple[Expr, ...]) -> Region:
-    return Region(buffer, tuple(Range(i, Const(1)) for i in ix))
+    for x in loads_in(e):
+        yield Access(_substituted(point(x.buffer, x.index), values), False)
 
 
 def _substituted(r: Region, values: Mapping[Var, Expr]) -> Region:

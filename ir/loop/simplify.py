@@ -26,7 +26,7 @@ from .affine import (
     refine,
     to_expr,
 )
-from .build import FALSE, TRUE
+from .build import FALSE, NEGATED, TRUE
 from .nodes import (
     Alloc,
     Block,
@@ -46,7 +46,6 @@ from .nodes import (
 from .visit import map_expr, map_stmt, map_tuple, substitute
 
 EMPTY = Seq(())
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def simplify(e: Expr, ranges: Ranges) -> Expr:
@@ -272,7 +271,7 @@ class Simplifier:
         match args:
             case (a,) if name == "not":
                 return self.negation(a, e)
-            case (a, b) if name in _NEGATED and a.dtype == index:
+            case (a, b) if name in NEGATED and a.dtype == index:
                 return self.comparison(name, a, b, e)
             case (a, b) if name in ("and", "or"):
                 unit, zero = (TRUE, FALSE) if name == "and" else (FALSE, TRUE)
@@ -295,8 +294,8 @@ class Simplifier:
                 return FALSE if value else TRUE
             case Op(name="not", args=(inner,)):
                 return inner
-            case Op(name=name, args=(x, y)) if name in _NEGATED and x.dtype == index:
-                return self.comparison(_NEGATED[name], x, y, a)
+            case Op(name=name, args=(x, y)) if name in NEGATED and x.dtype == index:
+                return self.comparison(NEGATED[name], x, y, a)
             case _:
                 return _with_args(e, (a,))
 

@@ -204,6 +204,56 @@ def walk_expr(e: Expr) -> Iterator[Expr]:
                 pass
 
 
+def loads_in(e: Expr) -> Iterator[Load]:
+    """Every load in ``e``, those of its indices included."""
+    return (x for x in walk_expr(e) if isinstance(x, Load))
+
+
+def exprs_under(s: Stmt) -> Iterator[Expr]:
+    """Every expression in ``s`` and in the statements under it."""
+    return (x for inner in walk(s) for e in exprs(inner) for x in walk_expr(e))
+
+
+def loads_under(s: Stmt) -> Iterator[Load]:
+    """Every load in ``s`` and in the statements under it."""
+    return (x for x in exprs_under(s) if isinstance(x, Load))
+
+
+def own_reads(s: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that ``s`` reads itself, not in statements under it; one may occur twice."""
+    loads = (x.buffer for e in exprs(s) for x in loads_in(e))
+    match s:
+        case Intrinsic(reads=reads):
+            return (*loads, *(r.buffer for r in reads))
+        case AllReduce(values=values):
+            return (*loads, *values)
+        case _:
+            return tuple(loads)
+
+
+def own_writes(s: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that ``s`` writes itself, not in statements under it; one may occur twice."""
+    match s:
+        case Store(buffer=buffer):
+            return (buffer,)
+        case Intrinsic(writes=writes):
+            return tuple(r.buffer for r in writes)
+        case AllReduce(values=values):
+            return values
+        case _:
+            return ()
+
+
+def buffers_read(s: Stmt) -> frozenset[Buffer]:
+    """The buffers that ``s`` and the statements under it read."""
+    return frozenset(b for x in walk(s) for b in own_reads(x))
+
+
+def buffers_written(s: Stmt) -> frozenset[Buffer]:
+    """The buffers that ``s`` and the statements under it write."""
+    return frozenset(b for x in walk(s) for b in own_writes(x))
+
+
 def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
     """``e`` with variables replaced."""
     return _substitution(by)(e)

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 from ..dtypes import DType, f64
 from .nodes import Buffer, Cast, Const, Expr, Func, Intrinsic, Let, Op, Stmt, Var
-from .visit import exprs, map_expr, map_stmt, replace_buffers, walk, walk_expr
+from .visit import exprs_under, map_expr, map_stmt, replace_buffers, walk
 
 
 def in_f64(func: Func) -> Func | None:
     """``func`` on buffers of f64 instead of other floats; None where it looks at their bits, or
     works on matrix tiles."""
-    parts = list(walk(func.body))
-    if any(isinstance(s, Intrinsic) for s in parts):
+    if any(isinstance(s, Intrinsic) for s in walk(func.body)):
         return None
-    casts = (e for s in parts for x in exprs(s) for e in walk_expr(x) if isinstance(e, Cast))
+    casts = (e for e in exprs_under(func.body) if isinstance(e, Cast))
     if any(c.bits and (c.dtype.is_float or c.value.dtype.is_float) for c in casts):
         return None
     by = {b: _buffer(b) for b in (*func.params, *func.allocs)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.loop.affine import bounds, linear
-from ...ir.loop.build import as_int, both, compare, select
+from ...ir.loop.build import as_int, both, compare, point, select
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -16,12 +16,10 @@ from ...ir.loop.nodes import (
     Func,
     Load,
     Op,
-    Range,
-    Region,
     Store,
     Var,
 )
-from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ...ir.loop.visit import free_vars, loads_in, substitute_expr
 from ..cursor import BlockRef, block_of, consumers, edit, find_block, nest
 from ..declare import primitive
 from ..errors import Reason, require
@@ -77,8 +75,8 @@ def copy_shown(func: Func, block: BlockRef) -> Func:
     require(func, asked, cond if isinstance(cond, Reason) else None)
     assert isinstance(cond, Expr)
     zero = Const(0.0 if store.buffer.dtype.is_float else 0, store.buffer.dtype)
-    loads = {x: None for x in walk_expr(cond) if isinstance(x, Load)}
-    reads = [Region(x.buffer, tuple(Range(e, Const(1)) for e in x.index)) for x in loads]
+    loads = dict.fromkeys(loads_in(cond))
+    reads = [point(x.buffer, x.index) for x in loads]
     new = replace(
         node,
         reads=(*node.reads, *(r for r in reads if r not in node.reads)),
@@ -114,7 +112,7 @@ def _mask_of(func: Func, node: Block, copy: Buffer) -> _Masked | Reason:
     mask = _mask_behind(func, update[0].buffer)
     if mask is not None:
         return _Masked(mask, update[0].index, read)
-    others = [x for x in walk_expr(update[2]) if isinstance(x, Load) and x.buffer is not copy]
+    others = [x for x in loads_in(update[2]) if x.buffer is not copy]
     for x in others:
         mask = _mask_before(func, x.buffer)
         if mask is not None:
@@ -135,7 +133,7 @@ def _mask_behind(func: Func, scores: Buffer) -> Block | None:
         if store is None or not _by_element(store, scores):
             return None
         found = masked(store.value)
-        if found is not None and all(x.buffer is not scores for x in _loads(found[0])):
+        if found is not None and all(x.buffer is not scores for x in loads_in(found[0])):
             return rest[0]
         scores = store.buffer
     return None
@@ -172,15 +170,11 @@ def _only_writer(func: Func, buffer: Buffer) -> Block | None:
 
 def _by_element(store: Store, buffer: Buffer) -> bool:
     """True if a store reads a buffer, if at all, at the index at which it writes."""
-    found = [x.index for x in _loads(store.value) if x.buffer is buffer]
+    found = [x.index for x in loads_in(store.value) if x.buffer is buffer]
     if any(len(at) != len(store.index) for at in found):
         return False
     pairs = [p for at in found for p in zip(at, store.index, strict=True)]
     return all(a == b or as_int(a) == 0 or as_int(b) == 0 for a, b in pairs)
-
-
-def _loads(e: Expr) -> list[Load]:
-    return [x for x in walk_expr(e) if isinstance(x, Load)]
 
 
 def _shown(func: Func, node: Block, store: Store, m: _Masked) -> Expr | Reason:
@@ -204,7 +198,7 @@ def _shown(func: Func, node: Block, store: Store, m: _Masked) -> Expr | Reason:
             continue
         rows = {a.var: a.extent for a in m.block.axes if a.var not in own}
         most = extreme(bound, rows, last)
-        known = most is not None and all(x.buffer in func.params for x in _loads(most))
+        known = most is not None and all(x.buffer in func.params for x in loads_in(most))
         if most is None or not known:
             return _no_mask(m.block)
         at, here = substitute_expr(most, own), own[key]

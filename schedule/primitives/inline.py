@@ -22,12 +22,12 @@ from ...ir.loop.nodes import (
 from ...ir.loop.regions import Spans, accesses, loop_ranges
 from ...ir.loop.visit import (
     ExprFn,
-    exprs,
+    exprs_under,
+    loads_in,
     map_expr,
     map_region,
     map_stmt,
     substitute_expr,
-    walk,
     walk_expr,
 )
 from ..concurrent import check_loop_kinds
@@ -222,7 +222,7 @@ def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
 
 def with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
     """Return a block with another body, and the reads of its init and that body."""
-    if sum(_size(e) for x in walk(body) for e in exprs(x)) > 4 * MAX_NODES:
+    if sum(1 for _ in exprs_under(body)) > 4 * MAX_NODES:
         raise ScheduleError(
             asked,
             "the result would be too large",
@@ -263,8 +263,8 @@ def _axes_by_index(
     """Map the consumer's axes to the producer's, if each point reads its own element."""
     reads = {
         e.index
-        for e in walk_expr(_store_under_lets(block.body, {}).value)  # type: ignore[union-attr]
-        if isinstance(e, Load) and e.buffer is given.buffer
+        for e in loads_in(_store_under_lets(block.body, {}).value)  # type: ignore[union-attr]
+        if e.buffer is given.buffer
     }
     wrong = Reason(
         f"block `{block.name}` does not read `{given.buffer}` at its own point only",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ...ir.dtypes import DType
-from ...ir.loop.build import add, both, floordiv, floormod, lt, mul, op, select, var
+from ...ir.loop.build import add, both, floordiv, floormod, lt, mul, op, point, select, var
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -20,8 +20,6 @@ from ...ir.loop.nodes import (
     Func,
     Load,
     Op,
-    Range,
-    Region,
     Seq,
     Store,
     Var,
@@ -353,8 +351,3 @@ def _converted(like: Expr, e: Expr) -> Expr:
             return replace(like, value=_converted(value, e))
         case _:
             return e
-
-
-def point(buffer: Buffer, index: Sequence[Expr]) -> Region:
-    """Return the region of one element."""
-    return Region(buffer, tuple(Range(e, Const(1)) for e in index))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ...ir.dtypes import DType
 from ...ir.elementwise import identity
-from ...ir.loop.build import add, compare, op, select
+from ...ir.loop.build import compare, op, point, select
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -23,7 +23,6 @@ from ...ir.loop.nodes import (
     Intrinsic,
     Load,
     Op,
-    Range,
     Region,
     Seq,
     Stmt,
@@ -32,13 +31,13 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.visit import (
     free_vars,
+    loads_in,
     map_expr,
     map_stmt,
     seq,
     substitute,
     substitute_expr,
     walk,
-    walk_expr,
 )
 from ..cursor import LoopRef, Path, edit, find_loop, fresh_name, loop_of, named
 from ..declare import primitive
@@ -185,7 +184,7 @@ class _Online:
         """Return the block of ``c[p] = exp(M - max(M, M_rf[p]))``, 0 where both are -inf."""
         k = self.k
         assert isinstance(b.body, Store)
-        loads = [x for x in walk_expr(b.body.value) if isinstance(x, Load)]
+        loads = [*loads_in(b.body.value)]
         (part,) = [x for x in loads if x.buffer is k.largest.buffer]
         index = _less(part.index, k.part)
         old = Load(k.update.buffer, index)
@@ -292,7 +291,7 @@ class _Online:
     def last(self, b: Block) -> Block:
         """Return the block of what the totals of a row are multiplied by."""
         assert isinstance(b.body, Store)
-        (old,) = {x for x in walk_expr(self.k.shift) if isinstance(x, Load)}
+        (old,) = {*loads_in(self.k.shift)}
         now = Load(self.k.update.buffer, b.body.index)
         shift = _replaced(self.k.shift, old, now)
         value = op("exponential", op("subtract", _base(now), shift))
@@ -368,7 +367,7 @@ def _writes(s: Stmt, buffer: Buffer) -> bool:
 
 
 def _point(e: Load) -> Region:
-    return Region(e.buffer, tuple(Range(add(x, 0), Const(1)) for x in e.index))
+    return point(e.buffer, e.index)
 
 
 def _without(r: Region, old: Buffer, new: Buffer, dim: int) -> Region:

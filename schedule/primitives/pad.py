@@ -16,11 +16,10 @@ from ...ir.loop.nodes import (
     Expr,
     For,
     Func,
-    Load,
     Store,
     Var,
 )
-from ...ir.loop.visit import replace_buffers, walk_expr
+from ...ir.loop.visit import loads_in, replace_buffers
 from ..cursor import BlockRef, Path, block_of, edit, find_block, loops_of
 from ..declare import primitive
 from ..errors import Reason, require
@@ -89,8 +88,7 @@ def _inside(e: Expr, old: Sequence[BlockAxis], new: Sequence[BlockAxis]) -> Expr
     ranges = {a.var: (0, a.extent - 1) for a in new}
     there = all(
         low >= 0 and high < n
-        for x in walk_expr(e)
-        if isinstance(x, Load)
+        for x in loads_in(e)
         for (low, high), n in (
             (bounds(i, ranges), n) for i, n in zip(x.index, x.buffer.shape, strict=True)
         )

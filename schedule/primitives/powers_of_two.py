@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...ir.dtypes import f32
 from ...ir.loop.build import op
 from ...ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Func, Load, Op, Stmt
-from ...ir.loop.visit import exprs, map_expr, map_stmt, walk, walk_expr
+from ...ir.loop.visit import exprs_under, loads_in, map_expr, map_stmt
 from ..cursor import BlockRef, block_of, consumers, edit, find_block
 from ..declare import primitive
 from ..errors import Reason, require
@@ -40,7 +40,7 @@ def powers_of_two(func: Func, block: BlockRef) -> Func:
     asked = f"compute the exponentials of block `{block.name}` as powers of two"
     path = find_block(func, block, asked)
     node = block_of(path)
-    found = [x for s in walk(node.body) for e in exprs(s) for x in walk_expr(e) if _is_exp(x)]
+    found = [x for x in exprs_under(node.body) if _is_exp(x)]
     readers = tuple(map(block_of, consumers(func, node)))
     require(
         func,
@@ -94,7 +94,7 @@ def _is_plain(e: Expr, own: set[Buffer]) -> bool:
         case Cast(value=value, bits=False):
             return _is_plain(value, own)
         case Op(name="select", args=(cond, x, y)):
-            read = {i.buffer for i in walk_expr(cond) if isinstance(i, Load)}
+            read = {i.buffer for i in loads_in(cond)}
             return read.isdisjoint(own) and _is_plain(x, own) and _is_plain(y, own)
         case _:
             return isinstance(e, Const | Load)

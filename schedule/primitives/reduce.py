@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.loop.build import FALSE, var
+from ...ir.loop.build import FALSE, point, var, whole_of
 from ...ir.loop.names import called
 from ...ir.loop.nodes import (
     AxisKind,
@@ -19,21 +19,18 @@ from ...ir.loop.nodes import (
     Kind,
     Let,
     Load,
-    Range,
     Region,
     Stmt,
     Store,
     Var,
 )
 from ...ir.loop.visit import (
-    exprs,
     free_vars,
+    loads_under,
     map_region,
     seq,
     substitute,
     substitute_expr,
-    walk,
-    walk_expr,
 )
 from ..combiner import Combiner, by_operation, combined_stores, combiner_of
 from ..concurrent import check_loop_kinds
@@ -214,22 +211,12 @@ def _init_reads(block: Block) -> tuple[Region, ...]:
     own = {r.buffer for r in block.writes}
     axes = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
     found: dict[Region, None] = {}
-    for load in _loads(block.init):
+    for load in loads_under(block.init):
         if load.buffer in own:
             continue
         inside = all(free_vars(e) <= axes for e in load.index)
-        found[_point(load.buffer, load.index) if inside else _whole(load.buffer)] = None
+        found[point(load.buffer, load.index) if inside else whole_of(load.buffer)] = None
     return tuple(found)
-
-
-def _loads(s: Stmt) -> Iterator[Load]:
-    """Yield every load under a statement."""
-    every = (x for inner in walk(s) for e in exprs(inner) for x in walk_expr(e))
-    return (x for x in every if isinstance(x, Load))
-
-
-def _whole(buffer: Buffer) -> Region:
-    return Region(buffer, tuple(Range(Const(0), Const(n)) for n in buffer.shape))
 
 
 def _substituted(r: Region, by: Mapping[Var, Expr]) -> Region:
@@ -424,10 +411,6 @@ def _with_axis(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
     return (*ix[:axis], at, *ix[axis:])
 
 
-def _point(buffer: Buffer, ix: Sequence[Expr]) -> Region:
-    return Region(buffer, tuple(Range(e, Const(1)) for e in ix))
-
-
 def _partial_block(parts: _RfactorParts, name: str, partial: Sequence[Buffer], axis: int) -> Block:
     block, loop, how = parts.block, parts.loop, parts.combiner
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
@@ -444,7 +427,7 @@ def _partial_block(parts: _RfactorParts, name: str, partial: Sequence[Buffer], a
         if a.kind is AxisKind.REDUCE:
             by[a.var] = substitute_expr(a.value, of_loop)
     at = _with_axis([substitute_expr(e, by) for e in how.index], axis, lane.var)
-    own = tuple(_point(b, at) for b in partial)
+    own = tuple(point(b, at) for b in partial)
     reads = tuple(_substituted(r, by) for r in block.reads if r.buffer not in how.buffers)
     places = [(b, at) for b in partial]
     body = seq(*(Store(*place, e) for place, e in zip(places, how.terms, strict=True)))
@@ -486,7 +469,7 @@ def _final_nest(parts: _RfactorParts, partial: Sequence[Buffer], axis: int) -> S
         reads=(
             *(r for r in _with_own(block) if r.buffer in how.buffers),
             *_init_reads(block),
-            *(_point(b, at) for b in partial),
+            *(point(b, at) for b in partial),
         ),
         body=combined_stores(
             how, [Load(*x) for x in places], [Load(b, at) for b in partial], places

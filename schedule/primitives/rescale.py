@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from ...ir.elementwise import identity
 from ...ir.loop.affine import linear
-from ...ir.loop.build import add, compare, floordiv, op, select, var
+from ...ir.loop.build import compare, floordiv, op, point, select, var
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -21,14 +21,12 @@ from ...ir.loop.nodes import (
     Func,
     Load,
     Op,
-    Range,
-    Region,
     Seq,
     Stmt,
     Store,
     Var,
 )
-from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ...ir.loop.visit import free_vars, loads_in, substitute_expr
 from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
@@ -139,7 +137,7 @@ def _softmax(func: Func, path: Path) -> _Softmax | Reason:
         case _:
             return _no_exponential(block)
     assert store is not None
-    loads = {e for e in walk_expr(shift) if isinstance(e, Load)}
+    loads = {*loads_in(shift)}
     axes = tuple(e for e in store.index if isinstance(e, Var))
     if len(loads) != 1 or len(axes) != len(store.index):
         return _no_exponential(block)
@@ -318,8 +316,8 @@ def _relative(k: _Softmax) -> Block:
     dtype = k.largest.dtype
     nothing = Const(float(identity("maximum", dtype)), dtype)
     base = select(compare("eq", largest, nothing), Const(0.0, dtype), largest)
-    used = {x.buffer for x in walk_expr(k.x) if isinstance(x, Load)}
-    reads = (*(r for r in block.reads if r.buffer in used), _point(k.largest, tuple(at)))
+    used = {x.buffer for x in loads_in(k.x)}
+    reads = (*(r for r in block.reads if r.buffer in used), point(k.largest, tuple(at)))
     value = op("exponential", op("subtract", k.x, base))
     return replace(block, reads=reads, body=replace(k.store, value=value))
 
@@ -335,12 +333,10 @@ def _scales(k: _Softmax, scale: Buffer) -> Stmt:
     at = tuple(a.var for a in axes)
     by: dict[Var, Expr] = dict(zip(k.rows, (*at[: k.part], *at[k.part + 1 :]), strict=True))
     shift = substitute_expr(k.shift, by)
-    loads = [x for x in walk_expr(shift) if isinstance(x, Load)]
-    reads = (_point(k.largest, at), _point(loads[0].buffer, loads[0].index))
+    loads = [*loads_in(shift)]
+    reads = (point(k.largest, at), point(loads[0].buffer, loads[0].index))
     value = op("exponential", op("subtract", Load(k.largest, at), shift))
-    body: Stmt = Block(
-        scale.name, tuple(axes), reads, (_point(scale, at),), Store(scale, at, value)
-    )
+    body: Stmt = Block(scale.name, tuple(axes), reads, (point(scale, at),), Store(scale, at, value))
     for a in reversed(axes):
         assert isinstance(a.value, Var)
         body = For(a.value, Const(a.extent), body)
@@ -356,10 +352,6 @@ def _scaled(k: _Softmax, x: _Sum, scale: Buffer) -> Block:
     value = op("add", own, op("multiply", x.term, factor))
     return replace(
         block,
-        reads=(*block.reads, _point(scale, x.at)),
+        reads=(*block.reads, point(scale, x.at)),
         body=replace(x.store, value=value),
     )
-
-
-def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
-    return Region(buffer, tuple(Range(add(e, 0), Const(1)) for e in at))

@@ -29,7 +29,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.simplify import simplify
-from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ...ir.loop.visit import free_vars, loads_in, substitute_expr
 from ..cursor import (
     LoopRef,
     Path,
@@ -247,7 +247,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
             (block,),
             hint="an intrinsic stores one value per element of its box",
         )
-    loads = [x for x in walk_expr(store.value) if isinstance(x, Load)]
+    loads = [*loads_in(store.value)]
     at = [e for index in (store.index, *(x.index for x in loads)) for e in index]
     if not all(map(boxes.steps, at)):
         return Reason(

@@ -9,7 +9,21 @@ from typing import TypeAlias
 
 from ...ir.dtypes import DType, f32
 from ...ir.loop.affine import linear
-from ...ir.loop.build import add, both, floordiv, floormod, lt, minimum, mul, op, select, sub, var
+from ...ir.loop.build import (
+    add,
+    both,
+    floordiv,
+    floormod,
+    lt,
+    minimum,
+    mul,
+    op,
+    point,
+    points,
+    select,
+    sub,
+    var,
+)
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -37,7 +51,7 @@ from ..legality import computes_once, not_opaque, sole_writer
 from ..transforms import Matrix, filtering, product_on_both_sides, relative_error
 from .inline import with_body
 from .locate import regenerate
-from .matmul import alone, begins_with_zero, point, product_of, top
+from .matmul import alone, begins_with_zero, product_of, top
 
 TAPS = 3
 SIZES = (2, 4)
@@ -285,7 +299,7 @@ class _Blocks:
             [Load(source, (*batch, add(y, k), add(x, n), *inner)) for n in range(self.side)]
             for k in range(self.side)
         ]
-        box = (*_points(batch), *(Range(at, Const(self.side)) for at in (y, x)), *_points(inner))
+        box = (*points(batch), *(Range(at, Const(self.side)) for at in (y, x)), *points(inner))
         matrix = filtering(self.size, TAPS).input
         made = self._elements("input", (tile, *channels), matrix, values)
         return replace(made, reads=(Region(source, box),))
@@ -305,7 +319,7 @@ class _Blocks:
         flat = [e for row in results for e in row]
         stores = [Store(target, (Const(n), *index), e) for n, e in enumerate(flat)]
         whole = Range(Const(0), Const(len(flat)))
-        region = Region(target, (whole, *_points(index)))
+        region = Region(target, (whole, *points(index)))
         return self._block(part, axes, region, _under(named, seq(*stores)))
 
     def product(self) -> Block:
@@ -343,7 +357,7 @@ class _Blocks:
             for i, row in enumerate(results)
             for j, e in enumerate(row)
         ]
-        first, last = _points((tile.var,)), _points(inner)
+        first, last = points((tile.var,)), points(inner)
         written = Region(target, (*first, *(Range(Const(0), Const(self.size)),) * 2, *last))
         body = _under(named, seq(*stores))
         made = self._block("output", (tile, *columns), written, body)
@@ -387,10 +401,6 @@ def _between(a: Expr, b: Expr) -> Range:
     if apart.terms or apart.constant < 0:
         return Range(b, add(sub(a, b), 1))
     return Range(a, Const(apart.constant + 1))
-
-
-def _points(index: Sequence[Expr]) -> tuple[Range, ...]:
-    return tuple(Range(e, Const(1)) for e in index)
 
 
 def _extents(axes: Sequence[BlockAxis]) -> tuple[int, ...]:

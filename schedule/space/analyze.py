@@ -25,7 +25,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.notes import FROZEN
-from ...ir.loop.visit import exprs, free_vars, walk, walk_expr
+from ...ir.loop.visit import exprs_under, free_vars, loads_under, walk
 from ..legality import is_opaque
 
 
@@ -130,27 +130,20 @@ def _stmt_flops(s: Stmt) -> tuple[float, bool]:
     HLO, which a nest no longer shows. Both use the costs in ``TABLE``.
     """
     flops, slow = 0.0, False
-    for part in walk(s):
-        for e in exprs(part):
-            for x in walk_expr(e):
-                if isinstance(x, Op) and (x.dtype.is_float or x.name == "select"):
-                    flops += TABLE[x.name].flops
-                    slow |= TABLE[x.name].transcendental
+    for x in exprs_under(s):
+        if isinstance(x, Op) and (x.dtype.is_float or x.name == "select"):
+            flops += TABLE[x.name].flops
+            slow |= TABLE[x.name].transcendental
     return flops, slow
 
 
 def describe(block: Block) -> BlockInfo:
     """Return the axes, accesses and arithmetic of one block."""
     loads: dict[tuple[object, ...], AccessPattern] = {}
-    stores: list[AccessPattern] = []
-    for s in walk(block.body):
-        for e in exprs(s):
-            for x in walk_expr(e):
-                if isinstance(x, Load):
-                    a = _access(x.buffer, x.index)
-                    loads.setdefault((x.buffer, repr(a.coefficients), x.index), a)
-        if isinstance(s, Store):
-            stores.append(_access(s.buffer, s.index))
+    for x in loads_under(block.body):
+        a = _access(x.buffer, x.index)
+        loads.setdefault((x.buffer, repr(a.coefficients), x.index), a)
+    stores = [_access(s.buffer, s.index) for s in walk(block.body) if isinstance(s, Store)]
     flops, slow = _stmt_flops(block.body)
     points = 1
     for axis in block.axes:

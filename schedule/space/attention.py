@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ...ir.dtypes import DType
 from ...ir.loop.affine import bounds
-from ...ir.loop.nodes import AxisKind, Block, BlockAxis, Const, Func, Load, Var
-from ...ir.loop.visit import walk_expr
+from ...ir.loop.nodes import AxisKind, Block, BlockAxis, Const, Func, Var
+from ...ir.loop.visit import loads_in
 from ..cursor import LoopRef, Nest, nest
 from ..errors import ScheduleError
 from ..language.schedule import Schedule
@@ -186,7 +186,7 @@ def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
         first, end = shown.first or Const(0), shown.end or Const(key.extent)
         if shown.first is None and shown.end is None:
             continue
-        if any(isinstance(e, Load) for bound in (first, end) for e in walk_expr(bound)):
+        if any(loads_in(first)) or any(loads_in(end)):
             return 0.5
         total = 0
         for i in range(row.extent):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....ir.loop.nodes import Buffer, Cast, Expr, For, Kind, Let, Load, Op, Stmt, Store, Var
-from ....ir.loop.visit import exprs, walk, walk_expr
+from ....ir.loop.visit import loads_under, walk
 from .builder import IRBuilder
 from .core import IRValue, element_type
 
@@ -57,8 +57,7 @@ def lane_dependent_buffers(body: Stmt) -> frozenset[Buffer]:
         found.update(
             x for x, value in made if any(_origin(e) in found for e in _subexpressions(value))
         )
-    every = (x for s in walk(body) for e in exprs(s) for x in walk_expr(e))
-    return frozenset({x.buffer for x in every if isinstance(x, Load)} & found)
+    return frozenset({x.buffer for x in loads_under(body)} & found)
 
 
 def _origin(e: Expr) -> Buffer | Var | None:

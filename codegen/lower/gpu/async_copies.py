@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ....ir.dtypes import s32
 from ....ir.loop.affine import Interval, bounds, linear
-from ....ir.loop.build import as_int, floormod, select
+from ....ir.loop.build import as_int, floormod, points, select, whole_of
 from ....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -154,8 +154,7 @@ def _box(
     start = tuple(substitute_expr(e, at) for e in index)
     if as_int(simplify(floormod(offset(b, start), count), ranges)) != 0:
         return None
-    ranges_ = (*(Range(e, Const(1)) for e in start[:-1]), Range(start[-1], Const(count)))
-    return Region(b, ranges_)
+    return Region(b, (*points(start[:-1]), Range(start[-1], Const(count))))
 
 
 def _copied(to: Region, of: Region, size: int, inside: Expr | None) -> Stmt:
@@ -163,7 +162,7 @@ def _copied(to: Region, of: Region, size: int, inside: Expr | None) -> Stmt:
         return Intrinsic("copy_async", (to,), (of,), (size,))
     held = Buffer("bytes", (1,), s32, Scope.REGISTER)
     count = select(inside, Const(size, s32), Const(0, s32))
-    box = Region(held, (Range(Const(0), Const(1)),))
+    box = whole_of(held)
     fill = Intrinsic("copy_async_zfill", (to,), (of, box), (size,))
     return Alloc(held, seq(Store(held, (Const(0),), count), fill))
 

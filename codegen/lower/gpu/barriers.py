@@ -29,7 +29,6 @@ from ....ir.loop.nodes import (
     If,
     Intrinsic,
     Let,
-    Load,
     Range,
     Scope,
     Seq,
@@ -38,10 +37,19 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.printer import show
-from ....ir.loop.visit import exprs, free_vars, seq, substitute_expr, walk, walk_expr
+from ....ir.loop.visit import (
+    buffers_written,
+    exprs,
+    free_vars,
+    loads_in,
+    loads_under,
+    seq,
+    substitute_expr,
+    walk,
+)
 from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
 from ..passes.layout import elements
-from .bind import thread_loops, written
+from .bind import thread_loops
 from .footprints import BlockThreads, Conflict, ElementAccess
 from .products.accumulators import stored_by
 from .splits import copies_of, is_split
@@ -89,11 +97,11 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
     allocs = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
     own = frozenset(b for b in allocs if b.scope not in OF_BLOCK)
     ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in loops}
-    parts = [written(copies_of(x)) for x in walk(body) if is_split(x)]
+    parts = [buffers_written(copies_of(x)) for x in walk(body) if is_split(x)]
     staged = frozenset[Buffer]().union(*parts)
-    read = frozenset[Buffer]().union(*(_loads(e) for x in walk(body) for e in exprs(x)))
-    inputs = read - written(body) - allocs
-    placer = _Placer(name, threads, written(body) - own, ranges, staged, inputs)
+    read = frozenset(x.buffer for x in loads_under(body))
+    inputs = read - buffers_written(body) - allocs
+    placer = _Placer(name, threads, buffers_written(body) - own, ranges, staged, inputs)
     return closed(loops, placer.stmt(body, _Context()).stmt)
 
 
@@ -193,10 +201,9 @@ class _Placer:
     def loads(self, es: tuple[Expr, ...], c: _Context) -> tuple[Touch, ...]:
         found: list[Touch] = []
         for e in es:
-            for x in walk_expr(e):
-                if isinstance(x, Load):
-                    at = tuple(Range(i, i) for i in x.index)
-                    found += self.touch(x.buffer, at, False, c, element=True)
+            for x in loads_in(e):
+                at = tuple(Range(i, i) for i in x.index)
+                found += self.touch(x.buffer, at, False, c, element=True)
         return tuple(found)
 
     def touch(
@@ -297,7 +304,7 @@ class _Placer:
         """A branch on the thread with its condition at the statements inside: all threads reach
         the places between them."""
         named = any(isinstance(x, Let) and _waits(x) and _loads(x.value) for x in walk(s))
-        if named or _loads(s.cond) & written(s):
+        if named or _loads(s.cond) & buffers_written(s):
             self.refuse(f"a branch on {show(s.cond)}", s)
         then = _under(s.cond, s.then)
         return then if s.orelse is None else seq(then, _under(op("not", s.cond), s.orelse))
@@ -389,7 +396,7 @@ def _under(cond: Expr, s: Stmt) -> Stmt:
 
 
 def _loads(e: Expr) -> frozenset[Buffer]:
-    return frozenset(x.buffer for x in walk_expr(e) if isinstance(x, Load))
+    return frozenset(x.buffer for x in loads_in(e))
 
 
 def _waits(s: Stmt) -> bool:

@@ -20,7 +20,6 @@ from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     THREADS,
     Alloc,
-    AllReduce,
     AxisKind,
     Block,
     Buffer,
@@ -31,15 +30,15 @@ from ....ir.loop.nodes import (
     Intrinsic,
     Kind,
     Let,
-    Load,
     Scope,
     Seq,
     Stmt,
-    Store,
     Var,
 )
 from ....ir.loop.notes import UNPLACED
 from ....ir.loop.visit import (
+    buffers_read,
+    buffers_written,
     children,
     exprs,
     free_vars,
@@ -48,7 +47,6 @@ from ....ir.loop.visit import (
     seq,
     substitute,
     walk,
-    walk_expr,
 )
 from ....schedule.fragments import WITHIN, is_grid_of_lanes
 from ..passes.rebuild import with_body
@@ -295,18 +293,19 @@ class _LaunchBinder:
     def fills_shared(self, s: Stmt) -> bool:
         """True if parts of ``s`` fill shared memory, of which each has to be looked at."""
         parts = isinstance(s, Seq | For | If | Alloc)
-        return parts and any(b in self.made for b in written(s))
+        return parts and any(b in self.made for b in buffers_written(s))
 
     def repeated(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> frozenset[str]:
         """The indices whose threads would all fill a shared buffer with the same.
 
         The buffer is made inside of the index's loop, in which ``s`` does not ask for the thread.
         """
-        outside = written(s) - _made_in(s)
+        outside = buffers_written(s) - _made_in(s)
         if not outside or any(b not in self.made for b in outside):
             return frozenset()
         asked = {v for x in walk(s) for e in exprs(x) for v in free_vars(e)}
-        if self.named & (asked - _named_in(s)) or any(is_kept(b) or b in own for b in _loaded(s)):
+        read = buffers_read(s) - _made_in(s)
+        if self.named & (asked - _named_in(s)) or any(is_kept(b) or b in own for b in read):
             return frozenset()
         around = frozenset.intersection(*(self.made[b] for b in outside)) & bound
         return frozenset(t for t in around if self.names[t] not in asked and t not in BLOCKS)
@@ -314,11 +313,11 @@ class _LaunchBinder:
     def by_all(self, s: Stmt, own: frozenset[Buffer]) -> bool:
         """True if ``s`` writes nothing that others see."""
         mine = own | _made_in(s)
-        return all(is_kept(b) or b in mine for b in written(s))
+        return all(is_kept(b) or b in mine for b in buffers_written(s))
 
     def by_one(self, s: Stmt, own: frozenset[Buffer]) -> bool:
         """True if ``s`` leaves nothing behind in a thread's own buffers."""
-        outside = written(s) - _made_in(s)
+        outside = buffers_written(s) - _made_in(s)
         warps = not isinstance(s, Intrinsic) and any(isinstance(x, Intrinsic) for x in walk(s))
         return not warps and not any(is_kept(b) or b in own for b in outside)
 
@@ -330,36 +329,6 @@ class _LaunchBinder:
             missing = [t for t in missing if t not in within]
         cond = both(*(compare("eq", self.names[t], 0) for t in missing if self.extents[t] > 1))
         return _in_turn(s) if cond is None else If(cond, _in_turn(s))
-
-
-def loaded(s: Stmt) -> frozenset[Buffer]:
-    """The buffers that a statement reads."""
-    found: set[Buffer] = set()
-    for x in walk(s):
-        if isinstance(x, Intrinsic):
-            found |= {r.buffer for r in x.reads}
-        found |= {y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load)}
-    return frozenset(found)
-
-
-def written(s: Stmt) -> frozenset[Buffer]:
-    """The buffers that a statement writes."""
-    found: set[Buffer] = set()
-    for x in walk(s):
-        match x:
-            case Store(buffer=b):
-                found.add(b)
-            case Intrinsic(writes=writes):
-                found |= {r.buffer for r in writes}
-            case AllReduce(values=values):
-                found |= set(values)
-    return frozenset(found)
-
-
-def _loaded(s: Stmt) -> frozenset[Buffer]:
-    """The buffers from outside that a statement reads."""
-    es = (y for x in walk(s) for e in exprs(x) for y in walk_expr(e))
-    return frozenset(y.buffer for y in es if isinstance(y, Load)) - _made_in(s)
 
 
 def _named_in(s: Stmt) -> frozenset[Var]:

@@ -14,7 +14,18 @@ from math import prod
 
 from ....ir.dtypes import index, s32, u64
 from ....ir.loop.affine import Interval, bounds, linear, to_expr
-from ....ir.loop.build import add, as_int, both, cast, compare, floordiv, floormod, mul
+from ....ir.loop.build import (
+    add,
+    as_int,
+    both,
+    cast,
+    compare,
+    conjuncts,
+    floordiv,
+    floormod,
+    mul,
+    whole_of,
+)
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import (
     CHUNK,
@@ -170,10 +181,9 @@ def _boxes(
     own = {x.var for x in loops} | {v for e in inner.index for v in free_vars(e)}
     if any(free_vars(e) & own for e in first):
         return None
-    whole = tuple(Range(Const(0), Const(n)) for n in to.shape)
     sizes = (*(1 for _ in lead), *to.shape[-2:])
     box = tuple(Range(e, Const(n)) for e, n in zip(first, sizes, strict=True))
-    return Region(to, whole), Region(outer.buffer, box)
+    return whole_of(to), Region(outer.buffer, box)
 
 
 def boxes_of(s: Stmt) -> tuple[Intrinsic, ...]:
@@ -200,16 +210,12 @@ def _source(e: Expr) -> tuple[Load | None, Expr | None]:
 
 def _limits(cond: Expr | None) -> Iterator[tuple[Expr, int] | None]:
     """The parts ``e < n`` of a condition; None for one that is none."""
-    match cond:
-        case None:
-            return
-        case Op(name="and", args=(a, b)):
-            yield from _limits(a)
-            yield from _limits(b)
-        case Op(name="lt", args=(e, Const(value=int(n)))):
-            yield e, n
-        case _:
-            yield None
+    for c in conjuncts(cond):
+        match c:
+            case Op(name="lt", args=(e, Const(value=int(n)))):
+                yield e, n
+            case _:
+                yield None
 
 
 def _is_edge(
@@ -272,7 +278,7 @@ class Arrivals:
         """Wait until what iteration ``k`` uses has landed."""
         parity = Buffer("parity", (1,), s32, Scope.REGISTER)
         value = cast(floormod(floordiv(k, places), 2), s32)
-        box = Region(parity, (Range(Const(0), Const(1)),))
+        box = whole_of(parity)
         wait = Intrinsic("mbarrier_wait", (), (self.bar(floormod(k, places)), box))
         return Alloc(parity, seq(Store(parity, (Const(0),), value), wait))
 
@@ -318,9 +324,9 @@ def panels_of(inner: Region, outer: Region) -> Iterator[Panel]:
     pattern = inner.buffer.swizzle * CHUNK
     each = pattern // inner.buffer.dtype.bytes
     args = (wide, prod(heights), wide, each, as_int(rows.extent) or 0, pattern)
-    whole = Region(outer.buffer, tuple(Range(Const(0), Const(n)) for n in outer.buffer.shape))
+    whole = whole_of(outer.buffer)
     for first in range(0, as_int(columns.extent) or 0, each):
         at = Buffer("place", (2,), s32, Scope.REGISTER)
         box = Region(inner.buffer, (*lead, rows, Range(Const(first), Const(each))))
-        where = Region(at, (Range(Const(0), Const(2)),))
+        where = whole_of(at)
         yield Panel(box, whole, where, args, (add(column, first), row))

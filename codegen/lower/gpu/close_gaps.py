@@ -29,7 +29,7 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.simplify import simplify
-from ....ir.loop.visit import children, exprs, map_expr, map_stmt, walk_expr
+from ....ir.loop.visit import children, exprs, loads_in, map_expr, map_stmt
 from ..passes.rebuild import with_body
 
 Ranges = Mapping[Var, Interval]
@@ -76,8 +76,8 @@ class _Uses:
             case AllReduce(values=values):
                 self.plain &= b not in values
         for e in exprs(s):
-            for x in walk_expr(e):
-                if isinstance(x, Load) and x.buffer is b:
+            for x in loads_in(e):
+                if x.buffer is b:
                     self.add(x.index)
         for c in children(s):
             self.look(c)

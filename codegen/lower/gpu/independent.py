@@ -18,17 +18,14 @@ from ....ir.loop.nodes import (
     Block,
     Buffer,
     Func,
-    Intrinsic,
-    Load,
     Region,
     Scope,
     Seq,
     Stmt,
-    Store,
     Var,
 )
 from ....ir.loop.notes import BESIDE
-from ....ir.loop.visit import exprs, walk, walk_expr
+from ....ir.loop.visit import own_reads, own_writes, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +83,7 @@ def _footprint(launch: Stmt) -> Footprint | None:
     for x in walk(launch):
         if isinstance(x, AllReduce):
             return None
-        loads = (y for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
-        seen |= {y.buffer for y in loads} | ({x.buffer} if isinstance(x, Store) else set())
-        if isinstance(x, Intrinsic):
-            seen |= {r.buffer for r in (*x.reads, *x.writes)}
+        seen.update(own_reads(x), own_writes(x))
         if isinstance(x, Block):
             inside: dict[Var, Interval] = {a.var: (0, max(a.extent - 1, 0)) for a in x.axes}
             for regions, write in ((x.reads, False), (x.writes, True)):

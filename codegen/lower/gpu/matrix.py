@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from ....ir.dtypes import DType, f32, u8, u16, u32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
-from ....ir.loop.build import add, as_int, cast, compare, floordiv, floormod, mul, op, select
+from ....ir.loop.build import (
+    add,
+    as_int,
+    cast,
+    compare,
+    floordiv,
+    floormod,
+    mul,
+    op,
+    points,
+    select,
+)
 from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, TF32_SCALE
 from ....ir.loop.nodes import (
     CHUNK,
@@ -248,7 +259,7 @@ class _Lanes:
         aligned = as_int(simplify(floormod(offset(of.buffer, start), each), {**ranges}))
         if aligned != 0 or (t.turned and of.buffer.dtype.bytes != 2):
             return seq(self.elements(t, words, of), *_rounded(words, of.buffer.dtype))
-        box = (*(Range(e, Const(1)) for e in start[:-1]), Range(start[-1], Const(each)))
+        box = (*points(start[:-1]), Range(start[-1], Const(each)))
         name = "ldmatrix.x4.trans" if t.turned else "ldmatrix.x4"
         loaded = Intrinsic(name, (words,), (Region(of.buffer, box),))
         return seq(loaded, *_rounded(words, of.buffer.dtype))
@@ -320,5 +331,4 @@ def _word(words: Region, n: Expr | int) -> tuple[Expr, ...]:
 
 
 def _region(b: Buffer, at: tuple[Expr, ...], first: Expr, count: int) -> Region:
-    lead = tuple(Range(e, Const(1)) for e in at)
-    return Region(b, (*lead, Range(first, Const(count))))
+    return Region(b, (*points(at), Range(first, Const(count))))

@@ -14,7 +14,7 @@ from math import prod
 from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import bounds
-from ....ir.loop.build import add, as_int, mul
+from ....ir.loop.build import add, as_int, conjuncts, mul
 from ....ir.loop.nodes import (
     Alloc,
     Buffer,
@@ -44,7 +44,6 @@ from ....ir.loop.visit import (
     walk,
 )
 from ....ir.target import Target
-from ..passes.hoist_init import conjuncts
 from ..passes.launches import each_launch
 from ..passes.layout import elements
 from .footprints import BlockThreads, Conflict, ElementAccess

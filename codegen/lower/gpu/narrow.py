@@ -17,15 +17,12 @@ from ....ir.loop.nodes import (
     Buffer,
     For,
     Func,
-    Intrinsic,
     Let,
-    Load,
     Scope,
     Seq,
     Stmt,
-    Store,
 )
-from ....ir.loop.visit import exprs, map_stmt, seq, walk, walk_expr
+from ....ir.loop.visit import map_stmt, own_reads, own_writes, seq, walk
 from ..passes.rebuild import with_body
 from .splits import copies_of, is_split
 
@@ -135,13 +132,4 @@ def _groups(uses: Sequence[_Use]) -> list[tuple[int, int, list[_Use]]]:
 
 
 def _touches(s: Stmt, buffer: Buffer) -> bool:
-    for x in walk(s):
-        match x:
-            case Store(buffer=b) if b is buffer:
-                return True
-            case Intrinsic(writes=writes, reads=reads):
-                if any(r.buffer is buffer for r in (*writes, *reads)):
-                    return True
-        if any(isinstance(e, Load) and e.buffer is buffer for y in exprs(x) for e in walk_expr(y)):
-            return True
-    return False
+    return any(b is buffer for x in walk(s) for b in (*own_writes(x), *own_reads(x)))

@@ -20,13 +20,11 @@ from ....ir.loop.nodes import (
     Intrinsic,
     Kind,
     Let,
-    Load,
     Scope,
     Seq,
     Stmt,
-    Store,
 )
-from ....ir.loop.visit import exprs, seq, walk, walk_expr
+from ....ir.loop.visit import own_reads, own_writes, seq, walk
 from ....ir.target import Target
 from ..passes.rebuild import with_body
 
@@ -89,9 +87,5 @@ def _in_order(s: Stmt) -> Iterator[Stmt]:
 
 def _touched(s: Stmt) -> Iterator[Buffer]:
     for x in walk(s):
-        match x:
-            case Store(buffer=b):
-                yield b
-            case Intrinsic(writes=writes, reads=reads):
-                yield from (r.buffer for r in (*writes, *reads))
-        yield from (y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
+        yield from own_writes(x)
+        yield from own_reads(x)

@@ -8,12 +8,12 @@ barrier orders global memory too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import s32
 from ....ir.loop.affine import linear
-from ....ir.loop.build import as_int, cast
+from ....ir.loop.build import as_int, cast, points, whole_of
 from ....ir.loop.nodes import (
     Alloc,
     Buffer,
@@ -36,10 +36,20 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.notes import CLUSTER
-from ....ir.loop.visit import exprs, free_vars, map_expr, map_stmt, seq, walk, walk_expr
+from ....ir.loop.visit import (
+    buffers_read,
+    buffers_written,
+    exprs_under,
+    free_vars,
+    loads_in,
+    loads_under,
+    map_expr,
+    map_stmt,
+    seq,
+    walk,
+)
 from ..passes.launches import closed, opened
 from ..passes.rebuild import with_body
-from .bind import written
 
 WIDEST = 16  # bytes of one load
 _LEAST = 4
@@ -55,7 +65,7 @@ def _around(s: Stmt, made: tuple[Buffer, ...]) -> Stmt:
     match s:
         case Alloc(buffer=b, body=body):
             inner = _around(body, (*made, b))
-            used = any(b in _touched(x) for x in walk(inner))
+            used = _uses(inner, b)
             return replace(s, body=inner) if used or inner is body else inner
         case Seq(stmts=stmts):
             outside = {b for b in made if sum(_uses(x, b) for x in stmts) > 1}
@@ -80,18 +90,8 @@ def _launch(s: For, made: Sequence[Buffer]) -> Stmt:
     return closed(loops, body)
 
 
-def _touched(s: Stmt) -> set[Buffer]:
-    found = {y.buffer for e in exprs(s) for y in walk_expr(e) if isinstance(y, Load)}
-    match s:
-        case Store(buffer=b):
-            found.add(b)
-        case Intrinsic(writes=writes, reads=reads):
-            found |= {r.buffer for r in (*writes, *reads)}
-    return found
-
-
 def _uses(s: Stmt, b: Buffer) -> bool:
-    return any(b in _touched(x) for x in walk(s))
+    return b in buffers_read(s) | buffers_written(s)
 
 
 def _own_dimension(s: Stmt, b: Buffer, rank: Var) -> int | None:
@@ -108,9 +108,9 @@ def _own_dimension(s: Stmt, b: Buffer, rank: Var) -> int | None:
                     return None
                 boxes = (tuple(y.start for y in r.ranges) for r in writes if r.buffer is b)
                 stores += boxes
-            case For(extent=extent) if b in {y.buffer for y in _loads(extent)}:
+            case For(extent=extent) if b in {y.buffer for y in loads_in(extent)}:
                 return None
-            case If(cond=cond) if b in {y.buffer for y in _loads(cond)}:
+            case If(cond=cond) if b in {y.buffer for y in loads_in(cond)}:
                 return None
     own = (d for d in range(len(b.shape)) if all(index[d] == rank for index in stores))
     return next(own, None) if stores else None
@@ -118,15 +118,10 @@ def _own_dimension(s: Stmt, b: Buffer, rank: Var) -> int | None:
 
 def _is_chosen(s: Stmt, b: Buffer) -> bool:
     """True if a part is read where a condition holds that is a value."""
-    found = (y for x in walk(s) for e in exprs(x) for y in walk_expr(e))
     return any(
-        isinstance(y, Op) and y.name == "select" and b in {z.buffer for z in _loads(y)}
-        for y in found
+        isinstance(y, Op) and y.name == "select" and b in {z.buffer for z in loads_in(y)}
+        for y in exprs_under(s)
     )
-
-
-def _loads(e: Expr) -> Iterator[Load]:
-    return (y for y in walk_expr(e) if isinstance(y, Load))
 
 
 def _but(items: tuple[int, ...], at: int) -> tuple[int, ...]:
@@ -160,9 +155,9 @@ class _Parts:
     def lanes(self, s: For) -> Stmt:
         """Return a vector loop behind loads of what its lanes need; else lanes one by one."""
         lanes = as_int(s.extent) or 1
-        loads = [y for x in walk(s.body) for e in exprs(x) for y in _loads(e)]
+        loads = [*loads_under(s.body)]
         loads = [y for y in loads if y.buffer is self.old and y.index[self.at] != self.rank]
-        fits = all(self.is_row(y, s.var) for y in loads) and self.old not in written(s.body)
+        fits = all(self.is_row(y, s.var) for y in loads) and self.old not in buffers_written(s.body)
         if not fits or (lanes * self.old.dtype.bytes) % _LEAST or not isinstance(s.body, Store):
             return self.stmt(replace(s, kind=Kind.SERIAL))
         body, fetched = self.fetched(s.body, s.var, lanes)
@@ -201,7 +196,7 @@ class _Parts:
         if r.buffer is not self.old:
             return r
         ranges = (*r.ranges[: self.at], *r.ranges[self.at + 1 :])
-        return Region(self.new, ranges or (Range(Const(0), Const(1)),))
+        return Region(self.new, ranges or points((Const(0),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +213,7 @@ class _Fetch:
         lanes, size = self.to.shape[0], self.to.dtype.bytes
         each = max(n for n in (4, 2, 1) if lanes % n == 0 and n * size <= WIDEST)
         rank = Buffer("rank", (1,), s32, Scope.REGISTER)
-        own, zero = Region(rank, (Range(Const(0), Const(1)),)), Const(0)
+        own, zero = whole_of(rank), Const(0)
         loads = [Store(rank, (zero,), cast(self.rank, s32))]
         parts: list[Stmt] = [*loads]
         for n in range(0, lanes, each):

@@ -17,7 +17,7 @@ from math import prod
 
 from ....ir.dtypes import s32, u64
 from ....ir.errors import UnsupportedError
-from ....ir.loop.build import add, as_int, both, compare, floordiv, floormod, lt, mul
+from ....ir.loop.build import add, as_int, both, compare, floordiv, floormod, lt, mul, whole_of
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import (
     Alloc,
@@ -31,7 +31,6 @@ from ....ir.loop.nodes import (
     If,
     Intrinsic,
     Let,
-    Load,
     Range,
     Region,
     Scope,
@@ -42,11 +41,20 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import PRODUCERS
 from ....ir.loop.printer import show
-from ....ir.loop.visit import children, free_vars, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.loop.visit import (
+    buffers_read,
+    buffers_written,
+    children,
+    free_vars,
+    loads_in,
+    map_stmt,
+    seq,
+    substitute,
+    walk,
+)
 from ....ir.target import Target
 from ..passes.copies import renamed
 from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
-from .bind import loaded, written
 from .bulk_copies import Arrivals, boxes_of
 from .products.groups import WAITS, grouping_of, has_group_products
 from .splits import copies_of, is_split
@@ -259,7 +267,7 @@ class _Turn:
         """The wait for the iteration's place: filled, or emptied of what was there before."""
         held = Buffer("parity", (1,), s32, Scope.REGISTER)
         parity = floormod(add(floordiv(self.number, self.places), flipped), 2)
-        box = Region(held, (Range(Const(0), Const(1)),))
+        box = whole_of(held)
         bar = self.roles.bar(add(floormod(self.number, self.places), first))
         call = Intrinsic("mbarrier_wait", (), (bar, box))
         return Alloc(held, seq(Store(held, (Const(0),), Cast(parity, s32)), call))
@@ -320,7 +328,7 @@ def _of_blocks(s: Stmt) -> frozenset[Var]:
 
 
 def _is_of(e: Expr, known: frozenset[Var]) -> bool:
-    return free_vars(e) <= known and not any(isinstance(x, Load) for x in walk_expr(e))
+    return free_vars(e) <= known and not any(loads_in(e))
 
 
 def _most(s: Stmt) -> int:
@@ -341,8 +349,8 @@ def _shares_nothing(s: Stmt) -> bool:
     the first stage."""
     copies = seq(*(copies_of(x) for x in walk(s) if is_split(x)))
     made = {x.buffer for x in walk(s) if isinstance(x, Alloc) and x.buffer.scope is Scope.SHARED}
-    common = {b for b in loaded(copies) & written(s) if b.scope is Scope.GLOBAL}
-    return made <= written(copies) and not common
+    common = {b for b in buffers_read(copies) & buffers_written(s) if b.scope is Scope.GLOBAL}
+    return made <= buffers_written(copies) and not common
 
 
 def _behind(s: For) -> int:

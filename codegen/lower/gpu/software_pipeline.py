@@ -40,13 +40,12 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import PIPELINE, PRODUCERS
 from ....ir.loop.printer import show
-from ....ir.loop.visit import map_stmt, seq, substitute
+from ....ir.loop.visit import buffers_read, buffers_written, map_stmt, seq, substitute
 from ....ir.target import Target
 from ..passes.copies import renamed
 from ..passes.launches import BARRIER
 from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
-from .bind import loaded, written
 from .bulk_copies import Arrivals, is_box
 from .places import at_place
 from .products.groups import OF_GROUPS, Grouping, grouping_of, only_products
@@ -123,7 +122,7 @@ class _Pipeline:
         made = [copies.stmt(s, ranges) for s in ahead]
         late = any(is_async(s) or is_box(s) for s in made)
         stages = max(min(stages if late else 2, most), 1)
-        mine = frozenset[Buffer]().union(*map(written, ahead)) & set(allocs)
+        mine = frozenset[Buffer]().union(*map(buffers_written, ahead)) & set(allocs)
         staged = {b: _staged(b, stages) for b in allocs if b in mine}
         rest = tuple(s for s in stmts if all(s is not x for x in ahead))
         kept = tuple(b for b in allocs if b not in mine)
@@ -268,12 +267,13 @@ def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
 def _ahead(allocs: Sequence[Buffer], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The statements that fill shared buffers of the iteration from what the loop leaves alone."""
     shared = {b for b in allocs if b.scope is Scope.SHARED}
-    changed = frozenset[Buffer]().union(*map(written, stmts))
-    found = [s for s in stmts if written(s) and written(s) <= shared and not loaded(s) & changed]
+    changed = frozenset[Buffer]().union(*map(buffers_written, stmts))
+    fills = (s for s in stmts if set() < buffers_written(s) <= shared)
+    found = [s for s in fills if not buffers_read(s) & changed]
     while True:
         others = [s for s in stmts if all(s is not x for x in found)]
-        theirs = frozenset[Buffer]().union(*map(written, others))
-        kept = [s for s in found if not written(s) & theirs]
+        theirs = frozenset[Buffer]().union(*map(buffers_written, others))
+        kept = [s for s in found if not buffers_written(s) & theirs]
         if len(kept) == len(found):
             return tuple(found)
         found = kept

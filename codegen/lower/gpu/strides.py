@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ....ir.dtypes import index, s32
 from ....ir.errors import UnsupportedError
-from ....ir.loop.build import add, as_int, cast, floordiv, maximum, minimum, mul, sub
+from ....ir.loop.build import add, as_int, cast, floordiv, maximum, minimum, mul, sub, whole_of
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import (
     Alloc,
@@ -26,8 +26,6 @@ from ....ir.loop.nodes import (
     Kind,
     Let,
     Load,
-    Range,
-    Region,
     Scope,
     Seq,
     Stmt,
@@ -73,7 +71,7 @@ def _launch(s: For, where: str) -> Stmt:
 def _turns(loop: For, body: Stmt) -> Stmt:
     """Return what a block does of a loop over blocks, one turn after the other."""
     count = Buffer("blocks", (1,), s32, Scope.REGISTER)
-    own = Region(count, (Range(Const(0), Const(1)),))
+    own = whole_of(count)
     every, turn, block = Var("every"), Var("turn"), Var(loop.var.name)
     last = (as_int(loop.extent) or 1) - 1
     turns = floordiv(sub(add(every, last), loop.var), every)

@@ -7,30 +7,29 @@ index is ``y``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ....ir.dtypes import index
 from ....ir.loop.affine import Linear, linear
+from ....ir.loop.build import conjuncts
 from ....ir.loop.nodes import Expr, Op
 from ....ir.loop.visit import map_expr
 
 
 def unclamped(e: Expr, cond: Expr) -> Expr:
     """Return an index that is ``e`` where ``cond`` holds, and may lie anywhere else."""
-    known = _at_least_zero(cond)
+    known = tuple(_at_least_zero(cond))
     return _without(e, known) if known else e
 
 
-def _at_least_zero(cond: Expr) -> tuple[Linear, ...]:
-    """Return linear forms that are at least 0 where a condition holds."""
-    match cond:
-        case Op(name="and", args=(a, b)):
-            return (*_at_least_zero(a), *_at_least_zero(b))
-        case Op(name="lt" | "le" as name, args=(a, b)) if a.dtype == index:
-            return (linear(b) - linear(a) - Linear({}, int(name == "lt")),)
-        case Op(name="gt" | "ge" as name, args=(a, b)) if a.dtype == index:
-            return (linear(a) - linear(b) - Linear({}, int(name == "gt")),)
-    return ()
+def _at_least_zero(cond: Expr) -> Iterator[Linear]:
+    """Yield linear forms that are at least 0 where a condition holds."""
+    for c in conjuncts(cond):
+        match c:
+            case Op(name="lt" | "le" as name, args=(a, b)) if a.dtype == index:
+                yield linear(b) - linear(a) - Linear({}, int(name == "lt"))
+            case Op(name="gt" | "ge" as name, args=(a, b)) if a.dtype == index:
+                yield linear(a) - linear(b) - Linear({}, int(name == "gt"))
 
 
 def _without(e: Expr, known: Sequence[Linear]) -> Expr:

@@ -10,12 +10,11 @@ no padding. Conditions on the loops of the tile itself are left for ``partition`
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeGuard
 
 from ....ir.dtypes import index
 from ....ir.elementwise import TABLE, identity
 from ....ir.loop.affine import Linear, to_expr
-from ....ir.loop.build import add, as_int, both, floordiv, maximum, minimum, sub
+from ....ir.loop.build import add, as_int, both, conjuncts, floordiv, maximum, minimum, sub
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     Alloc,
@@ -34,8 +33,7 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.visit import free_vars, map_stmt
-from .hoist_init import conjuncts
-from .partition import positive_form
+from .partition import is_bound, positive_form
 from .rebuild import with_body
 
 
@@ -104,9 +102,9 @@ def _bounded(s: For) -> For:
     stop: Expr = Const(count)
     kept: list[Expr] = []
     for cond in conjuncts(body.cond):
-        form = positive_form(cond) if _is_bound(cond) else None
-        k = 0 if form is None else form.terms.get(s.var, 0)
-        if form is None or not k or not _from_outside(form, s.var, own):
+        form = positive_form(cond) if is_bound(cond) else Linear({})
+        k = form.terms.get(s.var, 0)
+        if not k or not _from_outside(form, s.var, own):
             kept.append(cond)
             continue
         rest = form.plus(Linear({s.var: 1}), -k)  # k * var + rest > 0
@@ -119,10 +117,6 @@ def _bounded(s: For) -> For:
     n = Var(called(s))
     inner = Let(s.var, add(n, start), _under(s.body, both(*kept)))
     return replace(s, var=n, extent=sub(stop, start), body=inner)
-
-
-def _is_bound(cond: Expr) -> TypeGuard[Op]:
-    return isinstance(cond, Op) and cond.name in ("lt", "le", "gt", "ge") and _of_indices(cond)
 
 
 def _from_outside(form: Linear, var: Var, own: set[Var]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....ir.loop.affine import bounds
-from ....ir.loop.build import as_int, both
+from ....ir.loop.build import as_int, both, conjuncts
 from ....ir.loop.nodes import Const, Expr, For, Func, If, Kind, Op, Seq, Stmt, Var
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute, substitute_expr
 from .rebuild import with_body
@@ -63,15 +63,6 @@ def _split(cond: Expr, var: Var) -> tuple[Expr | None] | None:
     if len(kept) == len(parts) or any(var in free_vars(p) for p in kept):
         return None
     return (both(*kept),)
-
-
-def conjuncts(e: Expr) -> list[Expr]:
-    """The conditions of which one is the conjunction."""
-    match e:
-        case Op(name="and", args=(a, b)):
-            return [*conjuncts(a), *conjuncts(b)]
-        case _:
-            return [e]
 
 
 def _is_zero(e: Expr, var: Var) -> bool:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
-from ....ir.loop.build import add, as_int, both, compare
+from ....ir.loop.build import add, as_int, both, compare, conjuncts
 from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Seq, Stmt, Var
 from ....ir.loop.notes import PIPELINE
 from ....ir.loop.simplify import EMPTY, simplify_stmt
@@ -162,7 +163,7 @@ def _busy(s: Stmt, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> 
             return _busy(body, var, span, ranges)
         case If(cond=cond, then=then, orelse=None):
             start, stop = _busy(then, var, span, ranges)
-            for c in _conjuncts(cond):
+            for c in filter(is_bound, conjuncts(cond)):
                 start, stop = _where_possible(c, var, (start, stop), ranges)
             return (start, stop) if start < stop else (0, 0)
         case Seq(stmts=parts):
@@ -181,22 +182,13 @@ def _busy(s: Stmt, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> 
 def _where_possible(cond: Op, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> Interval:
     """``span`` without the values at its ends for which ``cond`` cannot hold."""
     form = positive_form(cond)
-    k = 0 if form is None else form.terms.get(var, 0)
-    if form is None or k == 0 or cond.name in ("eq", "ne"):
+    k = form.terms.get(var, 0)
+    if k == 0:
         return span
     high = bounds_of(form.plus(Linear({var: 1}), -k), ranges)[1]
     if k < 0:
         return span[0], min(span[1], max(-(-high // -k), 0))
     return max(span[0], -high // k + 1), span[1]
-
-
-def _conjuncts(e: Expr) -> Iterator[Op]:
-    match e:
-        case Op(name="and", args=(a, b)):
-            yield from _conjuncts(a)
-            yield from _conjuncts(b)
-        case _:
-            yield from (c for c in _comparisons(e) if c is e)
 
 
 def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
@@ -209,9 +201,7 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
     inner = _inner_ranges(body, ranges)
     for cond in _guards(body):
         form = positive_form(cond)
-        if form is None or var not in form.terms:
-            continue
-        if any(a is not var and mentions(a, var) for a in form.terms):
+        if var not in form.terms or any(a is not var and mentions(a, var) for a in form.terms):
             continue
         k = form.terms[var]
         rest = form.plus(Linear({var: 1}), -k)
@@ -268,7 +258,16 @@ def _comparisons(e: Expr) -> Iterator[Op]:
             yield e
 
 
-def positive_form(cond: Op) -> Linear | None:
+def is_bound(cond: Expr) -> TypeGuard[Op]:
+    """True for a comparison by which an index is bounded: lt, le, gt or ge."""
+    match cond:
+        case Op(name="lt" | "le" | "gt" | "ge", args=(a, _)):
+            return a.dtype == index
+        case _:
+            return False
+
+
+def positive_form(cond: Op) -> Linear:
     """The form that is above 0 where ``cond`` holds (for eq and ne: the difference)."""
     a, b = map(linear, cond.args)
     match cond.name:

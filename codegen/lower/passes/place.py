@@ -39,14 +39,15 @@ from ....ir.loop.nodes import (
 from ....ir.loop.regions import touched
 from ....ir.loop.visit import (
     children,
-    exprs,
     free_vars,
+    loads_in,
     map_expr,
     map_stmt,
+    own_reads,
+    own_writes,
     seq,
     substitute,
     substitute_expr,
-    walk_expr,
 )
 from .rebuild import with_body
 
@@ -66,12 +67,7 @@ def place_buffers(func: Func) -> Func:
 
 def _uses(s: Stmt, uses: Uses) -> frozenset[Buffer]:
     """Return the buffers that each statement loads or stores, by the identity of the statement."""
-    own = {x.buffer for e in exprs(s) for x in walk_expr(e) if isinstance(x, Load)}
-    match s:
-        case Store(buffer=b):
-            own.add(b)
-        case Intrinsic(writes=writes, reads=reads):
-            own |= {r.buffer for r in (*writes, *reads)}
+    own = (*own_reads(s), *own_writes(s))
     uses[id(s)] = frozenset(own).union(*(_uses(c, uses) for c in children(s)))
     return uses[id(s)]
 
@@ -124,7 +120,7 @@ def _placed(
 
 
 def _loads(e: Expr, buffer: Buffer) -> bool:
-    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
+    return any(x.buffer is buffer for x in loads_in(e))
 
 
 def _around(s: Stmt, buffers: Sequence[Buffer]) -> Stmt:

@@ -32,7 +32,16 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.visit import exprs, free_vars, map_expr, map_stmt, seq, walk, walk_expr
+from ....ir.loop.visit import (
+    free_vars,
+    loads_in,
+    loads_under,
+    map_expr,
+    map_stmt,
+    seq,
+    walk,
+    walk_expr,
+)
 from .rebuild import with_body
 
 WIDEST = 256  # partial results kept for one element
@@ -88,7 +97,7 @@ def _is_private(s: For, update: Update) -> bool:
     inside = {s.var} | {x.var for x in walk(s.body) if isinstance(x, For | Let)}
     if any(free_vars(i) & inside for i in store.index):
         return False
-    if any(isinstance(x, Load) for i in store.index for x in walk_expr(i)):
+    if any(any(loads_in(i)) for i in store.index):
         return False
     if update.lanes is not None and _operand(store) is None:
         return False
@@ -98,11 +107,8 @@ def _is_private(s: For, update: Update) -> bool:
             count += 1
             if x.index != store.index:
                 return False
-        for e in exprs(x):
-            for y in walk_expr(e):
-                if isinstance(y, Load) and y.buffer is store.buffer and y.index != store.index:
-                    return False
-    return count == 1
+    reads = (x for x in loads_under(s.body) if x.buffer is store.buffer)
+    return count == 1 and all(x.index == store.index for x in reads)
 
 
 def _operand(s: Store) -> tuple[str, Expr] | None:

@@ -31,7 +31,7 @@ from ....ir.loop.nodes import (
     Stmt,
     Store,
 )
-from ....ir.loop.visit import exprs, map_expr, map_stmt, seq, walk, walk_expr
+from ....ir.loop.visit import exprs, loads_in, map_expr, map_stmt, seq, walk
 from ....ir.target import Target
 from .copies import renamed
 from .rebuild import with_body
@@ -72,8 +72,8 @@ def _tile(s: For, target: Target) -> Buffer | None:
 
 def _loads(s: Stmt) -> list[Load]:
     """The loads of register buffers directly in a statement."""
-    every = (x for e in exprs(s) for x in walk_expr(e))
-    return [x for x in every if isinstance(x, Load) and x.buffer.scope is Scope.REGISTER]
+    every = (x for e in exprs(s) for x in loads_in(e))
+    return [x for x in every if x.buffer.scope is Scope.REGISTER]
 
 
 def _through_memory(s: For, tile: Buffer) -> Stmt:

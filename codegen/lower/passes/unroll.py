@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....ir.loop.build import as_int
-from ....ir.loop.nodes import Expr, For, Func, Intrinsic, Kind, Load, Scope, Stmt, Store, Var
-from ....ir.loop.visit import exprs, free_vars, map_stmt, walk, walk_expr
+from ....ir.loop.nodes import Expr, For, Func, Intrinsic, Kind, Scope, Stmt, Store, Var
+from ....ir.loop.visit import exprs, free_vars, loads_in, map_stmt, walk
 from ....ir.target import Target
 from .rebuild import with_body
 from .weight import LIMIT, weight
@@ -49,7 +49,5 @@ def _register_indices(s: Stmt) -> list[frozenset[Var]]:
             if r.buffer.scope is Scope.REGISTER:
                 found.append(tuple(x.start for x in r.ranges))
     for e in exprs(s):
-        for x in walk_expr(e):
-            if isinstance(x, Load) and x.buffer.scope is Scope.REGISTER:
-                found.append(x.index)
+        found += [x.index for x in loads_in(e) if x.buffer.scope is Scope.REGISTER]
     return [frozenset().union(*map(free_vars, at)) for at in found]

@@ -41,7 +41,15 @@ from ..nodes import (
     Var,
 )
 from ..regions import loop_ranges
-from ..visit import children, exprs, free_vars, substitute_expr, walk, walk_expr
+from ..visit import (
+    buffers_read,
+    buffers_written,
+    children,
+    free_vars,
+    loads_in,
+    substitute_expr,
+    walk,
+)
 from .memory import Memory
 from .scalar import boxed
 
@@ -68,14 +76,14 @@ def run_as_lanes(s: Stmt, memory: Mapping[Buffer, Memory], symbols: Mapping[Var,
         inner = inner.body
     if not chain or _steps(s) < MIN_STEPS or any(isinstance(x, _BY_ELEMENT) for x in walk(inner)):
         return False
-    written = {x.buffer for x in walk(inner) if isinstance(x, Store)}
+    written = buffers_written(inner)
     common = _store_variables(inner, {})
     lanes = [(v, n) for v, n in chain if v in common]
     while lanes and math.prod(n for _, n in lanes) > MAX_LANES:
         lanes.pop(0)
     if math.prod(n for _, n in lanes) < MIN_LANES:
         return False
-    for x in {*written, *(e.buffer for e in _loads(inner))}:
+    for x in written | buffers_read(inner):
         memory[x].to_array()
     before = {b: memory[b].copy() for b in written}
     ranges = {v: (n, n) for v, n in symbols.items()} | loop_ranges(s)
@@ -99,11 +107,6 @@ def _steps(s: Stmt) -> int:
     return here * (as_int(s.extent) or 1) if isinstance(s, For) else here
 
 
-def _loads(s: Stmt) -> list[Load]:
-    every = (e for x in walk(s) for top in exprs(x) for e in walk_expr(top))
-    return [e for e in every if isinstance(e, Load)]
-
-
 def _store_variables(s: Stmt, values: Mapping[Var, Expr]) -> frozenset[Var]:
     """The variables that the index of every store under ``s`` depends on."""
     match s:
@@ -123,7 +126,7 @@ class _Runner:
     def __init__(
         self,
         memory: Mapping[Buffer, Memory],
-        written: set[Buffer],
+        written: frozenset[Buffer],
         lanes: list[tuple[Var, int]],
         env: dict[Var, Array],
         ranges: dict[Var, Interval],
@@ -218,7 +221,7 @@ class _Runner:
     # Expressions
 
     def is_fixed(self, e: Expr) -> bool:
-        return free_vars(e) <= self.fixed and not any(isinstance(x, Load) for x in walk_expr(e))
+        return free_vars(e) <= self.fixed and not any(loads_in(e))
 
     def keeping(self, e: Expr, mask: Array | None) -> Array:
         """The value of ``e``, computed once if it never changes."""

@@ -10,19 +10,15 @@ from typing import Any, TypeAlias
 from ...errors import NestwrightError
 from ..nodes import (
     OF_BLOCK,
-    AllReduce,
     Block,
     Buffer,
     For,
     Func,
-    Intrinsic,
     Let,
-    Load,
     Stmt,
-    Store,
     Var,
 )
-from ..visit import children, exprs, free_vars, walk, walk_expr
+from ..visit import children, exprs, free_vars, own_reads, own_writes, walk
 from .scalar import Closure, Env
 
 Action: TypeAlias = Callable[[Env], None]
@@ -210,14 +206,4 @@ def private_buffers(func: Func) -> dict[int, frozenset[Buffer]]:
 
 
 def _uses(s: Stmt) -> Counter[Buffer]:
-    found: Counter[Buffer] = Counter()
-    for x in walk(s):
-        match x:
-            case Store(buffer=buffer):
-                found[buffer] += 1
-            case Intrinsic(writes=writes, reads=reads):
-                found.update(r.buffer for r in (*writes, *reads))
-            case AllReduce(values=values):
-                found.update(values)
-        found.update(y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
-    return found
+    return Counter(b for x in walk(s) for b in (*own_writes(x), *own_reads(x)))

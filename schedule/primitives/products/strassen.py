@@ -7,7 +7,20 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ....ir.dtypes import f32
-from ....ir.loop.build import add, both, floordiv, floormod, lt, minimum, mul, op, select, var
+from ....ir.loop.build import (
+    add,
+    both,
+    floordiv,
+    floormod,
+    lt,
+    minimum,
+    mul,
+    op,
+    point,
+    points,
+    select,
+    var,
+)
 from ....ir.loop.nodes import (
     AxisKind,
     Block,
@@ -35,7 +48,7 @@ from ...excess_error import BILLIONTH, rounding_error
 from ...legality import computes_once, not_opaque, sole_writer
 from ..inline import with_body
 from ..locate import regenerate
-from ..matmul import Product, alone, begins_with_zero, digits, number_of, point, product_of, top
+from ..matmul import Product, alone, begins_with_zero, digits, number_of, product_of, top
 
 MOST_LEVELS = 2
 ROLES = "mnk"
@@ -225,7 +238,7 @@ class _PartBlocks:
         for v, value in reversed(named):
             body = Let(v, value, body)
         whole = Range(Const(0), Const(len(results)))
-        return self._block(part, axes, Region(buffer, (whole, *_points(index))), body)
+        return self._block(part, axes, Region(buffer, (whole, *points(index))), body)
 
     def product(self) -> Block:
         """Return ``M[e, m, n] += S[e, m, k] * T[e, k, n]``."""
@@ -252,7 +265,7 @@ class _PartBlocks:
         values = [Load(self.made["product"], (Const(e), *index)) for e in range(self.number)]
         made = self._stores("result", axes, bilinear.RESULT, values)
         every = Range(Const(0), Const(self.number))
-        read = Region(self.made["product"], (every, *_points(index)))
+        read = Region(self.made["product"], (every, *points(index)))
         return replace(made, reads=(read,))
 
     def copy(self) -> Block:
@@ -277,7 +290,3 @@ class _PartBlocks:
             y, x = (floormod(floordiv(e, 2**level), 2) for e in (rows, columns))
             part = add(mul(part, 4), add(mul(y, 2), x))
         return part, floormod(m, self.parts["m"]), floormod(n, self.parts["n"])
-
-
-def _points(index: Sequence[Expr]) -> tuple[Range, ...]:
-    return tuple(Range(e, Const(1)) for e in index)

@@ -5,7 +5,7 @@ By ``stmatrix`` a thread stores a row of eight of a box of 64 x 16, which others
 
 from __future__ import annotations
 
-from .....ir.loop.build import add, floordiv, floormod, mul
+from .....ir.loop.build import add, floordiv, floormod, mul, points
 from .....ir.loop.intrinsics import WARP
 from .....ir.loop.nodes import Const, Expr, Intrinsic, Range, Region
 
@@ -27,7 +27,7 @@ def own_row(to: Region, thread: Expr) -> Region:
     lane, warp = floormod(thread, WARP), floordiv(thread, WARP)
     row = add(m, add(mul(warp, 16), floormod(lane, 16)))
     column = add(n, mul(floordiv(lane, 16), 8))
-    return Region(to.buffer, (*(Range(e, Const(1)) for e in (*lead, row)), Range(column, Const(8))))
+    return Region(to.buffer, (*points((*lead, row)), Range(column, Const(8))))
 
 
 def own_pairs(to: Region, thread: Expr) -> tuple[Region, Region]:
@@ -41,7 +41,6 @@ def own_pairs(to: Region, thread: Expr) -> tuple[Region, Region]:
     column = add(n, mul(floormod(lane, 4), 2))
 
     def pair(at: Expr) -> Region:
-        one = (Range(e, Const(1)) for e in (*lead, at))
-        return Region(to.buffer, (*one, Range(column, Const(2))))
+        return Region(to.buffer, (*points((*lead, at)), Range(column, Const(2))))
 
     return pair(row), pair(add(row, 8))

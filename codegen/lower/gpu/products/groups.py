@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from .....ir.loop.build import whole_of
 from .....ir.loop.intrinsics import TABLE
 from .....ir.loop.nodes import (
     Buffer,
-    Const,
     For,
     If,
     Intrinsic,
     Kind,
-    Range,
     Region,
     Scope,
     Seq,
@@ -58,7 +57,7 @@ class Grouping:
 
     def sums_landed(self, b: Buffer) -> Intrinsic:
         """The wait after which all sums in a buffer may be touched."""
-        every = (Region(b, tuple(Range(Const(0), Const(n)) for n in b.shape)),)
+        every = (whole_of(b),)
         return replace(self.wait(0), writes=every, reads=every)
 
 

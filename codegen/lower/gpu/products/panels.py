@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from .....ir.errors import UnsupportedError
 from .....ir.loop.affine import Interval, bounds
-from .....ir.loop.build import as_int, floordiv, floormod
+from .....ir.loop.build import as_int, floordiv, floormod, points
 from .....ir.loop.nodes import (
     CHUNK,
     Alloc,
@@ -143,7 +143,7 @@ class PanelRewriter:
         self.whole(r, column, min(across, b.shape[-1]), ranges)
         start = self.at(r.buffer, (*lead, row, column), ranges)
         each = CHUNK // b.dtype.bytes
-        box = (*(Range(e, Const(1)) for e in start[:-1]), Range(start[-1], Const(each)))
+        box = (*points(start[:-1]), Range(start[-1], Const(each)))
         pattern = b.swizzle * CHUNK
         found = Descriptor(pattern, b.shape[-2] * pattern, _EIGHT * pattern, turned)
         return Region(b, box), found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from .....ir.dtypes import index
 from .....ir.loop.affine import linear
+from .....ir.loop.build import conjuncts
 from .....ir.loop.nodes import Const, Expr, Load, Op, Var
 from ....primitives.inline import store_of
 from ....space.analyze import BlockInfo
@@ -39,7 +39,7 @@ def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
     share = 1.0
     for access in (a for a in reader.loads if a.buffer is store.buffer):
         for axis, form in zip(store.index, access.coefficients, strict=True):
-            conditions = [c for c in _conjuncts(store.value.args[0]) if _variable(c) is axis]
+            conditions = [c for c in conjuncts(store.value.args[0]) if _variable(c) is axis]
             if form is None or not conditions or math.prod(extents[v] for v in form) > MOST_PLACES:
                 continue
             places = [0]
@@ -51,16 +51,7 @@ def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
 
 
 def _is_bound(cond: Expr) -> bool:
-    return all(_variable(c) is not None for c in _conjuncts(cond))
-
-
-def _conjuncts(cond: Expr) -> Iterator[Expr]:
-    match cond:
-        case Op(name="and", args=(a, b)):
-            yield from _conjuncts(a)
-            yield from _conjuncts(b)
-        case _:
-            yield cond
+    return all(_variable(c) is not None for c in conjuncts(cond))
 
 
 def _variable(cond: Expr) -> Var | None:

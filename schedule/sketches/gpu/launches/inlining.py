@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .....ir.loop.nodes import Block, Buffer, Load
-from .....ir.loop.visit import exprs, walk, walk_expr
+from .....ir.loop.visit import exprs_under, loads_under
 from .....ir.target import Target
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
@@ -94,14 +94,9 @@ def _read_again(target: Target, buffer: Buffer, times: float) -> float:
 
 def loads_of(block: Block, buffer: Buffer) -> int:
     """Return the number of loads of a buffer in a block's body."""
-    return sum(
-        isinstance(x, Load) and x.buffer is buffer
-        for s in walk(block.body)
-        for e in exprs(s)
-        for x in walk_expr(e)
-    )
+    return sum(x.buffer is buffer for x in loads_under(block.body))
 
 
 def nodes_of(block: Block) -> int:
     """Return the number of expression nodes in a block's body."""
-    return sum(1 for s in walk(block.body) for e in exprs(s) for _ in walk_expr(e))
+    return sum(1 for _ in exprs_under(block.body))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from .....ir.dtypes import DType
 from .....ir.loop.affine import linear
 from .....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, Stmt, Store, Var
-from .....ir.loop.visit import exprs, free_vars, walk, walk_expr
+from .....ir.loop.visit import free_vars, loads_in, loads_under, walk, walk_expr
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
 from ....primitives.matmul import Product, is_zero, product_of
@@ -170,7 +170,7 @@ def _is_cheap_feeder(info: BlockInfo, sch: Schedule, anchor: str) -> bool:
 def _operand(
     e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis], constants: frozenset[Buffer]
 ) -> MatmulOperand:
-    loads = [x for x in walk_expr(e) if isinstance(x, Load)]
+    loads = [*loads_in(e)]
     buffers = {x.buffer: None for x in loads}
     return MatmulOperand(
         dtype=e.dtype,
@@ -287,15 +287,9 @@ def _of_consumer(
             mine += [v for _, v in sorted(pieces, key=lambda p: -p[0])]
         wide = {a.var for a in consumer.spatial if a.extent > 1}
         axes[role] = tuple(v for v in mine if v in wide)
-    accesses: list[Store | Load] = []
-    for s in walk(consumer.block.body):
-        accesses += [s] if isinstance(s, Store) else []
-        accesses += [
-            x
-            for e in exprs(s)
-            for x in walk_expr(e)
-            if isinstance(x, Load) and x.buffer is not sums
-        ]
+    body = consumer.block.body
+    accesses: list[Store | Load] = [s for s in walk(body) if isinstance(s, Store)]
+    accesses += [x for x in loads_under(body) if x.buffer is not sums]
     return _described(consumer, consumer, axes, accesses)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .....ir.loop.intrinsics import WARP, warp_results
 from .....ir.loop.nodes import SHARED_ALIGN, Buffer, Const, Load, Scope, Store, Var
-from .....ir.loop.visit import exprs, walk, walk_expr
+from .....ir.loop.visit import loads_under, walk
 from .....ir.target import Target
 from ....combiner import combiner_of
 from ....cursor import BlockRef, LoopRef
@@ -178,15 +178,9 @@ def _held(r: RowwiseCluster) -> tuple[Buffer, ...]:
 def _by_column(info: BlockInfo, buffer: Buffer, count: int, column: Var | None) -> bool:
     """True if a block touches a buffer's rows, if at all, at ``column`` alone."""
     row = [a.var for a in info.spatial[:count]]
-    nodes = [*walk(info.block.body)]
-    found = [
-        x.index
-        for s in nodes
-        for e in exprs(s)
-        for x in walk_expr(e)
-        if isinstance(x, Load) and x.buffer is buffer
-    ]
-    found += [s.index for s in nodes if isinstance(s, Store) and s.buffer is buffer]
+    stores = (s for s in walk(info.block.body) if isinstance(s, Store))
+    accesses: tuple[Load | Store, ...] = (*loads_under(info.block.body), *stores)
+    found = [x.index for x in accesses if x.buffer is buffer]
     inside = [[e for e in at if not isinstance(e, Const) and e not in row] for at in found]
     return all(at == [column] for at in inside)
 
