@@ -94,9 +94,9 @@ def _bounded(s: For) -> For:
         if isinstance(body, For | Let):
             own.add(body.var)
         body = body.body
-    if count is None or not isinstance(body, If) or not isinstance(body.then, Store):
+    if not isinstance(body, If) or body.orelse is not None or not isinstance(body.then, Store):
         return s
-    if s.var in frozenset[Var]().union(*map(free_vars, body.then.index)):
+    if count is None or s.var in frozenset[Var]().union(*map(free_vars, body.then.index)):
         return s
     start: Expr = Const(0)
     stop: Expr = Const(count)
