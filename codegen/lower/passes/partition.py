@@ -217,11 +217,11 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
 
 def _without_zero(k: int, low: int, high: int, span: Interval) -> Interval:
     """The span less its first or last values, where ``k * v + rest`` may be zero."""
-    ends = sorted((-low // k, -high // k)) if k > 0 else sorted((low // -k, high // -k))
-    first, last = ends[0], ends[1] + 1
+    first, last = sorted((-low // k, -high // k))  # of zeros, rounded down
+    last += 1
     start, stop = span
     if first <= start <= last < stop:
-        return last + (0 if (last * k + low > 0 or last * k + high < 0) else 1), stop
+        return last, stop
     if start < first < stop <= last + 1:
         return start, first
     return span

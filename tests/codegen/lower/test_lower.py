@@ -158,6 +158,16 @@ def test_loop_splits_into_a_main_part_and_an_edge() -> None:
     )
 
 
+def test_two_iterations_that_decide_other_guards_are_parted() -> None:
+    before = GUARDED.format(kind="range").replace("i in range(5)", "i in range(2)")
+    assert split(before.replace("37", "13")) == HEAD.replace("37", "13") + (
+        "    for j in range(8):\n"
+        "        C[j] = A[j]\n"
+        "    for j in range(5):\n"
+        "        C[j + 8] = A[j + 8]\n"
+    )
+
+
 def test_vector_loop_of_the_edge_is_shorter() -> None:
     assert "for j in vectorize(5):" in split(GUARDED.format(kind="vectorize"))
 
