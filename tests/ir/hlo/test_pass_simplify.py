@@ -115,6 +115,14 @@ SHAPES = {
         "  ROOT d = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}",
         "x = f32[9] parameter(0)  ROOT d = f32[4] slice(x), slice={[5:9]}",
     ),
+    "bitcast-convert to its own type": (
+        "x = f32[4] parameter(0)  b = f32[4] bitcast-convert(x)  ROOT n = f32[4] negate(b)",
+        "x = f32[4] parameter(0)  ROOT n = f32[4] negate(x)",
+    ),
+    "a size that is known": (
+        "x = f32[3,5] parameter(0)  ROOT s = s32[] get-dimension-size(x), dimensions={1}",
+        "x = f32[3,5] parameter(0)  ROOT s = s32[] constant(5)",
+    ),
     "clamp by scalars": (
         "a = f32[] parameter(0)  x = f32[3] parameter(1)  b = f32[] parameter(2)"
         "  ROOT c = f32[3] clamp(a, x, b)",
@@ -237,6 +245,23 @@ def test_zero_times_an_integer_alone_is_zero(becomes):
     becomes(simplify_algebra, entry(before), entry(after))
 
 
+def test_an_integer_less_itself_is_zero(becomes):
+    """A float is not: it may be infinite or NaN."""
+    after = "x = s32[4] parameter(0) k = s32[] constant(0)"
+    after += " ROOT r = s32[4] broadcast(k), dimensions={}"
+    becomes(simplify_algebra, entry(unary("subtract(x, x)", dtype="s32")), entry(after))
+    becomes(simplify_algebra, entry(unary("subtract(x, x)")), None)
+
+
+@pytest.mark.parametrize("dtype", ["s32", "f32"])
+def test_differences_of_integers_are_negated_by_their_order(dtype, becomes):
+    """Floats that are equal have a difference of another sign in the other order."""
+    rows = f"x = {dtype}[4] parameter(0) y = {dtype}[4] parameter(1)"
+    before = f"{rows} d = {dtype}[4] subtract(x, y) ROOT r = {dtype}[4] negate(d)"
+    after = f"{rows} ROOT r = {dtype}[4] subtract(y, x)"
+    becomes(simplify_algebra, entry(before), entry(after) if dtype == "s32" else None)
+
+
 def test_splats_are_folded(becomes):
     before = splat(2) + splat(3, name="d") + "ROOT r = f32[4] multiply(c, d)"
     after = "k = f32[] constant(6) ROOT r = f32[4] broadcast(k), dimensions={}"
@@ -259,6 +284,7 @@ def test_arithmetic_is_done_before_the_broadcast(becomes):
 RANGES = {
     "i": (0, 7),
     "clamp": (2, 5),
+    "between": (0, 8),
     "remainder": (0, 2),
     "sum": (1, 8),
     "chosen": (-3, 7),
@@ -289,10 +315,11 @@ def test_integer_ranges(name):
           clamp = s32[8] clamp(two, unknown, five)
           remainder = s32[8] remainder(i, three)
           sum = s32[8] add(i, one)
+          between = s32[8] clamp(remainder, unknown, sum)
           chosen = s32[8] select(p, i, low)
           wraps = s32[8] add(unknown, one)
-          ROOT t = (s32[8], s32[8], s32[8], s32[8], s32[8], s32[8]) tuple(clamp, remainder, sum,
-            chosen, wraps, minus)
+          ROOT t = (s32[8], s32[8], s32[8], s32[8], s32[8], s32[8], s32[8]) tuple(clamp, between,
+            remainder, sum, chosen, wraps, minus)
         }"""
     )
     (found,) = (i for i in module.entry.instructions if i.name == name)

@@ -313,7 +313,7 @@ def _get_dimension_size(i: Instruction) -> Instruction | None:
 
 def _bitcast_convert(i: Instruction) -> Instruction | None:
     x = i.operands[0]
-    return x if x.array.dtype == i.array.dtype and x.array.dims == i.array.dims else None
+    return x if x.array.dtype == i.array.dtype else None
 
 
 def _spread_scalars(i: Instruction) -> Instruction | None:
