@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.dtypes import BY_NAME, f32, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.affine import Interval, bounds
 from nestwright.ir.loop.interp.evaluate import run
+from nestwright.ir.loop.nodes import Block, Var
+from nestwright.ir.loop.regions import loop_ranges
 from nestwright.ir.loop.verify import verify
+from nestwright.ir.loop.visit import loads_under, walk
 from nestwright.te.from_hlo import lower_group
+from nestwright.te.from_hlo.emitter import accumulator
 
 REDUCERS = """
 add { a = f32[] parameter(0)
@@ -43,6 +48,9 @@ argmax { a = f32[] parameter(0)
   x = f32[] select(c, a, b)
   k = s32[] select(c, i, j)
   ROOT r = (f32[], s32[]) tuple(x, k) }
+times { a = u8[] parameter(0)
+  b = u8[] parameter(1)
+  ROOT r = u8[] multiply(a, b) }
 pair { a = f32[] parameter(0)
   c = f32[] parameter(1)
   b = f32[] parameter(2)
@@ -117,6 +125,9 @@ CASES = {
     "gather batches": "f32[3,5] p0 | s32[3,2,1] p1 | f32[3,2] gather(p0, p1), offset_dims={}, "
     "collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
     "start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}",
+    "gather batches, vectors first": "f32[3,5] p0 | s32[1,3,2] p1 | f32[3,2] gather(p0, p1), "
+    "offset_dims={}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
+    "start_indices_batching_dims={1}, index_vector_dim=0, slice_sizes={1,1}",
     "map": "f32[4] p0 | f32[4] map(p0), dimensions={0}, to_apply=twice",
     "reduce": "f32[3,4,5] p0 | f32[] p1 | f32[4] reduce(p0, p1), dimensions={0,2}, to_apply=add",
     "reduce all": "f32[3,4] p0 | f32[] p1 | f32[] reduce(p0, p1), dimensions={0,1}, to_apply=max",
@@ -125,6 +136,7 @@ CASES = {
     "reduce oddly": "f32[3,4] p0 | f32[] p1 | f32[3] reduce(p0, p1), dimensions={1}, to_apply=odd",
     "reduce bf16": "bf16[3,9] p0 | bf16[] p1 | bf16[3] reduce(p0, p1), dimensions={1}, "
     "to_apply=half",
+    "reduce bytes": "u8[3,9] p0 | u8[] p1 | u8[3] reduce(p0, p1), dimensions={1}, to_apply=times",
     "argmax": "f32[3,4] p0 | s32[3,4] p1 | f32[] p2 | s32[] p3 | (f32[3], s32[3]) "
     "reduce(p0, p1, p2, p3), dimensions={1}, to_apply=argmax",
     "pool": "f32[1,6,6,2] p0 | f32[] p1 | f32[1,3,3,2] reduce-window(p0, p1), "
@@ -135,6 +147,8 @@ CASES = {
     "window={size=1x6 pad=0_0x5_0}, to_apply=add",
     "backward sum": "f32[6,2] p0 | f32[] p1 | f32[6,2] reduce-window(p0, p1), "
     "window={size=6x1 pad=0_5x0_0}, to_apply=add",
+    "the last so far": "f32[2,6] p0 | f32[] p1 | f32[2,6] reduce-window(p0, p1), "
+    "window={size=1x6 pad=0_0x5_0}, to_apply=keep",
     "two windows": "f32[6] p0 | f32[6] p1 | f32[] p2 | f32[] p3 | (f32[5], f32[5]) "
     "reduce-window(p0, p1, p2, p3), window={size=2}, to_apply=pair",
     "dot": "f32[3,4] p0 | f32[4,5] p1 | f32[3,5] dot(p0, p1), lhs_contracting_dims={1}, "
@@ -233,3 +247,33 @@ def test_opcode(name: str) -> None:
                 rtol=1e-2 if narrow else 1e-6,
                 atol=1e-6,
             )
+
+
+GUARDED = {
+    *("cumulative sum", "scatter add", "scatter batches", "select-and-scatter"),
+    *("sort pairs", "sort one", "topk", "bottomk"),
+}
+"""Whose indices are in bounds by conditions of statements, or of values in memory."""
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - GUARDED))
+def test_loads_are_in_bounds_whichever_way_a_selection_goes(name: str) -> None:
+    """Lanes load for both arms of a selection."""
+    func = lower_group(parse(module_text(CASES[name])).entry, "main")
+    ranges: dict[Var, Interval] = dict(loop_ranges(func.body))
+    for block in (s for s in walk(func.body) if isinstance(s, Block)):
+        ranges |= {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
+    for load in loads_under(func.body):
+        for e, extent in zip(load.index, load.buffer.shape, strict=True):
+            low, high = bounds(e, ranges)
+            assert low >= 0 and high < extent, f"{load.buffer.name}[{e}]"
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16", "f8e5m2"])
+def test_narrow_floats_are_summed_in_f32(name: str) -> None:
+    assert accumulator(BY_NAME[name]) == f32
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "s8", "u16", "s64", "pred"])
+def test_other_types_are_summed_in_their_own(name: str) -> None:
+    assert accumulator(BY_NAME[name]) == BY_NAME[name]
