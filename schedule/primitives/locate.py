@@ -19,6 +19,7 @@ from ...ir.loop.nodes import (
     For,
     Func,
     Op,
+    Region,
     Scope,
     Seq,
     Stmt,
@@ -373,7 +374,7 @@ def reverse_compute_at(
         _finished(inside, target, path),
         depth_allows(target, len(node.axes)),
     )
-    domain = _provided_domain(node, inside, len(target))
+    domain = _provided_domain(func, node, inside, len(target))
     require(func, asked, domain if isinstance(domain, Reason) else None)
     assert not isinstance(domain, Reason)
     moved = regenerate(node, domain, keep_unit_loops, lasting_guards(path) or ())
@@ -450,7 +451,9 @@ def _last_child(target: Path, inside: Sequence[Path]) -> Path:
     return (*target, body, child)
 
 
-def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain | Reason:
+def _provided_domain(
+    func: Func, block: Block, inside: Sequence[Path], depth: int
+) -> Domain | Reason:
     """Return the values of the block's axes that one iteration provides.
 
     They follow from one access to one producer, so that all iterations together cover every point
@@ -463,13 +466,14 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
             box = None if out is None else writes_box(producer, depth, out)
             if out is None or box is None:
                 continue
-            pairs = zip(region.ranges, out.ranges, strict=True)
-            kept: list[tuple[Expr, int | None]] = [
-                (
-                    r.start if _covers_axis(block, r.start, feeder, w.start) else Const(0),
-                    as_int(r.extent),
-                )
-                for r, w in pairs
+            every = _all_writes(func, producer, out)
+            covered = (
+                _covers_axis(block, r.start, feeder, w.start, x)
+                for r, w, x in zip(region.ranges, out.ranges, every, strict=True)
+            )
+            kept = [
+                (r.start if whole_axis else Const(0), as_int(r.extent))
+                for r, whole_axis in zip(region.ranges, covered, strict=True)
             ]
             return axes_from_box(block, kept, box)
     names = ", ".join(f"`{block_of(p).name}`" for p in inside)
@@ -480,10 +484,27 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
     )
 
 
-def _covers_axis(block: Block, start: Expr, feeder: Block, written: Expr) -> bool:
-    """True if some instance of the feeder writes every value of the axis ``start``."""
+def _all_writes(func: Func, producer: Path, region: Region) -> Sequence[Interval | None]:
+    """Return the elements that all instances of a producer write, by dimension; None if unknown.
+
+    Where no other block writes the buffer, they are all that have a value.
+    """
+    shape = region.buffer.shape
+    if nest(func).writers[region.buffer] == (block_of(producer).name,):
+        return [whole(n) for n in shape]
+    return writes_box(producer, 0, region) or [None for _ in shape]
+
+
+def _covers_axis(
+    block: Block, start: Expr, feeder: Block, written: Expr, every: Interval | None
+) -> bool:
+    """True if some instance of the feeder writes every value of the axis ``start``.
+
+    ``every`` is the interval of what all its instances write.
+    """
     extent = {a.var: a.extent for a in block.axes}
     over = {a.var: a.extent for a in feeder.axes}
-    if not isinstance(start, Var) or not isinstance(written, Var):
+    if not isinstance(start, Var) or not isinstance(written, Var) or every is None:
         return False
-    return extent.get(start, 0) <= over.get(written, -1)
+    n = extent.get(start, 0)
+    return n <= over.get(written, -1) and every.contains(whole(n))

@@ -77,6 +77,57 @@ def last(A: f32[4, 6], L: f32[4]):
                 L[vi] = A[vi, vk] - L[vi]
 """
 
+SHIFTED = """\
+@func(outputs=1)
+def shifted(A: f32[6], D: f32[6]):
+    B = alloc(f32[7])
+    C = alloc(f32[6])
+    for i in range(6):
+        with block("B"):
+            vi = spatial(6, i)
+            reads(A[vi])
+            writes(B[vi + 1])
+            B[vi + 1] = A[vi] * f32(2.0)
+    for j in range(6):
+        with block("C"):
+            vj = spatial(6, j)
+            reads(B[vj + 1])
+            writes(C[vj])
+            C[vj] = B[vj + 1]
+    for k in range(6):
+        with block("D"):
+            vk = spatial(6, k)
+            reads(C[vk], C[5 - vk])
+            writes(D[vk])
+            D[vk] = C[vk] + C[5 - vk]
+"""
+
+PARTS = """\
+@func(outputs=1)
+def parts(A: f32[12], D: f32[12]):
+    C = alloc(f32[12])
+    for i in range(3):
+        with block("last"):
+            vi = spatial(3, i)
+            reads(A[vi * 4 + 3])
+            writes(C[vi * 4 + 3])
+            C[vi * 4 + 3] = A[vi * 4 + 3] * f32(3.0)
+    for y in range(3):
+        for x in range(4):
+            with block("C"):
+                vx = spatial(12, y * 4 + x)
+                where(x < 3)
+                reads(A[vx])
+                writes(C[vx])
+                C[vx] = A[vx] * f32(2.0)
+    for k in range(12):
+        with block("D"):
+            vk = spatial(12, k)
+            reads(C[vk])
+            writes(D[vk])
+            D[vk] = C[vk]
+"""
+
 SCATTER = """\
 @func(outputs=1)
 def scatter(A: f32[4], S: f32[4]):
@@ -99,6 +150,39 @@ def split_tail(sch: Schedule) -> None:
 
 def split_holes(sch: Schedule) -> None:
     sch.split(c_loops(sch)[0], [None, None])
+
+
+def split_into_many(sch: Schedule) -> None:
+    sch.split(c_loops(sch)[0], [None, *(1 for _ in range(16))])
+
+
+def split_into_none(sch: Schedule) -> None:
+    sch.split(c_loops(sch)[0], [])
+
+
+def inline_shifted(sch: Schedule) -> None:
+    sch.compute_inline("B")
+
+
+def inline_into_other_places(sch: Schedule) -> None:
+    sch.reverse_compute_inline("D")
+
+
+def merge_over_its_source(sch: Schedule) -> None:
+    sch.merge(sch.get_loops("B")[0], sch.get_loops("D")[0])
+
+
+def merge_with_other_places(sch: Schedule) -> None:
+    sch.merge(sch.get_loops("C")[0], sch.get_loops("D")[0])
+
+
+def merge_backwards(sch: Schedule) -> None:
+    sch.merge(sch.get_loops("D")[0], sch.get_loops("C")[0])
+
+
+def reverse_compute_at_one_of_two_sources(sch: Schedule) -> None:
+    """The loop's iterations do not provide every point of the block."""
+    sch.reverse_compute_at("D", c_loops(sch)[0])
 
 
 def split_zero(sch: Schedule) -> None:
@@ -245,6 +329,8 @@ CASES: list[tuple[str, Callable[[Schedule], None]]] = [
             split_tail,
             split_holes,
             split_zero,
+            split_into_many,
+            split_into_none,
             split_parallel,
             fuse_backwards,
             fuse_kinds,
@@ -267,6 +353,9 @@ CASES: list[tuple[str, Callable[[Schedule], None]]] = [
             layout_order,
         )
     ),
+    *((SHIFTED, f) for f in (inline_shifted, inline_into_other_places, merge_over_its_source)),
+    (PARTS, reverse_compute_at_one_of_two_sources),
+    *((SHIFTED, f) for f in (merge_with_other_places, merge_backwards)),
     *((TWO_USERS, f) for f in (compute_at_far, reverse_compute_at_other)),
     *((LAST, f) for f in (reorder_updates, vectorize_updates, rfactor_updates)),
     (SCATTER, opaque_vectorize),
