@@ -68,6 +68,6 @@ def _split(cond: Expr, var: Var) -> tuple[Expr | None] | None:
 def _is_zero(e: Expr, var: Var) -> bool:
     match e:
         case Op(name="eq", args=(a, b)):
-            return (a is var and as_int(b) == 0) or (b is var and as_int(a) == 0)
+            return a is var and as_int(b) == 0  # literals are on the right
         case _:
             return False

@@ -136,6 +136,29 @@ def f(A: f32[64], C: f32[64]):
     assert workspace_bytes(func.body) == 256
 
 
+@pytest.mark.parametrize(
+    "line", ["x = let(f32, T[0])", "if T[0] < f32(1.0):", "for j in range(cast(s64, T[0])):"]
+)
+def test_buffer_is_made_around_what_asks_for_it(line: str) -> None:
+    nested = "" if line.startswith("x") else "    "
+    placed = place_buffers(
+        parse(f"""\
+@func(outputs=1)
+def f(A: f32[4], C: f32[4]):
+    T = alloc(f32[1])
+    for i in range(4):
+        T[0] = A[i]
+        {line}
+        {nested}T[0] = T[0] + f32(1.0)
+        {nested}C[i] = T[0]
+""")
+    )
+    verify(placed)
+    assert "    for i in range(4):\n        T = alloc(f32[1])\n        T[0] = A[i]\n" in show(
+        placed
+    )
+
+
 def test_memory_of_a_parallel_body_is_the_threads_own() -> None:
     func = parse("""\
 @func(outputs=1)
@@ -243,6 +266,20 @@ def f(A: f32[9, 4, 5], C: f32[9]):
     )
 
 
+@pytest.mark.parametrize("loop", ["range(i)", "parallel(4)"])
+def test_reduction_begins_in_loops_that_may_not_run_or_run_in_any_order(loop: str) -> None:
+    func = parse(f"""\
+@func(outputs=1)
+def f(A: f32[9, 4], C: f32[9]):
+    for i in range(4):
+        for k in {loop}:
+            if k == 0:
+                C[i] = f32(0.0)
+            C[i] = C[i] + A[i, k]
+""")
+    assert hoist_init(func) is func
+
+
 IDLE = """
 @func(outputs=2)
 def f(A: f32[40], C: f32[40], D: f32[40]):
@@ -329,6 +366,30 @@ def f(A: f32[8], C: f32[8]):
     for k in range(8):
         C[0] = C[0] + A[k] + C[k]
 """)
+    assert promote(func) is func
+
+
+@pytest.mark.parametrize("inner", ["range(i)", "parallel(2)"])
+def test_element_that_may_not_be_updated_stays_in_memory(inner: str) -> None:
+    func = parse(f"""\
+@func(outputs=1)
+def f(A: f32[4], C: f32[4]):
+    for i in range(4):
+        for k in range(8):
+            for l in {inner}:
+                C[i] = C[i] + A[i]
+""")
+    assert promote(func) is func
+
+
+def test_a_thousand_partial_results_are_too_many() -> None:
+    text = "@func(outputs=1)\ndef f(A: f32[8, {0}], C: f32[1]):\n" + (
+        "    for k in range(8):\n"
+        "        for l in vectorize({0}):\n"
+        "            C[0] = C[0] + A[k, l]\n"
+    )
+    assert "alloc(f32[256], scope=" in show(promote(parse(text.format(256))))
+    func = parse(text.format(257))
     assert promote(func) is func
 
 
