@@ -144,6 +144,14 @@ def test_sums_of_codes_are_folded(dtype):
     np.testing.assert_array_equal(root.attrs["literal"], codes.sum(0, dtype=np.int32))
 
 
+@pytest.mark.parametrize(("code", "folded"), [("s8", False), ("u8", False), ("s16", True)])
+def test_codes_of_a_byte_are_not_made_floats(code, folded, becomes):
+    """A product may multiply the codes instead."""
+    before = f"c = {code}[2,2] constant({{ {{1,2}}, {{3,4}} }})  ROOT f = f32[2,2] convert(c)"
+    after = "ROOT f = f32[2,2] constant({ {1,2}, {3,4} })"
+    becomes(fold_constants, entry(before), entry(after) if folded else None)
+
+
 def test_folding_makes_nothing_big(becomes):
     big = "c = f32[2] constant({1,2})  b = f32[2,9999] broadcast(c), dimensions={0}"
     becomes(fold_constants, entry(f"{big}  ROOT n = f32[2,9999] negate(b)"), None)

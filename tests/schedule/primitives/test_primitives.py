@@ -226,6 +226,28 @@ def test_reverse_compute_inline(schedule: Make) -> None:
     )
 
 
+def test_reverse_compute_inline_over_a_dimension_of_one(schedule: Make) -> None:
+    sch = schedule("""\
+@func(outputs=1)
+def one(A: f32[6], C: f32[6]):
+    B = alloc(f32[1, 6])
+    for i in range(6):
+        with block("B"):
+            vi = spatial(6, i)
+            reads(A[vi])
+            writes(B[0, vi])
+            B[0, vi] = A[vi] + f32(1.0)
+    for j in range(6):
+        with block("C"):
+            vj = spatial(6, j)
+            reads(B[0, vj])
+            writes(C[vj])
+            C[vj] = B[0, vj] * f32(2.0)
+""")
+    sch.reverse_compute_inline("C")
+    assert "C[vi] = (A[vi] + f32(1.0)) * f32(2.0)" in whole(sch)
+
+
 def test_cache_read(schedule: Make) -> None:
     sch = schedule("matmul")
     assert sch.cache_read("C", 2).name == "B_cache"
