@@ -24,7 +24,7 @@ from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..products.batched import tile_cycles, tile_fits, tile_products, vectorize_ends
-from ..products.tiling import ROWS, match_tiling
+from ..products.tiling import ROWS, beside_tiling
 
 CHUNKS = 8  # chunk sizes to choose from, at most
 BEHIND = 1.1  # times the direct convolution's estimate up to which the sketch is worth trying
@@ -33,29 +33,20 @@ BEHIND = 1.1  # times the direct convolution's estimate up to which the sketch i
 @CPU.row(9)
 def match_faster(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a convolution that is expected to be faster in transformed tiles."""
-    pair = _ranked(work, target)
-    return None if pair is None or pair[1] > 1.0 else pair[0]
+    return beside_tiling(_matched(work, target), work, target, 0.0, 1.0)
 
 
 @CPU.row(11)
 def match_close(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a convolution that may be as fast in transformed tiles."""
-    pair = _ranked(work, target)
-    return None if pair is None or not 1.0 < pair[1] <= BEHIND else pair[0]
+    return beside_tiling(_matched(work, target), work, target, 1.0, BEHIND)
 
 
-def _ranked(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
-    """Return the sketch, and its estimate relative to the direct convolution's."""
+def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     if not target.accuracy or work.contraction is None:
         return None
     shape = _shape(work.contraction, target)
-    if shape is None:
-        return None
-    sketch, direct = _sketch(work, shape, target), match_tiling(work, target)
-    if direct is None or sketch is None:
-        return None
-    seconds = direct.cost(direct.default)
-    return sketch, sketch.cost(sketch.default) / seconds
+    return None if shape is None else _sketch(work, shape, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
-from .tiling import ROWS, match_tiling
+from .tiling import ROWS, beside_tiling
 
 BLOCKS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32)
 BEHIND = 1.15  # times the plain product's estimate up to which the sketch is worth trying
@@ -42,28 +42,20 @@ SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than
 @CPU.row(9)
 def match_faster(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product that is expected to be faster in parts."""
-    pair = _ranked(work, target)
-    return None if pair is None or pair[1] > 1.0 else pair[0]
+    return beside_tiling(_matched(work, target), work, target, 0.0, 1.0)
 
 
 @CPU.row(11)
 def match_close(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product that may be as fast in parts."""
-    pair = _ranked(work, target)
-    return None if pair is None or not 1.0 < pair[1] <= BEHIND else pair[0]
+    return beside_tiling(_matched(work, target), work, target, 1.0, BEHIND)
 
 
-def _ranked(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
-    """Return the sketch, and its estimate relative to the plain product's."""
+def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     if not target.accuracy or work.contraction is None:
         return None
     shape = _shape(work.contraction, target)
-    if shape is None:
-        return None
-    sketch, plain = _sketch(work, shape, target), match_tiling(work, target)
-    if plain is None or sketch is None:
-        return None
-    return sketch, sketch.cost(sketch.default) / plain.cost(plain.default)
+    return None if shape is None else _sketch(work, shape, target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,17 @@ def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
     return tiling_sketch(k, work.besides(k.anchor, k.consumer, *k.feeders), target)
 
 
+def beside_tiling(
+    sketch: Sketch | None, work: FuncInfo, target: Target, above: float, most: float
+) -> Sketch | None:
+    """Return a sketch if its estimate is ``above`` to ``most`` times that of plain tiles."""
+    plain = match_tiling(work, target)
+    if sketch is None or plain is None:
+        return None
+    ratio = sketch.cost(sketch.default) / plain.cost(plain.default)
+    return sketch if above < ratio <= most else None
+
+
 @CPU.row(9)
 def match_turned(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product that is stored transposed, if it is clearly cheaper to turn an operand."""
