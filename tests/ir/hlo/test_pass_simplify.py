@@ -237,6 +237,12 @@ def test_division_by_a_power_of_two(becomes):
     becomes(simplify_algebra, entry(unary("divide(x, c)", before=splat(3))), None)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "s32"])
+def test_minus_one_times_a_number_is_its_negative(dtype, becomes):
+    before = unary("multiply(x, c)", before=splat(-1, dtype), dtype=dtype)
+    becomes(simplify_algebra, entry(before), entry(unary("negate(x)", dtype=dtype)))
+
+
 def test_zero_times_an_integer_alone_is_zero(becomes):
     becomes(simplify_algebra, entry(unary("multiply(x, c)", before=splat(0))), None)
     before = unary("multiply(x, c)", before=splat(0, "s32"), dtype="s32")

@@ -82,7 +82,7 @@ def _multiply(i: Instruction) -> Instruction | None:
     if is_integral(i) and (zero := _absorbing(i, 0)) is not None:
         return zero
     a, b = i.operands
-    if is_splat(b, -1) and i.array.dtype.is_float:
+    if is_splat(b, -1):
         return build.pointwise("negate", a)
     return None
 
