@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -124,3 +125,25 @@ def test_chains_of_movement(seed: int) -> None:
         x = np.arange(12, dtype=np.int32).reshape(2, 1, 6)
         np.testing.assert_array_equal(evaluate(new, [x]), evaluate(module, [x]), text)
     assert changed > 15
+
+
+EDGES = list(product((-1, 0, 2), (0, 1), (0, 2)))
+
+
+@pytest.mark.parametrize("value", [7, 8])
+@pytest.mark.parametrize("last", EDGES, ids=str)
+def test_pads_of_pads(last: tuple[int, int, int], value: int) -> None:
+    for first in EDGES:
+        sizes = [4]
+        for low, high, interior in (first, last):
+            sizes.append(low + high + sizes[-1] + (sizes[-1] - 1) * interior)
+        module = parse(
+            f"""ENTRY main {{ x = s32[4] parameter(0)
+            k = s32[] constant(7)
+            l = s32[] constant({value})
+            p = s32[{sizes[1]}] pad(x, k), padding={"_".join(map(str, first))}
+            ROOT q = s32[{sizes[2]}] pad(p, l), padding={"_".join(map(str, last))} }}"""
+        )
+        x = np.arange(4, dtype=np.int32)
+        want = evaluate(module, [x])
+        np.testing.assert_array_equal(evaluate(simplify_shapes(module), [x]), want, str(first))
