@@ -85,6 +85,7 @@ CASES = {
     "bits": "f32[5] p0 | u32[5] bitcast-convert(p0)",
     "bits down": "f32[5] p0 | u8[5,4] bitcast-convert(p0)",
     "bits up": "u16[5,2] p0 | f32[5] bitcast-convert(p0)",
+    "bits up to integers": "u16[5,2] p0 | s32[5] bitcast-convert(p0)",
     "clamp": "f32[] p0 | f32[4] p1 | f32[] p2 | f32[4] clamp(p0, p1, p2)",
     "select": "pred[4] p0 | f32[4] p1 | f32[4] p2 | f32[4] select(p0, p1, p2)",
     "select all": "pred[] p0 | f32[4] p1 | f32[4] p2 | f32[4] select(p0, p1, p2)",

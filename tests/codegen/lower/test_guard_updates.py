@@ -36,7 +36,7 @@ def program(update: str, kind: str = "range", start: float = 0.0) -> Func:
 def loop(func: Func) -> list[str]:
     """The lines of the inner loop."""
     lines = show(func).splitlines()
-    (first,) = (n for n, line in enumerate(lines) if " in " in line and "i in" not in line)
+    first = next(n for n, line in enumerate(lines) if " in " in line and "i in" not in line)
     return [line.strip() for line in lines[first:-1]]
 
 
@@ -57,11 +57,18 @@ def test_a_bound_by_an_outer_loop_is_the_loops_own() -> None:
         ("i + k == 4", "if i + k == 4:"),
         ("i + k < 7 or k < 2", "if i + k < 7 or k < 2:"),
         ("i * k < 7", "if i * k < 7:"),
+        ("k + k // 2 + i < 7", "if k + k // 2 + i < 7:"),
     ],
 )
 def test_other_guards_are_conditions(guard: str, line: str) -> None:
     after = guard_updates(program(SUM.format(guard=guard)))
     assert loop(after) == ["for k in range(8):", line, "T[0] = T[0] + A[i, k]"]
+
+
+def test_a_bound_of_loops_inside_is_not_the_outer_ones() -> None:
+    inner = "for l in unroll(3):\n                "
+    after = guard_updates(program(inner + SUM.format(guard="i + k + l < 7")))
+    assert loop(after)[:3] == ["for k in range(8):", "for l in unroll(3):", "if i + k + l < 7:"]
 
 
 @pytest.mark.parametrize(
