@@ -188,7 +188,7 @@ def test_accuracy_is_an_option_that_names_the_target_in_logs() -> None:
     )
     assert with_accuracy(plain, None) is plain and with_accuracy(plain, 0) is plain
     for bad in ("1", "-1", "nan", "many"):
-        with pytest.raises(TargetError, match=r"a number from 0 to 0\.01"):
+        with pytest.raises(TargetError, match=r"a number from 0 to 0\.03"):
             Target.parse(f"cpu -accuracy={bad}")
     with pytest.raises(TargetError, match="unknown option"):
         with_accuracy("cuda -arch=sm_90a", 1e-5)

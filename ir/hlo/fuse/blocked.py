@@ -7,10 +7,9 @@ blocks before.
 from __future__ import annotations
 
 from ...dtypes import s32
-from ..meaning.values import simple_op
 from ..nodes import Instruction
 from ..ops.definition import Pattern
-from ..passes.canonical.dot import is_canonical
+from ..passes.canonical.dot import is_canonical, is_sum_over
 from .anchors import grow_epilogue
 from .kinds import dims, is_decoding, pattern
 from .state import State
@@ -35,9 +34,7 @@ def fuse_blocked(state: State) -> None:
 
 def _sums_batches(i: Instruction) -> bool:
     """True for a sum over the first of three dimensions."""
-    if i.opcode != "reduce" or len(i.operands) != 2 or tuple(i.attrs["dimensions"]) != (0,):
-        return False
-    return len(dims(i.operands[0])) == 3 and simple_op(i.attrs["to_apply"]) == "add"
+    return is_sum_over(i, (0,)) and len(dims(i.operands[0])) == 3
 
 
 def _scaled_product(state: State, total: Instruction) -> list[Instruction]:

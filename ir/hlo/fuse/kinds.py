@@ -50,8 +50,7 @@ def is_decoding(i: Instruction) -> bool:
     """
     if (parts := parts_of(i)) is not None:
         return all(p.opcode == "constant" for p in parts)
-    codes = nibbles_of(i.operands[0] if i.opcode == "convert" else i)
-    if codes is not None:
+    if (codes := nibbles_of(i)) is not None:
         return codes.opcode == "constant"
     op = definition(i.opcode)
     if not (op.view and op.pattern is Pattern.ELEMENTWISE and i.operands[0].opcode == "constant"):

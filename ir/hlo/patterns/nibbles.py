@@ -38,8 +38,10 @@ def unpacked(bytes_: Instruction) -> Instruction:
 
 
 def nibbles_of(x: Instruction) -> Instruction | None:
-    """Return the bytes that ``unpacked`` took apart, also before its reshape; else None."""
-    while x.opcode == "reshape":
+    """Return the bytes that ``unpacked`` took apart, also before its reshape or converted after it;
+    else None.
+    """
+    while x.opcode in ("reshape", "convert"):
         x = x.operands[0]
     if x.opcode != "and" or x.array.dtype != u8 or not is_splat(x.operands[1], MASK):
         return None

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ....dtypes import f32, s32
+from ...meaning.values import simple_op
 from ...nodes import Computation, HloModule, Instruction, Shape
 from ...ops.registry import definition
 from ...patterns import build
@@ -287,6 +288,13 @@ def _inner_products(i: Instruction, p: _Places) -> Instruction:
 def sum_over(x: Instruction, axes: Dims) -> Instruction:
     """Return a ``reduce`` of ``x`` by addition over ``axes``, in its element type."""
     return _over(x, axes, "sum", "add", 0)
+
+
+def is_sum_over(x: Instruction, axes: Dims) -> bool:
+    """True for a sum of an array over ``axes``, from 0 or any other number on."""
+    if x.opcode != "reduce" or len(x.operands) != 2 or tuple(x.attrs["dimensions"]) != axes:
+        return False
+    return simple_op(x.attrs["to_apply"]) == "add"
 
 
 def largest_over(x: Instruction, axes: Dims) -> Instruction:

@@ -149,13 +149,13 @@ def _given(x: Instruction, w: Blocks) -> _Rows | None:
             continue
         codes, scale = wide.operands[0], spread.operands[0]
         if codes.array.dtype == s8 and scale.array.size == rows * count:
-            turn = _Turn(rows, count)
+            turn = _BlocksFirst(rows, count)
             return _Rows(turn.turned(codes), turn.turned(scale))
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _BlocksFirst:
     """Arrays of ``[row, block, ..]`` made as ``[block, row, ..]``, with what computes them.
 
     So that what makes the codes of rows writes them in the order in which blocks are multiplied.

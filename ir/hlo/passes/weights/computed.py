@@ -45,7 +45,6 @@ def _computed(x: Instruction) -> Instruction:
 
 def _is_narrow(x: Instruction) -> bool:
     """True for a narrow constant as FuseOps lets products read it."""
-    if parts_of(x) is not None:
+    if parts_of(x) is not None or nibbles_of(x) is not None:
         return True
-    inner = x.operands[0] if x.opcode == "convert" else x
-    return inner.opcode == "constant" or nibbles_of(inner) is not None
+    return x.opcode == "convert" and x.operands[0].opcode == "constant"
