@@ -17,6 +17,7 @@ from ....ir.loop.nodes import (
     Buffer,
     For,
     Func,
+    Intrinsic,
     Let,
     Scope,
     Seq,
