@@ -16,7 +16,7 @@ from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.load import recognized
 from ...ir.frontends.registry import Shapes
 from ...ir.hlo.analysis.inputs import require_seed
-from ...ir.hlo.passes.weights.narrow import check_form
+from ...ir.hlo.passes.weights.narrow.forms import check_form
 from ...ir.target import Target
 from ..log.units import counted
 from ..measure.host.trust import trust

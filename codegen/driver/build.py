@@ -22,7 +22,7 @@ from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-from ...ir.hlo.passes.weights.report import report_facts
+from ...ir.hlo.passes.weights.narrow.report import report_facts
 from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.hlo.text.content import literal_size

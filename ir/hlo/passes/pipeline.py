@@ -66,18 +66,18 @@ from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
-from .weights.bf16_products import bf16_products
-from .weights.blocked_products import blocked_products
-from .weights.byte_products import byte_products
-from .weights.computed import computed_weights
-from .weights.f8_products import f8_products
-from .weights.integer_products import integer_products
-from .weights.merged_taps import merged_taps
-from .weights.narrow import check_form, narrow_weights
-from .weights.report import NarrowWeight, followed
-from .weights.requantized import requantized
-from .weights.unsigned_codes import unsigned_codes
-from .weights.wide_products import wide_products
+from .weights.blocks.products import blocked_products
+from .weights.narrow.computed import computed_weights
+from .weights.narrow.forms import check_form, narrow_weights
+from .weights.narrow.report import NarrowWeight, followed
+from .weights.quantized.integer_products import integer_products
+from .weights.quantized.merged_taps import merged_taps
+from .weights.quantized.requantized import requantized
+from .weights.quantized.unsigned_codes import unsigned_codes
+from .weights.rounded.bf16_products import bf16_products
+from .weights.rounded.byte_products import byte_products
+from .weights.rounded.f8_products import f8_products
+from .weights.rounded.wide_products import wide_products
 
 
 def _pass(
@@ -186,7 +186,7 @@ def optimize_narrow(
 ) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
-    ``weights`` names a form of ``weights.quantize``; with None those that wait for memory take one
+    ``weights`` names a form of ``weights.narrow``; with None those that wait for memory take one
     that the accuracy of ``target`` allows, and other products multiply bf16 if it allows that; with
     "f32" none does. Products of bytes, of f16 and of 8-bit floats take the form that ``target``
     multiplies fastest; without ``excess_precision`` none that rounds less. Errors as for

@@ -14,7 +14,7 @@ from nestwright.autotune.log.journal import read
 from nestwright.codegen.driver.oracle import Oracle
 from nestwright.ir.errors import ArgumentError, NestwrightWarning
 from nestwright.ir.hlo import freeze, parse
-from nestwright.ir.hlo.passes.weights.quantize import FORMS
+from nestwright.ir.hlo.passes.weights.narrow.quantize import FORMS
 from nestwright.ir.target import Target
 
 HERE = "cpu -threads=2"

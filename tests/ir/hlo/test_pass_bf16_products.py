@@ -12,7 +12,7 @@ from nestwright.ir.accuracy import BF16_PRODUCTS
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
-from nestwright.ir.hlo.passes.weights.bf16_products import bf16_products
+from nestwright.ir.hlo.passes.weights.rounded.bf16_products import bf16_products
 from nestwright.ir.target import Target
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from nestwright.ir.hlo import freeze, optimize_narrow, parse, show
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.weights.quantize import (
+from nestwright.ir.hlo.passes.weights.narrow.quantize import (
     AT_ONCE,
     FORMS,
     INTEGERS,

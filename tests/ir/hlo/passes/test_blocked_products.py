@@ -13,7 +13,7 @@ from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.hlo.passes.pipeline import finish, optimize
-from nestwright.ir.hlo.passes.weights.blocks import in_blocks
+from nestwright.ir.hlo.passes.weights.blocks.codes import in_blocks
 from nestwright.ir.hlo.patterns import nibbles
 from nestwright.ir.hlo.patterns.match import splat
 from nestwright.ir.hlo.rewrite import assemble, constant, with_entry

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.hlo.interp.evaluate import evaluate, evaluate_computation
-from nestwright.ir.hlo.passes.weights.dequantized import dequantized
+from nestwright.ir.hlo.passes.weights.quantized.dequantized import dequantized
 from nestwright.ir.hlo.rewrite import assemble
 from nestwright.ir.hlo.text import parse
 

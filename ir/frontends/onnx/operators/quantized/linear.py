@@ -1,7 +1,7 @@
 """QuantizeLinear and its inverse, in the forms that the passes for quantized graphs recognize.
 
 ``DequantizeLinear`` is ``(f32(x) - zero) * scale``, so that products of such arrays multiply their
-integers (``ir/hlo/passes/weights/integer_products``).
+integers (``ir/hlo/passes/weights/quantized``).
 """
 
 from __future__ import annotations

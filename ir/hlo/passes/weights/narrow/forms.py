@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....accuracy import BLOCKED, WIDE, byte_rows
-from ....dtypes import f32
-from ....errors import ArgumentError
-from ....target import Target
-from ...nodes import HloModule, Instruction
-from ...patterns import build
-from ...patterns.parts import joined
-from ...rewrite import constant, map_computations, rebuild, with_operands
-from .automatic import narrowest, waits
-from .blocked_products import (
+from .....accuracy import BLOCKED, WIDE, byte_rows
+from .....dtypes import f32
+from .....errors import ArgumentError
+from .....target import Target
+from ....nodes import HloModule, Instruction
+from ....patterns import build
+from ....patterns.parts import joined
+from ....rewrite import constant, map_computations, rebuild, with_operands
+from ..blocks.products import (
     BlockedWeight,
     product_in_blocks,
     takes_blocks,
 )
+from .automatic import narrowest, waits
 from .quantize import FORMS, Narrowed, refusal, to_blocks
 from .report import NarrowWeight
 from .weighted import WeightedProduct, weighted_product

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....dtypes import f32, s8, s32, u8
-from ...nodes import HloModule, Instruction, Shape
-from ...patterns import build
-from ...patterns.ranges import limits
-from ...rewrite import constant, make, map_computations, rebuild, with_operands
+from .....dtypes import f32, s8, s32, u8
+from ....nodes import HloModule, Instruction, Shape
+from ....patterns import build
+from ....patterns.ranges import limits
+from ....rewrite import constant, make, map_computations, rebuild, with_operands
 from .dequantized import Dequantized, dequantized
 from .measured import measured
 from .padded import with_padding

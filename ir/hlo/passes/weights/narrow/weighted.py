@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....dtypes import f32
-from ...nodes import HloModule, Instruction
+from .....dtypes import f32
+from ....nodes import HloModule, Instruction
 
 LEAST = 4096
 """Weights of fewer elements stay f32: they are in cache, and reading them costs nothing."""

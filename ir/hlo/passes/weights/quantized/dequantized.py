@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....dtypes import f32, s8, s32, u8
-from ...nodes import Instruction, Shape, SliceDim, Window
-from ...patterns import build
-from ...patterns.match import is_splat, splat
-from ...patterns.ranges import limits
-from ...rewrite import assemble, constant, make, parameter
+from .....dtypes import f32, s8, s32, u8
+from ....nodes import Instruction, Shape, SliceDim, Window
+from ....patterns import build
+from ....patterns.match import is_splat, splat
+from ....patterns.ranges import limits
+from ....rewrite import assemble, constant, make, parameter
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....dtypes import f32
-from ...nodes import Instruction, Shape
-from ...patterns import build
-from ...patterns.match import moves, splat
-from ...patterns.nibbles import MASK
-from ...rewrite import make
-from ..simplify.fold_constants import is_known, value_of
+from .....dtypes import f32
+from ....nodes import Instruction, Shape
+from ....patterns import build
+from ....patterns.match import moves, splat
+from ....patterns.nibbles import MASK
+from ....rewrite import make
+from ...simplify.fold_constants import is_known, value_of
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

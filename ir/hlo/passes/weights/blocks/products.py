@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import bf16, f16, f32, s8, s32
-from ...nodes import HloModule, Instruction, Shape
-from ...patterns import build, nibbles
-from ...patterns.match import is_pointwise
-from ...rewrite import constant, make, map_computations, rebuild
-from ..canonical.dot import largest_over, sum_over
-from .blocks import Array, Blocks, in_blocks
+from .....dtypes import bf16, f16, f32, s8, s32
+from ....nodes import HloModule, Instruction, Shape
+from ....patterns import build, nibbles
+from ....patterns.match import is_pointwise
+from ....rewrite import constant, make, map_computations, rebuild
+from ...canonical.dot import largest_over, sum_over
+from .codes import Array, Blocks, in_blocks
 
 LARGEST = 127
 """The largest code of a row's block, and the smallest is its negative."""

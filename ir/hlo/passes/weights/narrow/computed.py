@@ -7,11 +7,11 @@ Those in a narrow form that kernels read stay as they are.
 
 from __future__ import annotations
 
-from ...nodes import HloModule, Instruction
-from ...patterns.nibbles import nibbles_of
-from ...patterns.parts import parts_of
-from ...rewrite import constant, map_computations, post_order, rebuild, with_operands
-from ..simplify.fold_constants import is_known, value_of
+from ....nodes import HloModule, Instruction
+from ....patterns.nibbles import nibbles_of
+from ....patterns.parts import parts_of
+from ....rewrite import constant, map_computations, post_order, rebuild, with_operands
+from ...simplify.fold_constants import is_known, value_of
 from .weighted import LEAST
 
 GROWTH = 16

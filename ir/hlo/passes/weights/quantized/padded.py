@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...nodes import Instruction, PadDim, Window
-from ...patterns import build
+from ....nodes import Instruction, PadDim, Window
+from ....patterns import build
 
 
 def with_padding(

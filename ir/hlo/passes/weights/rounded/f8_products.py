@@ -13,16 +13,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ....accuracy import tolerance
-from ....dtypes import DType, f16, f32
-from ....formats import FORMATS
-from ....gpus import Gpu
-from ...nodes import Computation, HloModule, Instruction, Shape
-from ...ops.definition import NarrowPolicy, Pattern
-from ...ops.registry import definition
-from ...patterns import build
-from ...patterns.match import all_static, is_pointwise, is_static, moves
-from ...rewrite import make, map_computations, rebuild, users, with_operands
+from .....accuracy import tolerance
+from .....dtypes import DType, f16, f32
+from .....formats import FORMATS
+from .....gpus import Gpu
+from ....nodes import Computation, HloModule, Instruction, Shape
+from ....ops.definition import NarrowPolicy, Pattern
+from ....ops.registry import definition
+from ....patterns import build
+from ....patterns.match import all_static, is_pointwise, is_static, moves
+from ....rewrite import make, map_computations, rebuild, users, with_operands
 
 FEWEST = 16
 """Rows or columns of a product, below which no tensor core takes it."""

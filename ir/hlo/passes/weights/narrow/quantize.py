@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....dtypes import bf16, to_numpy
-from ...patterns.parts import LOWER
-from .blocks import Blocks
+from .....dtypes import bf16, to_numpy
+from ....patterns.parts import LOWER
+from ..blocks.codes import Blocks
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

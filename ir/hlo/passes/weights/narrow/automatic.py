@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....target import Target
-from ...nodes import HloModule
+from .....target import Target
+from ....nodes import HloModule
 from .quantize import FORMS, INTEGERS, Narrowed, expected_error
 from .weighted import WeightedProduct, weighted_products
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....dtypes import f32, s8, u8
-from ...nodes import Instruction
-from ...patterns import build
-from ...patterns.ranges import interval
+from .....dtypes import f32, s8, u8
+from ....nodes import Instruction
+from ....patterns import build
+from ....patterns.ranges import interval
 
 LARGEST = 255
 """Zero points up to which sums of codes stay in 32 bits."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....dtypes import s8, s32, u8
-from ...nodes import HloModule, Instruction, Shape
-from ...ops.registry import definition
-from ...patterns import build
-from ...patterns.match import is_splat, splat
-from ...rewrite import constant, make, map_computations, rebuild
-from ..canonical.convolution import without_pad
-from ..canonical.dot import sum_over
+from .....dtypes import s8, s32, u8
+from ....nodes import HloModule, Instruction, Shape
+from ....ops.registry import definition
+from ....patterns import build
+from ....patterns.match import is_splat, splat
+from ....rewrite import constant, make, map_computations, rebuild
+from ...canonical.convolution import without_pad
+from ...canonical.dot import sum_over
 from .padded import with_padding
 
 SIGN = 128

@@ -7,13 +7,13 @@ row and of a column. It takes a pass over the rows, so there must be many column
 
 from __future__ import annotations
 
-from ....accuracy import byte_dot
-from ....target import Target
-from ...nodes import HloModule, Instruction
-from ...rewrite import map_computations, rebuild
-from .blocked_products import BlockedWeight, product_in_blocks, takes_blocks
-from .quantize import refusal, to_blocks
-from .report import NarrowWeight
+from .....accuracy import byte_dot
+from .....target import Target
+from ....nodes import HloModule, Instruction
+from ....rewrite import map_computations, rebuild
+from ..blocks.products import BlockedWeight, product_in_blocks, takes_blocks
+from ..narrow.quantize import refusal, to_blocks
+from ..narrow.report import NarrowWeight
 
 FORM, BITS, BLOCK = "int8", 8, 128
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from ....dtypes import f16, f32
-from ...nodes import HloModule, Instruction, Shape
-from ...patterns import build
-from ...rewrite import make, map_computations, rebuild
+from .....dtypes import f16, f32
+from ....nodes import HloModule, Instruction, Shape
+from ....patterns import build
+from ....rewrite import make, map_computations, rebuild
 
 FEWEST = 8
 """Rows of a product, from which they are worth a pass over them."""

@@ -12,11 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from ....lane_dots import lane_dot
-from ....target import Target
-from ...nodes import HloModule, Instruction, PadDim, Window
-from ...patterns import build
-from ...rewrite import constant, make, map_computations, rebuild
+from .....lane_dots import lane_dot
+from .....target import Target
+from ....nodes import HloModule, Instruction, PadDim, Window
+from ....patterns import build
+from ....rewrite import constant, make, map_computations, rebuild
 
 Padding = tuple[PadDim, ...]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....dtypes import f32, s8, u8
-from ...nodes import HloModule, Instruction
-from ...patterns.match import splat
-from ...rewrite import map_computations, rebuild
+from .....dtypes import f32, s8, u8
+from ....nodes import HloModule, Instruction
+from ....patterns.match import splat
+from ....rewrite import map_computations, rebuild
 from .dequantized import dequantized
 
 NEAR = 2.0**-12

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ....accuracy import bf16_dot
-from ....dtypes import bf16, f32
-from ....target import Target
-from ...nodes import HloModule, Instruction
-from ...patterns import build
-from ...patterns.match import all_static
-from ...rewrite import constant, map_computations, rebuild, with_operands
-from ..canonical.attention import attention_roles
-from .quantize import FORMS, Narrowed, refusal
-from .report import NarrowWeight
+from .....accuracy import bf16_dot
+from .....dtypes import bf16, f32
+from .....target import Target
+from ....nodes import HloModule, Instruction
+from ....patterns import build
+from ....patterns.match import all_static
+from ....rewrite import constant, map_computations, rebuild, with_operands
+from ...canonical.attention import attention_roles
+from ..narrow.quantize import FORMS, Narrowed, refusal
+from ..narrow.report import NarrowWeight
 
 FORM = "bf16"
 

@@ -1,0 +1,1 @@
+"""Forms of constant weights that kernels read: asked for, chosen, and reported."""

@@ -1,0 +1,1 @@
+"""Products of quantized graphs: dequantized operands are multiplied as their codes."""

@@ -1,0 +1,1 @@
+"""Products of operands that are rounded, or widened, to what the processor multiplies fast."""
