@@ -240,6 +240,20 @@ def _log2(x: Term) -> Term:
     return ((y > 0) & y.do("is-finite")).select(found, y.do("log"))
 
 
+def _exp2(x: Term) -> Term:
+    """A power of 2 for a whole number: only what is left of it is an exponential."""
+    y = wide(x)
+    ints, digits, bias = (s64, 52, 1023) if y.dtype == f64 else (s32, 23, 127)
+    whole = y.do("round-nearest-even").do("maximum", -2.0 * bias).do("minimum", 2.0 * bias)
+    half = (whole * 0.5).do("floor")
+
+    def power(n: Term) -> Term:
+        return (n.to(ints) + bias).do("shift-left", digits).to(y.dtype, "bitcast-convert")
+
+    rest = ((y - whole) * math.log(2)).do("exponential")
+    return rest * power(half) * power(whole - half)
+
+
 def _log10(x: Term) -> Term:
     """A whole number for a power of 10: what is within rounding of one."""
     y = wide(x)
@@ -306,7 +320,7 @@ _FLOATS = {
 
 _FORMULAS: dict[str, Callable[[Term], Term]] = {
     "reciprocal": lambda x: 1 / x,
-    "exp2": lambda x: x.number(2) ** x,
+    "exp2": _exp2,
     "log2": _log2,
     "log10": _log10,
     "square": lambda x: x * x,
