@@ -17,7 +17,7 @@ import numpy as np
 from .....dtypes import bf16, f16, f32, s8, s32
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build, nibbles
-from ....patterns.match import is_pointwise
+from ....patterns.match import all_static, is_pointwise
 from ....rewrite import constant, make, map_computations, rebuild
 from ...canonical.dot import largest_over, sum_over
 from .codes import Array, Blocks, in_blocks
@@ -56,7 +56,7 @@ def takes_blocks(i: Instruction, narrow: bool = False) -> bool:
 
     One of floats of 16 bits may be ``narrow``.
     """
-    if i.opcode != "dot" or i.array.rank != 2:
+    if i.opcode != "dot" or i.array.rank != 2 or not all_static(i):
         return False
     kinds = {i.array.dtype, *(o.array.dtype for o in i.operands)}
     return kinds <= ({f32, f16, bf16} if narrow else {f32})
