@@ -57,7 +57,9 @@ def runs(report: BenchReport) -> dict[int, float | None]:
 def test_killed_then_interrupted_then_finished(
     nestwright, dense: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    home = str(Path(__file__).parents[3])
+    paths = os.pathsep.join(filter(None, (home, *sys.path)))
+    environment = {**os.environ, "PYTHONPATH": paths}
     killed = subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
     first = read_report("r.json")
     assert killed.returncode == -signal.SIGKILL and not Path("r.html").exists()
