@@ -77,6 +77,14 @@ def _getrf(flags: Flags, a: Array) -> tuple[Any, ...]:
     return lu, pivots + 1, info
 
 
+def _gesv(flags: Flags, a: Array, b: Array) -> tuple[Any, ...]:
+    """L and U, pivots, and what solves ``a x = b``; not a call of JAX's, which solves by parts."""
+    if scipy("lapack") is None:
+        return lapack_numpy.gesv(a, b)
+    lu, pivots, x, info = _routine(a, "gesv")(a, b)
+    return lu, pivots + 1, x, info
+
+
 def _geqrf(flags: Flags, a: Array) -> tuple[Any, ...]:
     if scipy("lapack") is None:
         return lapack_numpy.geqrf(a)
@@ -220,6 +228,7 @@ def _trsm(flags: Flags, a: Array, b: Array) -> tuple[Any, ...]:
 _PLAIN: Mapping[str, tuple[str, Routine, str]] = {
     "potrf": ("sdcz", _potrf, "m"),
     "getrf": ("sdcz", _getrf, "m"),
+    "gesv": ("sdcz", _gesv, "mm"),
     "geqrf": ("sdcz", _geqrf, "m"),
     "orgqr": ("sd", _orgqr, "mv"),
     "ungqr": ("cz", _orgqr, "mv"),

@@ -40,6 +40,12 @@ def getrf(a: Array) -> tuple[Array, Array, int]:
     return lu, pivots, info
 
 
+def gesv(a: Array, b: Array) -> tuple[Array, Array, Array, int]:
+    """``getrf``'s matrix and pivots, what solves ``a x = b``, and ``info``."""
+    lu, pivots, info = getrf(a)
+    return lu, pivots, b if info else np.linalg.solve(a, b), info
+
+
 def geqrf(a: Array) -> tuple[Array, Array]:
     """R above the diagonal, the reflectors below it, and their factors."""
     h, tau = np.linalg.qr(a, mode="raw")

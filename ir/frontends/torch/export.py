@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,14 @@ from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import export_decompositions
 from .dtypes import Array, as_array, as_tensor
-from .walk import check, outputs, parameters, write
+from .walk import check, operator, outputs, parameters, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
     from torch.export import ExportedProgram
+    from torch.fx import GraphModule
 
 
 def module(model: torch.nn.Module, example: Any) -> Imported:
@@ -61,12 +63,30 @@ def exported(program: ExportedProgram, example: None = None) -> Imported:
     return _TakenApart(program).imported()
 
 
+CHECKS = "aten._linalg_check_errors.default"
+"""The effect that raises an error for a matrix without the factor that was asked for."""
+
+
+def _without_checks(gm: GraphModule) -> GraphModule:
+    """Return a graph that does not look at what factorizations say of themselves."""
+    checks = [n for n in gm.graph.nodes if n.op == "call_function" and operator(n) == CHECKS]
+    if not checks:
+        return gm
+    new = copy.deepcopy(gm)
+    for node in [n for n in new.graph.nodes if n.op == "call_function" and operator(n) == CHECKS]:
+        for user in list(node.users):  # the token of the next effect
+            user.replace_all_uses_with(node.args[0])
+            new.graph.erase_node(user)
+        new.graph.erase_node(node)
+    return new
+
+
 class _TakenApart:
     """An exported program by its parts: what is given, carried and changed."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        self.gm = program.graph_module
+        self.gm = _without_checks(program.graph_module)
         check(self.gm, "main")
         nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "placeholder"}
         signature = program.graph_signature
@@ -89,7 +109,7 @@ class _TakenApart:
                 case "PARAMETER" | "BUFFER" | "CONSTANT_TENSOR" if nodes[place].users:
                     held = kept if spec.target in mutable else self.carried
                     held[place] = str(spec.target)
-                case "CUSTOM_OBJ" | "TOKEN":
+                case "CUSTOM_OBJ" | "TOKEN" if any(u.op != "output" for u in nodes[place].users):
                     why = f"its input `{place}` is no tensor, but a {spec.kind.name.lower()}"
                     raise UnsupportedError("cannot compile the exported program", why)
                 case _:
@@ -125,7 +145,7 @@ class _TakenApart:
         for spec, node in zip(
             self.program.graph_signature.output_specs, output.args[0], strict=True
         ):
-            if node not in tensors:
+            if node not in tensors or spec.kind.name == "TOKEN":
                 continue
             changed = spec.kind.name.endswith("MUTATION")
             (new if changed else own).append((count, spec.target if changed else node.name))

@@ -1,0 +1,153 @@
+"""Rows of ATen's factorizations, without torch: called with terms, interpreted, held to NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.dtypes import c64, c128, f32, f64, from_numpy, s32
+from nestwright.ir.library import lapack_numpy
+
+Array = np.ndarray[Any, Any]
+Called = Callable[..., Any]
+
+REAL = {c64: f32, c128: f64}
+KINDS = [np.float32, np.float64, np.complex64, np.complex128]
+
+
+def drawn(kind: Any, *dims: int, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    found = rng.standard_normal(dims) + 1j * rng.standard_normal(dims)
+    return (found if np.issubdtype(kind, np.complexfloating) else found.real).astype(kind)
+
+
+def square(kind: Any, *batch: int, n: int = 4) -> Array:
+    return (drawn(kind, *batch, n, n) + 3 * np.eye(n)).astype(kind)
+
+
+def definite(kind: Any, *batch: int) -> Array:
+    a = square(kind, *batch)
+    return np.asarray(a @ a.conj().swapaxes(-1, -2), kind)
+
+
+def close(found: Any, expected: Any) -> None:
+    """Equal but for rounding in the type of what was found."""
+    most = np.abs(expected).max(initial=1)
+    error = 1e3 * np.finfo(np.asarray(found).dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error * most)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_systems_inverses_and_determinants(called: Called, kind: Any, batch: Any) -> None:
+    a, b, dtype = (
+        square(kind, *batch),
+        drawn(kind, *batch, 4, 2, seed=1),
+        from_numpy(np.dtype(kind)),
+    )
+    lu = [(dtype, (*batch, 4, 4)), (s32, (*batch, 4))]
+    info = (s32, batch)
+    solved = [(dtype, (*batch, 4, 2)), *lu, info]
+    close(called("aten._linalg_solve_ex.default", solved, a, b)[0], np.linalg.solve(a, b))
+    vector = called(
+        "aten._linalg_solve_ex.default", [(dtype, (*batch, 4)), *lu, info], a, b[..., 0]
+    )
+    close(vector[0], np.linalg.solve(a, b)[..., 0])
+    turned = b.swapaxes(-1, -2)
+    right = [(dtype, (*batch, 2, 4)), *lu, info]
+    found = called("aten._linalg_solve_ex.default", right, a, turned, left=False)[0]
+    close(found @ a, turned)
+    inverse, state = called("aten.linalg_inv_ex.default", [lu[0], info], a)
+    close(inverse, np.linalg.inv(a))
+    assert not np.any(state)
+    close(called("aten._linalg_det.default", [(dtype, batch), *lu], a)[0], np.linalg.det(a))
+    logs = [(dtype, batch), (REAL.get(dtype, dtype), batch), *lu]
+    sign, size = called("aten._linalg_slogdet.default", logs, a)[:2]
+    for one, other in zip((sign, size), np.linalg.slogdet(a), strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky_and_its_systems(called: Called, kind: Any, upper: bool) -> None:
+    a, b, dtype = definite(kind, 2), drawn(kind, 2, 4, 3, seed=1), from_numpy(np.dtype(kind))
+    shapes = [(dtype, (2, 4, 4)), (s32, (2,))]
+    factor, _ = called("aten.linalg_cholesky_ex.default", shapes, a, upper=upper)
+    lower = np.linalg.cholesky(a)
+    close(factor, lower.conj().swapaxes(-1, -2) if upper else lower)
+    solved = called("aten.cholesky_solve.default", [(dtype, (2, 4, 3))], b, factor, upper)
+    close(solved, np.linalg.solve(a, b))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dims", [(4, 4), (5, 3), (3, 5), (2, 5, 3)])
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+def test_orthogonal_factors(called: Called, kind: Any, dims: Any, mode: str) -> None:
+    a, dtype = drawn(kind, *dims), from_numpy(np.dtype(kind))
+    *batch, rows, columns = dims
+    short = rows if mode == "complete" else min(rows, columns)
+    q_dims = (0,) if mode == "r" else (*batch, rows, short)
+    r_dims = (*batch, min(rows, columns) if mode == "r" else short, columns)
+    q, r = called("aten.linalg_qr.default", [(dtype, q_dims), (dtype, r_dims)], a, mode)
+    close(np.abs(r), np.abs(np.triu(np.linalg.qr(a, mode="complete")[1])[..., : r_dims[-2], :]))
+    if mode != "r":
+        close(q @ r, a)
+        close(q.conj().swapaxes(-1, -2) @ q, np.broadcast_to(np.eye(short), (*batch, short, short)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("full", [False, True])
+def test_spectral_factors(called: Called, kind: Any, full: bool) -> None:
+    a, h, dtype = drawn(kind, 2, 5, 3), definite(kind, 2), from_numpy(np.dtype(kind))
+    real = REAL.get(dtype, dtype)
+    eigen = [(real, (2, 4)), (dtype, (2, 4, 4))]
+    values, vectors = called("aten._linalg_eigh.default", eigen, h, "L", True)
+    close(values, np.linalg.eigvalsh(h))
+    close((vectors * values[:, None]) @ vectors.conj().swapaxes(-1, -2), h)
+    parts = [(dtype, (2, 5, 5 if full else 3)), (real, (2, 3)), (dtype, (2, 3, 3))]
+    u, s, vh = called("aten._linalg_svd.default", parts, a, full, True)
+    close(s, np.linalg.svd(a, compute_uv=False))
+    close((u[..., :3] * s[:, None]) @ vh, a)
+    alone = called(
+        "aten._linalg_svd.default", [(dtype, (0,)), parts[1], (dtype, (0,))], a, full, False
+    )
+    close(alone[1], s)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangles(called: Called, upper: bool, unit: bool) -> None:
+    a, b = square(np.float64), drawn(np.float64, 3, 4, 2, seed=1)
+    triangle = np.triu(a) if upper else np.tril(a)
+    if unit:
+        np.fill_diagonal(triangle, 1)
+    name = "aten.linalg_solve_triangular.default"
+    found = called(name, [(f64, (3, 4, 2))], a, b, upper=upper, unitriangular=unit)
+    close(triangle @ found, b)
+    turned = b.swapaxes(-1, -2)
+    right = called(name, [(f64, (3, 2, 4))], a, turned, upper=upper, left=False, unitriangular=unit)
+    close(right @ triangle, turned)
+
+
+def test_what_has_no_factor_is_nan(called: Called) -> None:
+    a = np.stack([np.zeros((3, 3)), np.eye(3)])
+    lu, info = [(f64, (2, 3, 3)), (s32, (2, 3))], (s32, (2,))
+    for name, shapes in {
+        "aten.linalg_inv_ex.default": [lu[0], info],
+        "aten.linalg_cholesky_ex.default": [lu[0], info],
+    }.items():
+        found, state = called(name, shapes, a)
+        assert np.isnan(found[0]).any() and np.array_equal(found[1], np.eye(3))
+        assert state.tolist() == [1, 0]
+    solved = called("aten._linalg_solve_ex.default", [lu[0], *lu, info], a, a)[0]
+    assert np.isnan(solved[0]).all() and np.array_equal(solved[1], np.eye(3))
+
+
+def test_systems_without_scipy() -> None:
+    a, b = square(np.float64), drawn(np.float64, 4, 2, seed=1)
+    _, _, x, info = lapack_numpy.gesv(a, b)
+    close(x, np.linalg.solve(a, b))
+    assert info == 0 and lapack_numpy.gesv(np.zeros((2, 2)), np.eye(2))[-1] == 1
