@@ -76,7 +76,9 @@ def rounds_products(target: Target, weights: str | None = None) -> bool:
     """True if products of f32 may round their operands to TF32, bf16 or bytes in a build with the
     form ``weights``.
     """
-    found = bf16_dot(target, weights), byte_rows(target, weights)
+    found = [bf16_dot(target, weights), byte_dot(target, weights)]
+    if weights == BLOCKED:
+        found.append(byte_rows(target, weights))
     return target.tf32 or any(dot is not None for dot in found)
 
 

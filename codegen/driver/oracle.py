@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...ir.accuracy import BLOCKED, rounds_products
+from ...ir.accuracy import BLOCKED, byte_rows, rounds_products
 from ...ir.comparison import Comparison, compare_all, leaves
 from ...ir.hlo.fuse.fusion import Fusion
 from ...ir.hlo.fuse.order import called, in_order
@@ -22,6 +22,7 @@ from ...ir.hlo.interp.evaluate import evaluate
 from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
+from ...ir.hlo.passes.weights.blocks.products import has_byte_rows
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
 from ...ir.target import Target
 from ..plan.groups import Groups, fuse_module
@@ -78,7 +79,7 @@ class Oracle:
         The fused module has been through the graph passes. So where the results differ from those
         of the module before them, the passes are judged too, by how they change ``strict``.
         """
-        rounded = self.target is not None and rounds_products(self.target, self.weights)
+        rounded = self._rounds()
         as_given = compare_all(results, self.strict, rounded)
         if self.wide is None:
             return as_given
@@ -89,6 +90,16 @@ class Oracle:
         optimized = _run(narrow, self.module, self.args)
         right = all(r.ok for r in compare_all(optimized, self.strict, rounded))
         return rows if right else as_given
+
+    def _rounds(self) -> bool:
+        """True if products may have rounded operands: any of f32, or rows that codes multiply."""
+        if self.target is None:
+            return False
+        if rounds_products(self.target, self.weights):
+            return True
+        if byte_rows(self.target, self.weights) is None:
+            return False
+        return has_byte_rows(_narrow(self.module, self.weights, self.target))
 
 
 def on_devices(

@@ -31,7 +31,7 @@ ENTRY main {
 }
 """
 LOOSE = Target.parse("cpu -threads=1 -accuracy=0.01")
-OLDER = "-mcpu=x86-64 -threads=1 -accuracy=0.01"
+OLDER = "-mcpu=x86-64-v4 -threads=1 -accuracy=0.01"
 ROUNDS = lane_dot(LOOSE, bf16, bf16) is not None
 
 

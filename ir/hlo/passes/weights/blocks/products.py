@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .....dtypes import bf16, f16, f32, s8, s32
+from .....dtypes import bf16, f16, f32, s8, s32, u8
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build, nibbles
 from ....patterns.match import all_static, is_pointwise
@@ -60,6 +60,12 @@ def takes_blocks(i: Instruction, narrow: bool = False) -> bool:
         return False
     kinds = {i.array.dtype, *(o.array.dtype for o in i.operands)}
     return kinds <= ({f32, f16, bf16} if narrow else {f32})
+
+
+def has_byte_rows(module: HloModule) -> bool:
+    """True if some product of a module multiplies codes in blocks by rows of bytes."""
+    products = (i for c in module.computations for i in c.instructions if i.opcode == "dot")
+    return any([o.array.dtype for o in i.operands] == [s8, u8] for i in products)
 
 
 def product_in_blocks(x: Instruction, weight: BlockedWeight, rounds: bool) -> Instruction:
