@@ -26,12 +26,11 @@ def _real(dtype: DType) -> DType:
 def _routine(
     c: AtenCall, name: str, operands: Sequence[Term], results: Sequence[Shape], **flags: str
 ) -> list[Term]:
-    """Call a routine of LAPACK for the type of the first operand; ``flags`` are letters or empty.
-
-    An empty one is false.
-    """
-    config = ", ".join(f"{k} = {f'{ord(v)} : ui8' if v else 'false'}" for k, v in flags.items())
-    letter = _LETTERS[operands[0].dtype]
+    """Call a routine of LAPACK for the type of the first operand; ``flags`` are letters."""
+    letter = _LETTERS.get(operands[0].dtype)
+    if letter is None:
+        c.refuse(f"LAPACK has no {operands[0].dtype}", "convert the matrix to f32")
+    config = ", ".join(f"{k} = {ord(v)} : ui8" for k, v in flags.items())
     call = c.graph.add(
         "custom-call",
         TupleShape(tuple(results)),
@@ -157,7 +156,7 @@ def _eigh(c: AtenCall, x: Term, uplo: str = "L", compute_v: bool = True) -> tupl
     real, n = _real(x.dtype), x.dims[-1]
     shapes = x.shape, _batch(x, n, dtype=real), _batch(x, dtype=s32)
     name = "heevd" if x.dtype in _REAL else "syevd"
-    flags = {"mode": "V" if compute_v else "N", "uplo": uplo}
+    flags = {"mode": "V" if compute_v else "N", "uplo": uplo.upper()}
     vectors, values, info = _routine(c, name, [x], shapes, **flags)
     empty = shaping.full(c.graph, 0, x.dtype, (0,))
     return _where_done(values, info), _where_done(vectors, info) if compute_v else empty
