@@ -116,9 +116,9 @@ def _terms(s: For) -> tuple[int, Store, Load, _Factor] | None:
 def _part(e: Expr) -> _Factor | None:
     match e:
         case Load():
-            return _Factor(e, const(0, e.dtype), WHOLE_BYTE)
+            return _Factor(e, const(0, u8), WHOLE_BYTE)
         case Op(name="and", args=(Load() as x, Const(value=int(mask)))):
-            return _Factor(x, const(0, x.dtype), mask)
+            return _Factor(x, const(0, u8), mask)
         case Op(
             name="and",
             args=(
