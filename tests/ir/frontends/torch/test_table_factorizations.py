@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import c64, c128, f32, f64, from_numpy, s32
+from nestwright.ir.dtypes import c64, c128, f16, f32, f64, from_numpy, s32
+from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.library import lapack_numpy
 
 Array = np.ndarray[Any, Any]
@@ -151,3 +152,9 @@ def test_systems_without_scipy() -> None:
     _, _, x, info = lapack_numpy.gesv(a, b)
     close(x, np.linalg.solve(a, b))
     assert info == 0 and lapack_numpy.gesv(np.zeros((2, 2)), np.eye(2))[-1] == 1
+
+
+def test_types_without_routines_are_refused(called: Called) -> None:
+    shapes = [(f16, (3, 3)), (s32, ())]
+    with pytest.raises(UnsupportedError, match="LAPACK has no f16"):
+        called("aten.linalg_inv_ex.default", shapes, np.eye(3, dtype=np.float16))
