@@ -1,7 +1,7 @@
 """Checks of the notes that a schedule puts on loops and blocks for lowering.
 
 Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``,
-``resident``, ``in_turn``, ``fetch``, ``fetch_ahead``.
+``resident``, ``in_turn``, ``fetch``, ``fetch_ahead``, ``tiled``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..ir.loop.notes import (
     MIN_BLOCKS,
     PIPELINE,
     RESIDENT,
+    TILED,
     misfit,
 )
 from .errors import Reason
@@ -40,11 +41,11 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint="pipeline a serial loop around the copies to shared memory",
             )
-        case For() if note in (FETCH, FETCH_AHEAD) and node.kind is not Kind.SERIAL:
+        case For() if note in (FETCH, FETCH_AHEAD, TILED) and node.kind is not Kind.SERIAL:
             return Reason(
                 f"loop `{called(node)}` does not run its iterations in order",
                 (node,),
-                hint="prefetch in a serial loop around the loads",
+                hint="note a serial loop around what it is about",
             )
         case For() if note in (MIN_BLOCKS, RESIDENT, IN_TURN) and node.thread != "blockIdx.x":
             return Reason(

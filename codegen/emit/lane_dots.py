@@ -23,7 +23,7 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
     do. Those of bf16 are rounded as the instruction does.
     """
     count = 0 if em.lanes is None else em.lanes.count
-    found = _terms(s)
+    found = added_terms(s)
     if found is None or em.device is not None:
         return False
     depth, store, x, own_factor = found
@@ -74,15 +74,20 @@ WHOLE = {2: s16, 4: s32}
 
 
 @dataclass(frozen=True, slots=True)
-class _Factor:
+class Factor:
     """An element, or a part of a byte: ``load >> shift & mask``."""
 
     load: Load
     shift: Expr
     mask: int
 
+    @property
+    def is_whole(self) -> bool:
+        """True if it is the element as it is stored."""
+        return (self.shift, self.mask) == (const(0, u8), WHOLE_BYTE)
 
-def _terms(s: For) -> tuple[int, Store, Load, _Factor] | None:
+
+def added_terms(s: For) -> tuple[int, Store, Load, Factor] | None:
     """Match the loop; return its trip count, its store, the load of the factor that lanes share,
     and of their own one.
     """
@@ -113,12 +118,12 @@ def _terms(s: For) -> tuple[int, Store, Load, _Factor] | None:
             return None
 
 
-def _part(e: Expr) -> _Factor | None:
+def _part(e: Expr) -> Factor | None:
     match e:
         case Load():
-            return _Factor(e, const(0, u8), WHOLE_BYTE)
+            return Factor(e, const(0, u8), WHOLE_BYTE)
         case Op(name="and", args=(Load() as x, Const(value=int(mask)))):
-            return _Factor(x, const(0, u8), mask)
+            return Factor(x, const(0, u8), mask)
         case Op(
             name="and",
             args=(
@@ -126,12 +131,12 @@ def _part(e: Expr) -> _Factor | None:
                 Const(value=int(mask)),
             ),
         ):
-            return _Factor(x, shift, mask)
+            return Factor(x, shift, mask)
         case _:
             return None
 
 
-def _code(em: Emitter, s: For, part: _Factor) -> tuple[int, int] | None:
+def _code(em: Emitter, s: For, part: Factor) -> tuple[int, int] | None:
     """Return shift and mask where bytes can be shifted together, none taking bits of another."""
     if s.var in free_vars(part.shift):
         return None

@@ -24,6 +24,7 @@ from .llvm.core import Function, IRValue
 from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
 from .streaming import METADATA, emit_streaming
+from .tile_dots import end_tiles
 
 STACK = 64  # bytes that a kernel's frame is aligned to
 NO_POLLS: Mapping[int, int] = MappingProxyType({})
@@ -43,6 +44,7 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
         params.append("ptr noalias %workspace")
     em.function = Function(func.name, ", ".join(params), target)
     emit_streaming(em, func, emit_stmt)
+    end_tiles(em)
     texts = [*em.finished, em.function.text("#0")]
     declared = sorted(em.declarations.values())
     width = f'"prefer-vector-width"="{target.vector_bits}"'

@@ -32,7 +32,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.notes import FETCH, FETCH_AHEAD
+from ...ir.loop.notes import FETCH, FETCH_AHEAD, TILED
 from ...ir.loop.visit import buffers_read, buffers_written, exprs_under
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
@@ -47,6 +47,7 @@ from .llvm.core import Function, IRValue, memory_type
 from .pieces import few_pieces
 from .small_strides import store_paired
 from .streaming import end_streams
+from .tile_dots import accumulate_tiles, end_tiles
 from .transposed import store_transposed
 from .vector import narrow_counter, reduce_element, vector_loop
 
@@ -84,14 +85,21 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
 
 
 def _sequence(em: Emitter, stmts: Sequence[Stmt]) -> None:
-    """Emit statements in order, pairs of interleaved stores together."""
+    """Emit statements in order, some pairs of them together."""
     n = 0
     while n < len(stmts):
-        if n + 1 < len(stmts) and store_paired(em, stmts[n], stmts[n + 1]):
+        if n + 1 < len(stmts) and _pair(em, stmts[n], stmts[n + 1]):
             n += 2
             continue
         emit_stmt(em, stmts[n])
         n += 1
+
+
+def _pair(em: Emitter, first: Stmt, second: Stmt) -> bool:
+    """Emit two statements together where that is better; False if they are not emitted."""
+    if isinstance(second, For) and TILED.of(second) and accumulate_tiles(em, second, first):
+        return True
+    return store_paired(em, first, second)
 
 
 def _branch(em: Emitter, s: If) -> None:
@@ -148,7 +156,9 @@ def emit_loop(em: Emitter, s: For) -> None:
             emit_stmt(em, s.body)
     elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
         vector_loop(em, s, count, emit_stmt)
-    elif s.kind is Kind.SERIAL and accumulate_dot(em, s):
+    elif s.kind is Kind.SERIAL and (
+        accumulate_dot(em, s) or (TILED.of(s) and accumulate_tiles(em, s))
+    ):
         pass
     elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):
         _parallel(em, s, extent)
@@ -298,6 +308,7 @@ def _outline(
     emit_stmt(em, s.body)
     close_loop(em, s, loop, begin.text, end.text, 1, index.bits)
     end_streams(em)
+    end_tiles(em)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
 

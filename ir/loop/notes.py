@@ -288,6 +288,14 @@ FETCH_AHEAD = Note(
     ("codegen",),
     "what the next iteration reads behind what this one does is fetched into cache meanwhile",
 )
+TILED = Note(
+    "tiled",
+    For,
+    _FLAG,
+    "schedule",
+    ("codegen",),
+    "sums of products over this loop may be made in tile registers, all of its nest at once",
+)
 
 NOTES = (
     FROZEN,
@@ -312,6 +320,7 @@ NOTES = (
     CLUSTER,
     FETCH,
     FETCH_AHEAD,
+    TILED,
 )
 BY_KEY: Mapping[str, Note[Any]] = MappingProxyType({n.key: n for n in NOTES})
 

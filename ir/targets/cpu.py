@@ -15,13 +15,22 @@ from ..cores import Cache, CpuCore, core_of
 from ..digests import hex_digest
 from ..errors import TargetError
 from ..target import Target, TargetKind, did_you_mean
-from .processor import cores, default_threads, lacking, threads_of, triple_here
+from .processor import (
+    TILE_REGISTERS,
+    cores,
+    default_threads,
+    lacking,
+    threads_of,
+    tiles_granted,
+    triple_here,
+)
 
 _V2 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _ICE = _V4 | {"avx512vnni", "avx512vbmi", "avx512ifma"}
 _BF16 = _ICE | {"avx512bf16"}
+_AMX = _BF16 | {"amx-tile", "amx-int8", "amx-bf16"}
 _NEON = frozenset({"neon", "fp-armv8"})
 _ARM = _NEON | {"fullfp16", "dotprod"}
 _ARM_V86 = _ARM | {"i8mm", "bf16"}
@@ -36,8 +45,8 @@ _X86: Mapping[str, frozenset[str]] = MappingProxyType(
     | dict.fromkeys(("alderlake", "raptorlake", "arrowlake"), _V3 | {"avxvnni"})
     | dict.fromkeys(("x86-64-v4", "skylake-avx512", "cascadelake"), _V4)
     | dict.fromkeys(("icelake-client", "icelake-server", "tigerlake", "rocketlake"), _ICE)
-    | dict.fromkeys(("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids"), _BF16)
-    | dict.fromkeys(("znver4", "znver5"), _BF16)
+    | dict.fromkeys(("cooperlake", "znver4", "znver5"), _BF16)
+    | dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _AMX)
 )
 _AARCH64: Mapping[str, frozenset[str]] = MappingProxyType(
     dict.fromkeys(("generic", "cortex-a53", "cortex-a57", "cortex-a72"), _NEON)
@@ -56,7 +65,12 @@ _BASELINE: Mapping[str, str] = MappingProxyType(
 )
 _ARCHITECTURE: Mapping[str, str] = MappingProxyType({"amd64": "x86_64", "arm64": "aarch64"})
 _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
+    {
+        "avx": ("avx", "fma", "f16c"),
+        "avx2": ("avx2", "avx512"),
+        "avx512f": ("avx512",),
+        "amx-tile": ("amx",),
+    }
 )
 """Without the feature, LLVM drops those that begin like this too."""
 _AGAINST: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -204,7 +218,10 @@ def _host() -> tuple[str, str, str, frozenset[str]]:
     import llvmlite.binding as llvm
 
     cpu = llvm.get_host_cpu_name()
-    attributes = llvm.get_host_cpu_features().flatten()
+    found = llvm.get_host_cpu_features()
+    if found.get(TILE_REGISTERS) and not tiles_granted():
+        found.update({name: False for name in found if name.startswith("amx")})
+    attributes = found.flatten()
     features = frozenset(a[1:] for a in attributes.split(",") if a.startswith("+"))
     return triple_here(), cpu, attributes, features
 

@@ -96,6 +96,10 @@ _UNUSED = frozenset(
 )
 """Features whose instructions no compiler chooses by itself, so that code does not need them."""
 
+TILE_REGISTERS = "amx-tile"
+"""The feature whose registers Linux keeps for a process only after that has asked for them."""
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux, Documentation/arch/x86/xstate.rst
+
 
 def default_threads() -> int:
     """Return the threads to use where a target names none.
@@ -136,7 +140,23 @@ def lacking(features: Iterable[str], machine: str) -> tuple[str, ...]:
     ``machine`` is its architecture.
     """
     names, flags = (_ARM if machine == "aarch64" else _X86), features_here()
-    return tuple(f for f in sorted(set(features) - _UNUSED) if _flag(f, names) not in flags)
+    needed = sorted(set(features) - _UNUSED)
+    if TILE_REGISTERS in needed and _flag(TILE_REGISTERS, names) in flags and not tiles_granted():
+        return (TILE_REGISTERS,)
+    return tuple(f for f in needed if _flag(f, names) not in flags)
+
+
+@cache
+def tiles_granted() -> bool:
+    """Ask Linux to keep tile registers for this process, and return whether it does.
+
+    All of its threads and those that it forks may use them from then on.
+    """
+    if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
 
 
 def _flag(feature: str, names: Mapping[str, str]) -> str:

@@ -21,6 +21,7 @@ from ....ir.formats import code, is_narrow
 from ....ir.loop.nodes import Buffer, Scalar
 from ....ir.target import Target
 from ...plan.symbols import POLL
+from .tile_shapes import TileRegisters
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Function:
     """One LLVM function under construction. Regions are a stack; the last one is open.
 
     ``poll`` is the function that returns true when this one has to return early, at the label
-    ``leave``.
+    ``leave``. ``tiles`` are its tile registers, if it uses them.
     """
 
     poll = POLL
@@ -171,6 +172,7 @@ class Function:
         self.regions = [CodeRegion("entry")]
         self.count = 0
         self.has_polls = False
+        self.tiles: TileRegisters | None = None
 
     @property
     def depth(self) -> int:

@@ -40,7 +40,7 @@ ENTRY main {
       dim_labels=b01f_01io->b01f
 }
 """
-VNNI = "cpu -mcpu=sapphirerapids -threads=2"
+VNNI = "cpu -mcpu=cooperlake -threads=2"
 AVX2 = "cpu -mcpu=haswell -threads=2"
 AVX512 = "cpu -mcpu=skylake-avx512 -threads=2"
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"
@@ -259,7 +259,7 @@ def test_every_choice_computes_the_same() -> None:
         pytest.skip("this processor has no such instructions")
     ((key, group),) = made.groups.distinct.items()
     func = lower_group(group.computation, group.name)
-    sketch = generate(func, made.target)[0]
+    (sketch,) = (s for s in generate(func, made.target) if s.name == "quads@3")
     points = list(sketch.points())
     expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
     taken = points[:: max(1, len(points) // 24)]

@@ -1,0 +1,148 @@
+"""Emit products of tiles: loads, products and stores of whole registers.
+
+A register has a shape of its own, and one instruction sets those of all. It takes as long as a
+dozen products and clears the registers, so it runs only where the shapes are not those of the nest
+before. Terms that fill no register have another shape: they come first, and their sums wait in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.dtypes import index, s32
+from ...ir.loop.nodes import For, Stmt
+from ...ir.tile_dots import COLUMNS, GROUPS, ROWS
+from .expr import Emitter
+from .llvm.core import IRValue, memory_type
+from .llvm.tile_shapes import TileRegisters, TileShape
+from .products import StridedMatrix, TermLoop, TileProduct, clears, tile_product
+
+
+def accumulate_tiles(em: Emitter, s: For, before: Stmt | None = None) -> bool:
+    """Emit a nest of sums of products as products of tiles; False if it is none.
+
+    Where ``before`` is given, it is what precedes the nest: False unless it sets all the sums to 0.
+    Then its stores are not needed.
+    """
+    product = None
+    if em.device is None and em.lanes is None:
+        product = tile_product(s, em.target)
+    if product is None or (before is not None and not clears(before, product)):
+        return False
+    whole, rest = divmod(product.groups, GROUPS)
+    fresh = before is not None
+    if rest:
+        _multiply(em, product, (whole * GROUPS, rest, 1), fresh)
+    if whole:
+        _multiply(em, product, (0, GROUPS, whole), fresh and not rest)
+    em.function.forget(product.sums.buffer)
+    return True
+
+
+def end_tiles(em: Emitter) -> None:
+    """Emit what leaves the registers unused, so that the system need not save them."""
+    if em.function.tiles is not None:
+        em.declare("llvm.x86.tilerelease", "void", [])
+        em.function.write("call void @llvm.x86.tilerelease()")
+
+
+def _multiply(em: Emitter, p: TileProduct, terms: tuple[int, int, int], fresh: bool) -> None:
+    """Emit the products of some groups: from which on, those of an instruction, and how often.
+
+    Sums that are ``fresh`` begin with 0.
+    """
+    begin, groups, steps = terms
+    shape = TileShape(p.rows, p.columns, groups)
+    _configure(em, shape)
+    sums = _start(em, p.sums, 0)
+    for i, j in shape.tiles:
+        at = _tile_of(em, p.sums, sums, i, COLUMNS * j)
+        if fresh:
+            _call(em, "llvm.x86.tilezero", shape.sums(i, j))
+        else:
+            _move(em, "llvm.x86.tileloadd64", shape.sums(i, j), p.sums, at)
+    a = _start(em, p.left, begin * p.dot.depth)
+    b = _start(em, p.right, begin * p.right.pitch)
+    inner = TermLoop(steps, groups * p.dot.depth, groups * p.right.pitch)
+    _walk(em, p, shape, (*p.around, inner), a, b)
+    for i, j in shape.tiles:
+        at = _tile_of(em, p.sums, sums, i, COLUMNS * j)
+        _move(em, "llvm.x86.tilestored64", shape.sums(i, j), p.sums, at)
+
+
+def _configure(em: Emitter, shape: TileShape) -> None:
+    """Set the shapes of the registers, if they have others."""
+    function = em.function
+    if function.tiles is None:
+        slots = function.alloca("i32", 4).text, function.alloca("[64 x i8]", 64).text
+        function.tiles = TileRegisters(*slots)
+        function.prologue.append(f"  store i32 0, ptr {slots[0]}, align 4")
+    current, memory = function.tiles.current, function.tiles.memory
+    number = function.tiles.number(shape)
+    now = function.result(f"load i32, ptr {current}, align 4", s32)
+    other = em.compare("ne", now, em.const(number, s32))
+    words = ", ".join(f"i8 {n}" for n in shape.configuration())
+    em.declare("llvm.x86.ldtilecfg", "void", ["ptr"])
+    function.open_arm()
+    function.write(f"store <64 x i8> <{words}>, ptr {memory}, align 64")
+    function.write(f"call void @llvm.x86.ldtilecfg(ptr {memory})")
+    function.write(f"store i32 {number}, ptr {current}, align 4")
+    function.branch(other, function.close_arm(), None)
+
+
+def _walk(
+    em: Emitter, p: TileProduct, shape: TileShape, loops: Sequence[TermLoop], a: IRValue, b: IRValue
+) -> None:
+    """Emit loops over terms around one step of all tiles, with what a and b begin with in it."""
+    if not loops:
+        _step(em, p, shape, a, b)
+        return
+    first, rest = loops[0], loops[1:]
+    if first.trips == 1:
+        _walk(em, p, shape, rest, a, b)
+        return
+    counter, name = em.function.open_loop((p.sums.buffer,), True)
+    moved = [
+        em.offset(x, em.binary("mul", counter, em.const(n, index)), memory_type(m.buffer.dtype))
+        for x, n, m in ((a, first.left, p.left), (b, first.right, p.right))
+    ]
+    _walk(em, p, shape, rest, *moved)
+    em.function.close_loop(name, "0", str(first.trips), 1)
+
+
+def _step(em: Emitter, p: TileProduct, shape: TileShape, a: IRValue, b: IRValue) -> None:
+    """Emit one product of each tile of a by each of b."""
+    for j in range(shape.across):
+        at = _tile_of(em, p.right, b, 0, COLUMNS * p.dot.depth * j)
+        _move(em, "llvm.x86.tileloadd64", shape.right(j), p.right, at)
+    for i in range(shape.down):
+        _move(em, "llvm.x86.tileloadd64", shape.left(i), p.left, _tile_of(em, p.left, a, i, 0))
+        for j in range(shape.across):
+            _call(em, p.dot.intrinsic, shape.sums(i, j), shape.left(i), shape.right(j))
+
+
+def _start(em: Emitter, m: StridedMatrix, skipped: int) -> IRValue:
+    """Return the address of the element that is ``skipped`` ones after a matrix' first."""
+    form = em.form(m.first)
+    assert form is not None
+    return em.pointer(m.buffer, replace(form, constant=form.constant + skipped))
+
+
+def _tile_of(em: Emitter, m: StridedMatrix, first: IRValue, i: int, across: int) -> IRValue:
+    """Return the address of a tile, a number of tiles down and of elements across."""
+    by = ROWS * m.pitch * i + across
+    return em.offset(first, em.const(by, index), memory_type(m.buffer.dtype)) if by else first
+
+
+def _call(em: Emitter, name: str, *registers: int) -> None:
+    em.declare(name, "void", ["i8"] * len(registers))
+    em.function.write(f"call void @{name}({', '.join(f'i8 {n}' for n in registers)})")
+
+
+def _move(em: Emitter, name: str, register: int, m: StridedMatrix, at: IRValue) -> None:
+    """Emit a load or a store of a tile."""
+    em.declare(name, "void", ["i8", "ptr", "i64"])
+    apart = m.pitch * m.buffer.dtype.bytes
+    em.function.write(f"call void @{name}(i8 {register}, ptr {at.text}, i64 {apart})")
