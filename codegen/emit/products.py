@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.loop.affine import linear
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Buffer, Const, Expr, For, Stmt, Store, Var
+from ...ir.loop.simplify import simplify
 from ...ir.loop.visit import free_vars, substitute_expr
 from ...ir.target import Target
 from ...ir.tile_dots import TileDot, fits, tile_dot
 from .lane_dots import added_terms
+
+LISTED = 8
+"""Iterations of a loop along which indices have no steps, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class TermLoop:
 class TileProduct:
     """``c[m, n] += a[m, k] b[k, n]``, in each step of the loops ``around``.
 
-    The terms are ``groups`` of as many as the instruction takes together: a row of b.
+    The terms are ``groups`` of as many as the instruction takes together: a row of b. All of it is
+    done once from each of ``starts``, which are so many elements after the first of a and of b.
     """
 
     dot: TileDot
@@ -47,6 +52,7 @@ class TileProduct:
     left: StridedMatrix
     right: StridedMatrix
     around: tuple[TermLoop, ...]
+    starts: tuple[tuple[int, int], ...] = ((0, 0),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +80,13 @@ def tile_product(s: For, target: Target) -> TileProduct | None:
     if dot is None or (dot.sums, dot.depth) != (store.buffer.dtype, depth):
         return None
     at = (store.index[0], x.index[0], w.index[0])
-    ways = _steps(loops, at)
-    if ways is None or ways.pop() != _LoopSteps(depth, 0, 1, 1):
+    loops, listed = _listed(loops, at)
+    starts, first = _starts(listed, [_at_first(e, loops) for e in at])
+    ways = _steps(loops, [_at_first(e, listed) for e in at])
+    if ways is None or not starts or ways.pop() != _LoopSteps(depth, 0, 1, 1):
         return None
-    first = [substitute_expr(e, {loop.var: Const(0) for loop in loops}) for e in at]
-    return _roles(dot, ways, first, (store.buffer, x.buffer, w.buffer))
+    found_roles = _roles(dot, ways, first, (store.buffer, x.buffer, w.buffer))
+    return None if found_roles is None else replace(found_roles, starts=starts)
 
 
 def clears(s: Stmt, product: TileProduct) -> bool:
@@ -94,7 +102,7 @@ def clears(s: Stmt, product: TileProduct) -> bool:
     ways = _steps(loops, (at,))
     if buffer is not sums.buffer or ways is None:
         return False
-    if linear(substitute_expr(at, {x.var: Const(0) for x in loops})) != linear(sums.first):
+    if linear(_at_first(at, loops)) != linear(sums.first):
         return False
     steps = sorted((w.sums, w.trips) for w in ways if w.trips > 1)
     mine = [(1, product.columns), (sums.pitch, product.rows)]
@@ -107,6 +115,40 @@ def _perfect(s: For) -> list[For]:
     while isinstance(inner := loops[-1].body, For):
         loops.append(inner)
     return loops
+
+
+def _at_first(e: Expr, loops: Sequence[For]) -> Expr:
+    """Return an index in the first iteration of some loops."""
+    return simplify(substitute_expr(e, {x.var: Const(0) for x in loops}), {}) if loops else e
+
+
+def _listed(loops: list[For], at: Sequence[Expr]) -> tuple[list[For], list[For]]:
+    """Return the loops along which indices have steps, and those along which they have none."""
+    inside = [free_vars(t) for e in at for t in linear(e).terms if not isinstance(t, Var)]
+    odd = frozenset[Var]().union(*inside)
+    return [x for x in loops if x.var not in odd], [x for x in loops if x.var in odd]
+
+
+def _starts(
+    listed: Sequence[For], at: Sequence[Expr]
+) -> tuple[tuple[tuple[int, int], ...], list[Expr]]:
+    """Return where the terms of each iteration of up to one loop begin in a and b, after those of
+    the first, and the indices in that; nothing if they do not lie at constant distances.
+    """
+    first = [_at_first(e, listed) for e in at]
+    if not listed:
+        return ((0, 0),), first
+    trips = as_int(listed[0].extent) or 0
+    if len(listed) > 1 or trips > LISTED:
+        return (), first
+    found = []
+    for n in range(trips):
+        here = [simplify(substitute_expr(e, {listed[0].var: Const(n)}), {}) for e in at]
+        apart = [linear(x) - linear(y) for x, y in zip(here, first, strict=True)]
+        if any(d.terms for d in apart) or apart[0].constant:
+            return (), first
+        found.append((apart[1].constant, apart[2].constant))
+    return tuple(found), first
 
 
 def _steps(loops: Sequence[For], at: Sequence[Expr]) -> list[_LoopSteps] | None:

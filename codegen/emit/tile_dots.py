@@ -113,14 +113,31 @@ def _walk(
 
 
 def _step(em: Emitter, p: TileProduct, shape: TileShape, a: IRValue, b: IRValue) -> None:
-    """Emit one product of each tile of a by each of b."""
-    for j in range(shape.across):
-        at = _tile_of(em, p.right, b, 0, COLUMNS * p.dot.depth * j)
-        _move(em, "llvm.x86.tileloadd64", shape.right(j), p.right, at)
-    for i in range(shape.down):
-        _move(em, "llvm.x86.tileloadd64", shape.left(i), p.left, _tile_of(em, p.left, a, i, 0))
-        for j in range(shape.across):
-            _call(em, p.dot.intrinsic, shape.sums(i, j), shape.left(i), shape.right(j))
+    """Emit a product of each tile of a by each of b, from all starts; what is there stays."""
+    left = right = -1
+    for new_left, new_right in _path(p.starts):
+        if new_right != right:
+            for j in range(shape.across):
+                at = _tile_of(em, p.right, b, 0, new_right + COLUMNS * p.dot.depth * j)
+                _move(em, "llvm.x86.tileloadd64", shape.right(j), p.right, at)
+        for i in range(shape.down):
+            if new_left != left:
+                at = _tile_of(em, p.left, a, i, new_left)
+                _move(em, "llvm.x86.tileloadd64", shape.left(i), p.left, at)
+            for j in range(shape.across):
+                _call(em, p.dot.intrinsic, shape.sums(i, j), shape.left(i), shape.right(j))
+        left, right = new_left, new_right
+
+
+def _path(starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return starts in an order in which one operand stays from each to the next, if it can."""
+    left, found = list(starts[1:]), [starts[0]]
+    while left:
+        a, b = found[-1]
+        near = next((x for x in left if x[0] == a or x[1] == b), left[0])
+        left.remove(near)
+        found.append(near)
+    return found
 
 
 def _start(em: Emitter, m: StridedMatrix, skipped: int) -> IRValue:

@@ -103,6 +103,13 @@ class Methods:
         given: list[LoopRef] = self.perform("get_loops", block)
         return given
 
+    def in_pieces(self, block: BlockRef | str, count: int) -> tuple[BlockRef, BlockRef]:
+        """Rewrite a sum of products of f32 as a sum of products of bf16, of which f32 are the
+        sum.
+        """
+        given: tuple[BlockRef, BlockRef] = self.perform("in_pieces", block, count)
+        return given
+
     def merge(self, first: LoopRef | str, second: LoopRef | str) -> LoopRef:
         """Merge two consecutive loops of the same extent into one, which is ``first``."""
         given: LoopRef = self.perform("merge", first, second)

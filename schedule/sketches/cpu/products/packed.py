@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .....ir.loop.nodes import Buffer
 from .....ir.target import Target
+from .....ir.tile_dots import GROUPS
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, product_operands
@@ -25,11 +26,15 @@ FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L
 
 @dataclass(frozen=True, slots=True)
 class PackedForm:
-    """The terms of a group, and the dimensions of the weights along the columns and the terms."""
+    """The terms of a group, and the dimensions of the weights along the columns and the terms.
+
+    ``steps`` is true if these terms are whole instructions of tile registers.
+    """
 
     terms: int
     column: int
     depth: int
+    steps: bool = False
 
 
 def packed_form(k: Contraction, terms: int) -> PackedForm | None:
@@ -42,7 +47,9 @@ def packed_form(k: Contraction, terms: int) -> PackedForm | None:
     forms = list(k.weights.coefficients)
     column = [d for d, f in enumerate(forms) if f == {k.anchor_column: 1}]
     depth = [d for d, f in enumerate(forms) if f == {last.var: 1}]
-    return PackedForm(terms, column[0], depth[0]) if len(column) == len(depth) == 1 else None
+    if len(column) != 1 or len(depth) != 1:
+        return None
+    return PackedForm(terms, column[0], depth[0], last.extent % (GROUPS * terms) == 0)
 
 
 def is_narrow_product(k: Contraction) -> bool:

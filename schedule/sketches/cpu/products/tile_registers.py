@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .....ir.loop.nodes import AxisKind
 from .....ir.loop.notes import TILED
 from .....ir.target import Target
-from .....ir.tile_dots import COLUMNS, ROWS, TileDot, fits, tile_dot
+from .....ir.tile_dots import COLUMNS, GROUPS, ROWS, TileDot, fits, tile_dot
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....space.lookup import own_loops
+from ....space.lookup import block_node, own_loops
 from ....space.space import Choice, Choices, Sketch
 from ..nests.contraction import TAKEN, Contraction, chunk_extent, tile_of
 from ..nests.fallback import around_anchor
@@ -33,13 +34,14 @@ from .packed import (
     strided_lines,
     tile_result,
     torn_rows,
-    weights_bytes,
 )
 
-PRODUCT = 16.0  # cycles of an instruction
-LOAD = 8.0  # of a load of a register
+PRODUCT = 24.0  # cycles of an instruction: 16, if nothing else waits
+LOAD = 12.0  # of a load of a register: 8 from L1
 BETWEEN = 100.0  # of a tile of results: sums that are stored, loops that begin
-STRIDED, SHARED, NEXT, TWICE = 3.0, 14.0, 1 / 16, 0.3  # as for lanes
+NEAR, NEAR_L2 = 0.4, 0.5  # of L1 and L2, up to which what a tile reads again stays there
+LATE = 0.25  # of the shorter of products and reads, which is not hidden
+STRIDED, SHARED, NEXT = 3.0, 14.0, 1 / 16  # as for lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ def match_tile_registers(work: FuncInfo, target: Target) -> Sketch | None:
         return None
     return around_anchor(
         "tiles@1",
-        _decisions(k, target),
-        valid=lambda c: _is_valid(k, c),
-        cost=lambda c: _seconds(k, form.dot, c, target),
+        tile_decisions(k, target),
+        valid=lambda c: tiles_fit(k, c),
+        cost=lambda c: tile_seconds(k, form.dot, c, target),
         apply=lambda sch, c: _apply(k, form, sch, c),
         others=work.besides(k.anchor, k.consumer),
         target=target,
@@ -78,7 +80,8 @@ def _form(k: Contraction, target: Target) -> _TileForm | None:
     return None if packed is None else _TileForm(dot, packed)
 
 
-def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
+def tile_decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
+    """Return the choices of a product's tiles, and of the loops around them."""
     rows, extent = k.row.extent if k.row else 1, k.column.extent
     parallel = may_share_flops(k.anchor.flops, target)
     heights = {min(rows, ROWS * n) for n in (1, 2, 3)} | _even(rows)
@@ -97,51 +100,70 @@ def _even(rows: int) -> set[int]:
     return {math.ceil(rows / math.ceil(rows / (ROWS * n))) for n in (1, 2, 3)}
 
 
-def _is_valid(k: Contraction, c: Choices) -> bool:
+def tiles_fit(k: Contraction, c: Choices) -> bool:
+    """True if the registers hold a tile, and there are rows enough for the chunks."""
     rows, vectors, lanes = tile_of(c)
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False
     return fits(rows, vectors * lanes)
 
 
-def _seconds(k: Contraction, dot: TileDot, c: Choices, target: Target) -> float:
+def tile_seconds(
+    k: Contraction, dot: TileDot, c: Choices, target: Target, pieces: int = 1, pairs: int = 1
+) -> float:
     """Estimate the seconds of one run: tiles, each bound by its products or by what they read.
 
     By columns, each thread reads all rows of a chunk, again for each panel of weights; by rows, it
-    reads all weights, again for each tile.
+    reads all weights, again for each tile. Operands are in ``pieces``, of which as many ``pairs``
+    are multiplied.
     """
     rows, vectors, lanes = tile_of(c)
-    core, width, down = target.core, vectors * lanes, math.ceil(rows / ROWS)
+    core, width, chunks = target.core, vectors * lanes, int(c["chunks"])
     tiles_i = math.ceil((k.row.extent if k.row else 1) / rows) * math.prod(
         a.extent for a in k.sweep
     )
     tiles_j = math.ceil(k.column.extent / width) * math.prod(a.extent for a in k.outer)
-    steps = math.ceil(k.depth / dot.terms)
-    panel = k.depth * width * dot.right.bytes
-    block = k.depth * rows * dot.left.bytes
-    near = 0.4 * core.l1.size
-    far = (panel > near) * panel + (block > near or c["order"] == "column") * block
-    whole = far if c["order"] == "column" else far + panel * (tiles_j - 1)
-    rate = core.l2.rate if whole < 0.6 * target.l2 else core.l3.rate
-    work = steps * max(PRODUCT * down * vectors, LOAD * (down + vectors))
-    tile = max(work, far / rate) + 0.25 * min(work, far / rate)
-    tile += BETWEEN + 2.0 * rows * vectors
+    tile = _tile_cycles(k, dot, c, target, pieces, pairs)
     cycles = tiles_i * tiles_j * tile
-    divided = int(c["chunks"]) > 1
+    divided = chunks > 1
     cycles += strided_lines(k, c, target) * (STRIDED if divided or not c["parallel"] else SHARED)
+    if c["order"] == "column":
+        panel = k.depth * width * dot.right.bytes * pieces
+        cycles += chunks * tiles_j * panel / core.l3.rate
     if not c["parallel"]:
         return core.seconds(cycles)
-    pieces = int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
+    parts = chunks * (tiles_j if c["order"] == "column" else 1)
     trips = chunk_extent(k, rows)
-    uneven = math.ceil(trips / int(c["chunks"])) * int(c["chunks"]) / trips
-    share = min(1.0, math.ceil(pieces / target.threads) / pieces * uneven)
-    beside = core.sharing + core.claim * pieces / target.threads
+    uneven = math.ceil(trips / chunks) * chunks / trips
+    share = min(1.0, math.ceil(parts / target.threads) / parts * uneven)
+    beside = core.sharing + core.claim * parts / target.threads
     beside += TAKEN * core.fork * torn_rows(k, c, width, target)
-    if divided:
-        beside += TWICE * weights_bytes(k) / core.l3.rate
-    elif c["order"] == "column":
+    if not divided and c["order"] == "column":
         beside += NEXT * core.fork * k.all_rows
     return core.seconds(cycles * share + beside)
+
+
+def _tile_cycles(
+    k: Contraction, dot: TileDot, c: Choices, target: Target, pieces: int, pairs: int
+) -> float:
+    """Estimate the cycles of a tile: its products, or what they read from beyond L1."""
+    rows, vectors, lanes = tile_of(c)
+    core, down = target.core, math.ceil(rows / ROWS)
+    column = k.depth * pieces * dot.right.bytes
+    block, panel = column * rows, column * vectors * lanes
+    most = NEAR_L2 * target.l2
+    chunk = column * math.ceil(k.all_rows / int(c["chunks"]))
+    held, again, beside = panel, block, chunk
+    if c["order"] == "row":
+        held, again, beside = block, panel, column * k.column.extent
+    far = again / core.l3.rate if held + beside > most else 0.0
+    read = (held > NEAR * core.l1.size) * held / core.l2.rate
+    read += 0.0 if far else again / core.l2.rate
+    steps = math.ceil(k.depth / dot.terms)
+    loads = LOAD * (pairs + 1) * (down + vectors) / 2
+    work = steps * max(PRODUCT * down * vectors * pairs, loads)
+    near = max(work, read) + LATE * min(work, read)
+    return near + far + BETWEEN + 2.0 * rows * vectors
 
 
 def _apply(k: Contraction, form: _TileForm, sch: Schedule, c: Choices) -> None:
@@ -152,18 +174,22 @@ def _apply(k: Contraction, form: _TileForm, sch: Schedule, c: Choices) -> None:
     packed = None if k.frozen else pack_weights(k, form.packed, sch, c)
     if packed is not None:
         fill_panel(form.packed, sch, packed, share, k.turned, COLUMNS)
-    _tile_terms(k, form, sch, at)
+    tile_terms(k, form.dot.depth, sch, at)
     if k.frozen:
         pack_weights(k, form.packed, sch, c)
     sch.vectorize(tile[-1])
     sch.unroll(tile[-2])
 
 
-def _tile_terms(k: Contraction, form: _TileForm, sch: Schedule, at: LoopRef) -> None:
-    """Move the terms around the tile, a group of them inside, and start sums before them."""
+def tile_terms(k: Contraction, depth: int, sch: Schedule, at: LoopRef, steps: bool = False) -> None:
+    """Move the terms around the tile, a group of them inside, and start sums before them.
+
+    With ``steps`` there is a loop over the groups of one instruction, where these are whole.
+    """
     own = own_loops(sch, k.anchor.name, at)
-    last, terms = sch.split(own[k.anchor.reduce[-1].var], [None, form.dot.depth])
-    reduce = [own[a.var] for a in k.anchor.reduce[:-1] if a.var in own] + [last]
+    axes = [a.var for a in block_node(sch, k.anchor.name).axes if a.kind is AxisKind.REDUCE]
+    *last, terms = sch.split(own[axes[-1]], [None, GROUPS, depth] if steps else [None, depth])
+    reduce = [*(own[v] for v in axes[:-1] if v in own), *last]
     tile = [own[v] for v in (k.anchor_row, k.anchor_column) if v is not None and v in own]
     rest = [own[a.var] for a in k.anchor.spatial if a.var in own and own[a.var] not in tile]
     sch.reorder(*rest, *reduce, *tile, terms)

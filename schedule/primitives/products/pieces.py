@@ -1,0 +1,195 @@
+"""Rewriting a sum of products of f32 as one of products of bf16: in_pieces."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ....ir.dtypes import bf16, f32
+from ....ir.loop.build import add, const, floordiv, mul, op, point, select, sub, var
+from ....ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Cast,
+    Expr,
+    Func,
+    Load,
+    Seq,
+    Store,
+)
+from ....ir.loop.notes import EXCESS_ERROR
+from ....ir.loop.visit import seq
+from ...cursor import BlockRef, block_of, edit, find_block, fresh_name
+from ...declare import primitive
+from ...errors import Reason, require
+from ...excess_error import BILLIONTH
+from ...legality import computes_once, not_opaque, sole_writer
+from ..inline import with_body
+from ..locate import regenerate
+from ..matmul import Product, alone, begins_with_zero, product_of, top
+
+COUNTS = (2, 3)
+"""Pieces of a number: two have 16 bits of its 24, three all of them."""
+
+_BITS = 9  # that a piece leaves of a number, at most: half a unit in the last of its 8 bits
+
+
+def pieces_error(count: int) -> float:
+    """Return most of the error of a sum of products of so many pieces, over its RMS.
+
+    Each operand is off by 2^(-9 count) at most, but for three pieces, which are exact. Products of
+    pieces that are left out are no larger: those of the last but one, once or twice.
+    """
+    dropped = 2.0 ** -(_BITS * count)
+    return dropped * math.sqrt(count - 1 + (2 if count * 8 < 24 else 0))
+
+
+def pairs(count: int) -> int:
+    """Return the number of products of pieces of two numbers that are not left out."""
+    return count * (count + 1) // 2
+
+
+def f32_product(block: Block) -> Product | None:
+    """Return a block as a sum of products of two arrays of f32; None for any other block."""
+    found = product_of(block)
+    if found is None or found.term.dtype != f32 or not found.roles["k"]:
+        return None
+    factors = found.a, found.b
+    if any(not isinstance(e, Load) or e.dtype != f32 for e in factors):
+        return None
+    return found
+
+
+@primitive
+def in_pieces(func: Func, block: BlockRef, count: int) -> tuple[Func, tuple[BlockRef, BlockRef]]:
+    """Rewrite a sum of products of f32 as a sum of products of bf16, of which f32 are the sum.
+
+    ``C += A * B``  ->  ``P[0] = bf16(A); P[1] = bf16(A - P[0]); ..; Q likewise of B;
+    C += P[i] * Q[j]``, for all i + j < count. Returns the blocks of P and Q; the sum keeps the
+    name, and has an axis over the pairs first of its reduction axes. The smallest products are
+    added first.
+
+    Each piece has 8 bits, so that two hold a number to 2^-18 and three all of its 24. What that
+    adds to rounding, the note ``excess_error`` of the sum tells. Numbers below 2^-100 lose bits,
+    since bf16 has no smaller ones; infinities, and numbers that round to them, become NaN.
+
+    Refused:
+        - a block that is not a sum of products of two arrays of f32, or does not start from 0
+        - a count other than 2 and 3
+        - a block that shares its loops with other blocks: do this first
+
+    Example:
+        sch = product()
+        sch.in_pieces("C", 2)
+    """
+    asked = f"rewrite block `{block.name}` as products of pieces"
+    path = find_block(func, block, asked)
+    node = block_of(path)
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        computes_once(node),
+        sole_writer(func, node),
+        _valid_count(count),
+        begins_with_zero(node),
+        alone(path),
+    )
+    found = f32_product(node)
+    require(func, asked, _not_a_product(node) if found is None else None)
+    assert found is not None
+    make = _PieceBlocks(func, asked, node, found, count)
+    made = make.pieces("a", found.a), make.pieces("b", found.b)
+    blocks = (*made, make.product())
+    new = edit(func, [(top(path), lambda _: seq(*(regenerate(b, {}) for b in blocks)))])
+    new = replace(new, allocs=(*func.allocs, *(b.writes[0].buffer for b in made)))
+    return new, (BlockRef(made[0].name), BlockRef(made[1].name))
+
+
+def _valid_count(count: int) -> Reason | None:
+    if count in COUNTS:
+        return None
+    return Reason(f"a number has no {count} pieces", hint=f"{' or '.join(map(str, COUNTS))}")
+
+
+def _not_a_product(block: Block) -> Reason:
+    return Reason(
+        f"block `{block.name}` is not a sum of products of two arrays of f32",
+        (block,),
+        hint="such a sum adds a[..] * b[..] along one axis or several",
+    )
+
+
+@dataclass
+class _PieceBlocks:
+    """Builds the blocks of the rewritten sum, and their buffers, whose first index is the piece."""
+
+    func: Func
+    asked: str
+    block: Block
+    product_: Product
+    count: int
+
+    def __post_init__(self) -> None:
+        self.made: dict[str, Buffer] = {}
+
+    def pieces(self, part: str, source: Expr) -> Block:
+        """Return ``P[n, ..] = piece n of A[..]``."""
+        assert isinstance(source, Load)
+        name = f"{self.block.name}_{part}"
+        shape = source.buffer.shape
+        target = self.made[part] = Buffer(name, (self.count, *shape), bf16)
+        axes = tuple(
+            BlockAxis(var(f"v{n}"), extent, AxisKind.SPATIAL, const(0))
+            for n, extent in enumerate(target.shape)
+        )
+        at = tuple(a.var for a in axes)
+        value = self._piece(Load(source.buffer, at[1:]), at[0])
+        empty = Block(fresh_name(self.func, name), axes, (), (point(target, at),), Seq(()))
+        return with_body(self.func, self.asked, empty, Store(target, at, value))
+
+    def _piece(self, x: Expr, number: Expr) -> Expr:
+        found = [Cast(x, bf16)]
+        for _ in range(self.count - 1):
+            x = op("subtract", x, Cast(found[-1], f32))
+            found.append(Cast(x, bf16))
+        value: Expr = found[-1]
+        for n in reversed(range(self.count - 1)):
+            value = select(op("eq", number, const(n)), found[n], value)
+        return value
+
+    def product(self) -> Block:
+        """Return the sum of the products of all pairs of pieces."""
+        a, b = self.product_.a, self.product_.b
+        assert isinstance(a, Load) and isinstance(b, Load)
+        axis = BlockAxis(var("vp"), pairs(self.count), AxisKind.REDUCE, const(0))
+        i, j = pair_of(sub(pairs(self.count) - 1, axis.var), self.count)
+        left, right = (
+            Load(self.made[part], (n, *x.index)) for part, n, x in (("a", i, a), ("b", j, b))
+        )
+        store = self.product_.store
+        term = op("multiply", Cast(left, f32), Cast(right, f32))
+        body = replace(store, value=op("add", Load(store.buffer, store.index), term))
+        spatial = [x for x in self.block.axes if x.kind is AxisKind.SPATIAL]
+        reduce = [x for x in self.block.axes if x.kind is AxisKind.REDUCE]
+        axes = tuple(replace(x, value=const(0)) for x in (*spatial, *reduce))
+        axes = (*axes[: len(spatial)], axis, *axes[len(spatial) :])
+        made = with_body(self.func, self.asked, replace(self.block, axes=axes), body)
+        return EXCESS_ERROR.put(made, math.ceil(pieces_error(self.count) / BILLIONTH))
+
+
+def pair_of(number: Expr, count: int) -> tuple[Expr, Expr]:
+    """Return the pieces of pair ``number``: (0, 0), (1, 0), .., (0, 1), (1, 1), ..
+
+    The second one's first pair is at the number of those before it; twice that is beyond the last.
+    """
+    starts = [sum(count - k for k in range(j)) for j in range(1, count)]
+    second: Expr = const(0)
+    first = number
+    for j, start in enumerate(starts):
+        beyond = floordiv(number, start)
+        second = add(second, beyond)
+        first = sub(first, mul(beyond, count - j))
+    return first, second
