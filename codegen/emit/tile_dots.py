@@ -2,22 +2,36 @@
 
 A register has a shape of its own, and one instruction sets those of all. It takes as long as a
 dozen products and clears the registers, so it runs only where the shapes are not those of the nest
-before. Terms that fill no register have another shape: they come first, and their sums wait in
-memory.
+before. Terms that fill no register have another shape: they take registers of their own, or where
+there are none left they come first, and their sums wait in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ...ir.dtypes import index, s32
 from ...ir.loop.nodes import For, Stmt
-from ...ir.tile_dots import COLUMNS, GROUPS, ROWS
+from ...ir.tile_dots import COLUMNS, GROUPS, ROWS, TILES
 from .expr import Emitter
 from .llvm.core import IRValue, memory_type
 from .llvm.tile_shapes import TileRegisters, TileShape
 from .products import StridedMatrix, TermLoop, TileProduct, clears, tile_product
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """Groups of terms: the first, those of an instruction, and the steps of as many.
+
+    ``rest`` ones are in registers of their own.
+    """
+
+    first: int
+    groups: int
+    steps: int
+    rest: bool = False
 
 
 def accumulate_tiles(em: Emitter, s: For, before: Stmt | None = None) -> bool:
@@ -32,11 +46,15 @@ def accumulate_tiles(em: Emitter, s: For, before: Stmt | None = None) -> bool:
     if product is None or (before is not None and not clears(before, product)):
         return False
     whole, rest = divmod(product.groups, GROUPS)
+    some, all_of = _Terms(whole * GROUPS, rest, 1, bool(whole)), _Terms(0, GROUPS, whole)
     fresh = before is not None
-    if rest:
-        _multiply(em, product, (whole * GROUPS, rest, 1), fresh)
-    if whole:
-        _multiply(em, product, (0, GROUPS, whole), fresh and not rest)
+    shape = TileShape(product.rows, product.columns, GROUPS, rest)
+    if whole and rest and shape.registers <= TILES:
+        _multiply(em, product, shape, (some, all_of), fresh)
+    else:
+        for n, terms in enumerate(t for t in (some, all_of) if t.groups and t.steps):
+            shape = TileShape(product.rows, product.columns, terms.groups)
+            _multiply(em, product, shape, (replace(terms, rest=False),), fresh and not n)
     em.function.forget(product.sums.buffer)
     return True
 
@@ -48,13 +66,10 @@ def end_tiles(em: Emitter) -> None:
         em.function.write("call void @llvm.x86.tilerelease()")
 
 
-def _multiply(em: Emitter, p: TileProduct, terms: tuple[int, int, int], fresh: bool) -> None:
-    """Emit the products of some groups: from which on, those of an instruction, and how often.
-
-    Sums that are ``fresh`` begin with 0.
-    """
-    begin, groups, steps = terms
-    shape = TileShape(p.rows, p.columns, groups)
+def _multiply(
+    em: Emitter, p: TileProduct, shape: TileShape, parts: Sequence[_Terms], fresh: bool
+) -> None:
+    """Emit the products of some terms. Sums that are ``fresh`` begin with 0."""
     _configure(em, shape)
     sums = _start(em, p.sums, 0)
     for i, j in shape.tiles:
@@ -63,10 +78,12 @@ def _multiply(em: Emitter, p: TileProduct, terms: tuple[int, int, int], fresh: b
             _call(em, "llvm.x86.tilezero", shape.sums(i, j))
         else:
             _move(em, "llvm.x86.tileloadd64", shape.sums(i, j), p.sums, at)
-    a = _start(em, p.left, begin * p.dot.depth)
-    b = _start(em, p.right, begin * p.right.pitch)
-    inner = TermLoop(steps, groups * p.dot.depth, groups * p.right.pitch)
-    _walk(em, p, shape, (*p.around, inner), a, b)
+    for terms in parts:
+        a = _start(em, p.left, terms.first * p.dot.depth)
+        b = _start(em, p.right, terms.first * p.right.pitch)
+        inner = TermLoop(terms.steps, terms.groups * p.dot.depth, terms.groups * p.right.pitch)
+        step = partial(_step, em, p, shape, terms.rest)
+        _walk(em, p, (*p.around, inner), a, b, step)
     for i, j in shape.tiles:
         at = _tile_of(em, p.sums, sums, i, COLUMNS * j)
         _move(em, "llvm.x86.tilestored64", shape.sums(i, j), p.sums, at)
@@ -93,39 +110,47 @@ def _configure(em: Emitter, shape: TileShape) -> None:
 
 
 def _walk(
-    em: Emitter, p: TileProduct, shape: TileShape, loops: Sequence[TermLoop], a: IRValue, b: IRValue
+    em: Emitter,
+    p: TileProduct,
+    loops: Sequence[TermLoop],
+    a: IRValue,
+    b: IRValue,
+    step: Callable[[IRValue, IRValue], None],
 ) -> None:
-    """Emit loops over terms around one step of all tiles, with what a and b begin with in it."""
+    """Emit loops over terms around a step, which gets what a and b begin with in it."""
     if not loops:
-        _step(em, p, shape, a, b)
+        step(a, b)
         return
     first, rest = loops[0], loops[1:]
     if first.trips == 1:
-        _walk(em, p, shape, rest, a, b)
+        _walk(em, p, rest, a, b, step)
         return
     counter, name = em.function.open_loop((p.sums.buffer,), True)
-    moved = [
+    a, b = (
         em.offset(x, em.binary("mul", counter, em.const(n, index)), memory_type(m.buffer.dtype))
         for x, n, m in ((a, first.left, p.left), (b, first.right, p.right))
-    ]
-    _walk(em, p, shape, rest, *moved)
+    )
+    _walk(em, p, rest, a, b, step)
     em.function.close_loop(name, "0", str(first.trips), 1)
 
 
-def _step(em: Emitter, p: TileProduct, shape: TileShape, a: IRValue, b: IRValue) -> None:
+def _step(
+    em: Emitter, p: TileProduct, shape: TileShape, rest: bool, a: IRValue, b: IRValue
+) -> None:
     """Emit a product of each tile of a by each of b, from all starts; what is there stays."""
     left = right = -1
     for new_left, new_right in _path(p.starts):
         if new_right != right:
             for j in range(shape.across):
                 at = _tile_of(em, p.right, b, 0, new_right + COLUMNS * p.dot.depth * j)
-                _move(em, "llvm.x86.tileloadd64", shape.right(j), p.right, at)
+                _move(em, "llvm.x86.tileloadd64", shape.right(j, rest), p.right, at)
         for i in range(shape.down):
+            own = shape.left(i, rest)
             if new_left != left:
                 at = _tile_of(em, p.left, a, i, new_left)
-                _move(em, "llvm.x86.tileloadd64", shape.left(i), p.left, at)
+                _move(em, "llvm.x86.tileloadd64", own, p.left, at)
             for j in range(shape.across):
-                _call(em, p.dot.intrinsic, shape.sums(i, j), shape.left(i), shape.right(j))
+                _call(em, p.dot.intrinsic, shape.sums(i, j), own, shape.right(j, rest))
         left, right = new_left, new_right
 
 

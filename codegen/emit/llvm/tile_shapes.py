@@ -15,12 +15,14 @@ _WIDTHS, _HEIGHTS = 16, 48  # where it has the bytes of a register's rows, and t
 class TileShape:
     """Tiles of sums, and of operands of so many groups of terms: the first registers are the sums'.
 
+    With ``rest`` there are operands of as many groups, too, in registers of their own.
     Intel, Architecture Instruction Set Extensions, LDTILECFG.
     """
 
     rows: int
     columns: int
     groups: int
+    rest: int = 0
 
     @property
     def down(self) -> int:
@@ -37,17 +39,24 @@ class TileShape:
         """The tiles of the sums."""
         return [(i, j) for i in range(self.down) for j in range(self.across)]
 
+    @property
+    def registers(self) -> int:
+        """The registers in use."""
+        operands = (self.down + self.across) * (2 if self.rest else 1)
+        return self.down * self.across + operands
+
     def sums(self, i: int, j: int) -> int:
         """The register of a tile of the sums."""
         return i * self.across + j
 
-    def left(self, i: int) -> int:
+    def left(self, i: int, rest: bool = False) -> int:
         """The register of a tile of a."""
-        return self.down * self.across + i
+        first = self.down * self.across + (self.down + self.across if rest else 0)
+        return first + i
 
-    def right(self, j: int) -> int:
+    def right(self, j: int, rest: bool = False) -> int:
         """The register of a tile of b."""
-        return self.down * self.across + self.down + j
+        return self.left(0, rest) + self.down + j
 
     def configuration(self) -> bytes:
         """Return what the instruction takes that sets the shapes."""
@@ -60,12 +69,13 @@ class TileShape:
 
         tall = [min(ROWS, self.rows - ROWS * i) for i in range(self.down)]
         wide = [min(COLUMNS, self.columns - COLUMNS * j) for j in range(self.across)]
-        for i, rows in enumerate(tall):
-            put(self.left(i), rows, self.groups)
-            for j, columns in enumerate(wide):
-                put(self.sums(i, j), rows, columns)
-        for j, columns in enumerate(wide):
-            put(self.right(j), self.groups, columns)
+        for i, j in self.tiles:
+            put(self.sums(i, j), tall[i], wide[j])
+        for rest, groups in ((False, self.groups), (True, self.rest)):
+            for i, rows in enumerate(tall if groups else ()):
+                put(self.left(i, rest), rows, groups)
+            for j, columns in enumerate(wide if groups else ()):
+                put(self.right(j, rest), groups, columns)
         return bytes(found)
 
 

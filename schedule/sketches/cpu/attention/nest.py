@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .....ir.loop.notes import FETCH
+from .....ir.loop.notes import FETCH, TILED
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
@@ -43,7 +43,8 @@ def apply_attention(
     if c["part"]:
         assert k.exponential is not None
         parts = take_parts(sch, k.exponential, int(c["part"]))
-    host = _host(k, sch, parts)
+    scope = "global" if pairs is not None and pairs.tiled else "register"
+    host = _host(k, sch, parts, scope)
     at = pieces(k, sch, host, int(c["tile"]))
     for name in reversed(in_order(k, parts)):
         if name != host:
@@ -61,15 +62,15 @@ def apply_attention(
         sch.skip_masked(inside)
 
 
-def _host(k: Attention, sch: Schedule, parts: SoftmaxParts | None) -> str:
-    """Return the block that stores the result."""
+def _host(k: Attention, sch: Schedule, parts: SoftmaxParts | None, scope: str) -> str:
+    """Return the block that stores the result, of sums in a scope."""
     if k.consumer is not None:
         if parts is None:
-            sch.set_scope(k.values.name, 0, "register")
+            sch.set_scope(k.values.name, 0, scope)
         return k.consumer.name
     if parts is not None:
         return k.values.name
-    return sch.cache_write(k.values.name, 0, "register").name
+    return sch.cache_write(k.values.name, 0, scope).name
 
 
 def _score_tiles(
@@ -82,12 +83,14 @@ def _score_tiles(
 ) -> str:
     """Compute the scores in register tiles; return the block that stores them."""
     buffer = k.scores.stores[0].buffer
+    tiled = pairs is not None and pairs.tiled
+    scope = "global" if tiled else "register"
     readers = [b for b in k.stages if any(a.buffer is buffer for a in b.inputs)]
     if len(readers) == 1 and is_full(k, readers[0]) and readers[0].name != k.exponential:
         writer = readers[0].name
-        sch.set_scope(k.scores.name, 0, "register")
+        sch.set_scope(k.scores.name, 0, scope)
     else:
-        writer = sch.cache_write(k.scores.name, 0, "register").name
+        writer = sch.cache_write(k.scores.name, 0, scope).name
         sch.compute_at(writer, at)
     if k.by_key:
         fetch = int(c["fetch"])
@@ -96,7 +99,7 @@ def _score_tiles(
         return writer
     lanes = min(lanes, k.length)
     panel = _key_panel(k, c, pairs)
-    tile = _Tile(int(c["rows"]), int(c["vectors"]), lanes, int(c["unroll"]))
+    tile = _Tile(int(c["rows"]), int(c["vectors"]), lanes, int(c["unroll"]), tiled=tiled)
     if panel is None:
         _tile_product(sch, k.scores.name, writer, at, tile)
         return writer
@@ -121,7 +124,7 @@ class _Tile:
     """A register tile of a product: rows x vectors of lanes, and terms that are unrolled.
 
     The operand with the lanes is prefetched ``fetch`` bytes ahead. A lane adds up ``depth`` terms
-    at once.
+    at once. One that is ``tiled`` is made in tile registers, all terms at once.
     """
 
     rows: int
@@ -130,6 +133,7 @@ class _Tile:
     unroll: int
     fetch: int = 0
     depth: int = 1
+    tiled: bool = False
 
 
 def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _Tile) -> None:
@@ -139,6 +143,11 @@ def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _
     rows, each = sch.split(row, [None, tile.rows])
     sch.reorder(columns, rows, each, *inner)
     sch.compute_at(product, rows)
+    if tile.tiled:
+        _in_tile_registers(sch, product, rows, tile.depth)
+        sch.unroll(inner[0])
+        sch.vectorize(inner[1])
+        return
     row, column, terms = loops_below(sch, product, rows, 3)
     together: list[LoopRef] = []
     if tile.depth > 1:
@@ -157,6 +166,17 @@ def _tile_product(sch: Schedule, product: str, writer: str, at: LoopRef, tile: _
         sch.vectorize(last)
     for loop in steps[1:]:
         sch.unroll(loop)
+
+
+def _in_tile_registers(sch: Schedule, product: str, at: LoopRef, depth: int) -> None:
+    """Compute a tile of a product inside ``at`` in tile registers, groups of terms inside."""
+    row, column, terms = loops_below(sch, product, at, 3)
+    steps, group = sch.split(terms, [None, depth])
+    sch.reorder(steps, row, column, group)
+    init = sch.decompose_reduction(product, steps)
+    sch.annotate(steps, TILED.key, 1)
+    for loop in (column, sch.get_loops(init)[-1]):
+        sch.vectorize(loop)
 
 
 def _schedule_stage(
@@ -223,12 +243,13 @@ def _value_tiles(
     depth = 1 if pairs is None else pairs.values.depth
     sides = int(c["value_rows"]), int(c["value_vectors"])
     unroll = int(c["unroll"]) if k.length % depth == 0 else 1  # so that one step is an edge
-    tile = _Tile(*sides, lanes, unroll, fetch, depth)
+    tiled = pairs is not None and pairs.tiled
+    tile = _Tile(*sides, lanes, unroll, fetch, depth, tiled)
     if parts is None:
         _value_product(k, sch, (name, host), at, tile, pairs)
         return
     partial = parts.partial[name]
-    writer = sch.cache_write(partial, 0, "register").name
+    writer = sch.cache_write(partial, 0, "global" if tiled else "register").name
     sch.reverse_compute_at(writer, inside)
     _value_product(k, sch, (partial, writer), inside, tile, pairs)
     rows, column, part = loops_below(sch, name, at, 3)

@@ -8,12 +8,14 @@ of the lanes, as in ``products/lane_dots.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .....ir.accuracy import BF16_PRODUCTS
 from .....ir.dtypes import f32
 from .....ir.lane_dots import lane_dot
 from .....ir.loop.nodes import Buffer, Var
 from .....ir.target import Target
+from .....ir.tile_dots import tile_dot
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo, product_operands
@@ -36,17 +38,36 @@ class OperandPanel:
 
 @dataclass(frozen=True, slots=True)
 class LaneProducts:
-    """The panels of keys and values. ``weights`` are exponentials that are to become narrow."""
+    """The panels of keys and values. ``weights`` are exponentials that are to become narrow.
+
+    With ``tiled`` the products are made in tile registers, for which operands lie as for lanes.
+    """
 
     keys: OperandPanel
     values: OperandPanel
     weights: Buffer | None
+    tiled: bool = False
+
+
+def tile_products(k: Attention, target: Target) -> LaneProducts | None:
+    """Return the same for tile registers; None if they do not take the products."""
+    found = lane_products(k, target)
+    queries = None if found is None else _other(k.scores, k.keys)
+    if found is None or queries is None:
+        return None
+    own = k.value_operand.buffer.dtype
+    taken = (queries.buffer.dtype, k.keys.buffer.dtype), (own, own)
+    dots = [tile_dot(target, *types) for types in taken]
+    if any(dot is None or dot.sums != k.dtype for dot in dots):
+        return None
+    return replace(found, tiled=True)
 
 
 def lane_products(k: Attention, target: Target) -> LaneProducts | None:
     """Return the instructions of an attention's products; None if it has another form.
 
-    Exponentials become as narrow as the values only where the result is, too.
+    Exponentials become as narrow as the values only where the result is, too, or the accuracy that
+    is asked for allows it.
     """
     lanes = target.lanes(k.dtype)
     if k.by_key or k.dtype != f32 or min(k.length, k.width) < lanes:
@@ -68,7 +89,7 @@ def lane_products(k: Attention, target: Target) -> LaneProducts | None:
         return None
     narrows = weights.buffer.dtype != own
     stored = (k.consumer or k.values).stores[0].buffer.dtype
-    if narrows and stored.bytes > own.bytes:
+    if narrows and stored.bytes > own.bytes and target.accuracy < BF16_PRODUCTS:
         return None
     return LaneProducts(
         OperandPanel(*keys, scores.depth),

@@ -7,18 +7,20 @@ import math
 from collections.abc import Mapping
 
 from .....ir.target import Target
+from .....ir.tile_dots import COLUMNS, GROUPS, fits
 from ....space.attention import Attention, find_attention
 from ....space.space import Choice, Choices, Sketch
 from ..nests.contraction import MOST_FMAS
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
+from ..products.tile_registers import LOAD, PRODUCT
 from .nest import apply_attention
-from .panels import LaneProducts, key_dims, lane_products
+from .panels import LaneProducts, key_dims, lane_products, tile_products
 
 TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FEWEST = 8  # queries, for which packing keys and values pays
 SMALLEST_PART, LARGEST_PART = 64, 1024  # keys that are taken at a time
-ROWS = (4, 5, 6, 7, 8, 10, 12, 14)
+ROWS, TILE_ROWS = (4, 5, 6, 7, 8, 10, 12, 14), (16, 32)
 SOFTMAX_CYCLES = 22.0  # of one vector of scores: maximum, exponential, sum
 COPY_CYCLES = 3.0  # of a vector of exponentials that become narrow
 ROW_CYCLES = 60.0  # of one row, or part of it: maximum and sum across the lanes
@@ -42,11 +44,22 @@ def match_lane_attention(work: FuncInfo, target: Target) -> Sketch | None:
     return attention_sketch(k, target, pairs)
 
 
+@CPU.row(3)
+def match_tile_attention(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match one whose products tile registers take."""
+    k = find_attention(work.func, work.blocks)
+    tiles = None if k is None else tile_products(k, target)
+    if k is None or tiles is None or k.queries < FEWEST:
+        return None
+    return attention_sketch(k, target, tiles)
+
+
 def attention_sketch(k: Attention, target: Target, pairs: LaneProducts | None = None) -> Sketch:
     """Return the space of an attention; with ``pairs`` its products are by those instructions."""
     decisions = _decisions(k, target, pairs)
+    paired = "attention_tiles@1" if pairs is not None and pairs.tiled else "attention_pairs@1"
     return Sketch(
-        name="attention@2" if pairs is None else "attention_pairs@1",
+        name="attention@2" if pairs is None else paired,
         kind="attention",
         decisions=decisions,
         default=_default(k, decisions, target),
@@ -60,7 +73,9 @@ def _decisions(
     k: Attention, target: Target, pairs: LaneProducts | None
 ) -> dict[str, tuple[Choice, ...]]:
     flops = k.scores.flops + k.values.flops
-    rows = tuple(r for r in ROWS if r <= k.queries) or tuple(range(1, k.queries + 1))
+    tiled = pairs is not None and pairs.tiled
+    sides = TILE_ROWS if tiled else ROWS
+    rows = tuple(r for r in sides if r <= k.queries) or tuple(range(1, k.queries + 1))
     whole = {-(-k.queries // r) * r for r in rows}
     tiles = {t for t in TILES if t < k.queries} | {t for t in whole if t <= 2 * TILES[-1]}
     lanes = target.lanes(k.dtype)
@@ -71,6 +86,7 @@ def _decisions(
         if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential and k.queries > 1
     ]
     together = {} if pairs is None else {"together": (pairs.keys.depth,)}
+    together |= {"tiled": (1,)} if tiled else {}
     return {
         "tile": tuple(sorted(tiles)),
         "part": (0, *parts),
@@ -79,7 +95,7 @@ def _decisions(
         "value_rows": rows,
         "value_vectors": (1, 2, 4),
         "pack": (1,) if pairs is not None else (0,) if key_dims(k) is None else (0, 1),
-        "unroll": (1, 2, 4),
+        "unroll": (1,) if tiled else (1, 2, 4),
         "accumulators": (1, 2, 4),
         "parallel": (1, 0) if may_share_flops(flops, target) else (0,),
         **together,
@@ -96,7 +112,7 @@ def _default(
 ) -> dict[str, Choice]:
     """Return the cheapest choices: of each product's tile for itself, as far as they are free."""
     best: dict[str, Choice] = {n: values[0] for n, values in decisions.items()}
-    best |= {"unroll": 2, "accumulators": 2}
+    best |= {"unroll": min(2, int(decisions["unroll"][-1])), "accumulators": 2}
     least = math.inf
     for tile, part, pack in itertools.product(*(decisions[n] for n in ("tile", "part", "pack"))):
         c: dict[str, Choice] = {**best, "tile": tile, "part": part, "pack": pack}
@@ -118,9 +134,9 @@ def _fits(k: Attention, c: Choices, product: tuple[str, str], target: Target) ->
     """True if a product's register tile fits the registers, the piece and the problem."""
     rows, vectors = int(c[product[0]]), int(c[product[1]])
     lanes = target.lanes(k.dtype)
-    if int(c["tile"]) % rows or rows * vectors + vectors + 1 > target.registers - 2:
+    if int(c["tile"]) % rows:
         return False
-    if rows * vectors * int(c["unroll"]) > MOST_FMAS:
+    if not _holds(c, rows, vectors, target):
         return False
     if product[0] == "rows":
         columns = int(c["part"]) or k.length
@@ -128,6 +144,14 @@ def _fits(k: Attention, c: Choices, product: tuple[str, str], target: Target) ->
         even = columns % (vectors * lanes) == 0 or not whole
         return even and (vectors - 1) * lanes < columns
     return (vectors - 1) * lanes < k.width
+
+
+def _holds(c: Choices, rows: int, vectors: int, target: Target) -> bool:
+    """True if registers hold a tile of sums, beside what a step reads."""
+    if c.get("tiled"):
+        return fits(rows, vectors * COLUMNS)
+    few = rows * vectors * int(c["unroll"]) <= MOST_FMAS
+    return few and rows * vectors + vectors + 1 <= target.registers - 2
 
 
 def attention_valid(k: Attention, c: Choices, target: Target) -> bool:
@@ -204,16 +228,19 @@ def _padded_rows(k: Attention, tile: int, rows: int) -> float:
     return whole * tile + ragged * (1.5 if whole and rest % rows else 1.0)
 
 
-def _step(rows: int, vectors: int, unroll: int) -> float:
-    """Return the cycles of one term of a register tile."""
-    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5 / unroll
+def _step(rows: int, vectors: int, c: Choices) -> float:
+    """Return the cycles of one term of a register tile, or of a group of them."""
+    if c.get("tiled"):
+        down = math.ceil(rows / TILE_ROWS[0])
+        return max(PRODUCT * down * vectors, LOAD * (down + vectors)) / GROUPS
+    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5 / int(c["unroll"])
 
 
 def _score_cycles(k: Attention, c: Choices, target: Target) -> float:
     rows, vectors = int(c["rows"]), int(c["vectors"])
     count = math.ceil(k.length / (vectors * target.lanes(k.dtype)))
     tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
-    step = _step(rows, vectors, int(c["unroll"]))
+    step = _step(rows, vectors, c)
     stride = k.length * k.dtype.bytes
     if not c["pack"] and (stride >= 2048 or stride % 4096 == 0):
         step += PANEL_MISS_CYCLES * vectors
@@ -225,7 +252,7 @@ def _value_cycles(k: Attention, c: Choices, target: Target) -> float:
     lanes = target.lanes(k.dtype)
     count = math.ceil(k.width / (vectors * lanes))
     tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
-    step = _step(rows, vectors, int(c["unroll"]))
+    step = _step(rows, vectors, c)
     length = int(c["part"]) or k.length
     size = k.value_operand.buffer.dtype.bytes
     if length * vectors * lanes * size > target.l1 / 2:

@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 LOOSE = Target.parse("cpu -threads=2 -accuracy=0.001")
 PLAIN = Target.parse("cpu -threads=2")
-XEON = Target.parse("cpu -mcpu=emeraldrapids -threads=2 -accuracy=0.001")
+XEON = Target.parse("cpu -mcpu=emeraldrapids -mattr=-amx-tile -threads=2 -accuracy=1e-3")
 
 
 def module(
