@@ -16,6 +16,7 @@ import numpy as np
 from .dtypes import DType, bf16, s8, u8
 from .lane_dots import LaneDot, lane_dot
 from .target import Target
+from .tile_dots import tile_dot
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -66,8 +67,11 @@ def byte_rows(target: Target, weights: str | None = None) -> LaneDot | None:
 def byte_dot(target: Target, weights: str | None = None) -> LaneDot | None:
     """Return the instruction that products of f32 use after rounding both operands to bytes.
 
-    None where the target has none that is faster than bf16's, or allows a smaller error.
+    None where the target has none that is faster than bf16's, or allows a smaller error. Tile
+    registers are as fast with bf16, whose sums need no scale for each block.
     """
+    if tile_dot(target, bf16, bf16) is not None:
+        return None
     dot = byte_rows(target, weights) if target.accuracy >= BYTE_PRODUCTS else None
     return dot if dot is not None and dot.depth >= DEEP else None
 

@@ -11,10 +11,9 @@ import nestwright as nw
 from nestwright.cli.main import main
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.oracle import Oracle
-from nestwright.ir.accuracy import BYTE_PRODUCTS, tolerance
-from nestwright.ir.dtypes import f32, s8, u8
+from nestwright.ir.accuracy import BYTE_PRODUCTS, byte_dot, tolerance
+from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo import freeze
-from nestwright.ir.lane_dots import lane_dot
 from nestwright.ir.target import Target
 
 TEXT = """HloModule mlp
@@ -30,8 +29,7 @@ ENTRY main {
 }
 """
 LOOSE = Target.parse("cpu -threads=2 -accuracy=0.02")
-FOUND = lane_dot(LOOSE, s8, u8)
-ROUNDS = FOUND is not None and FOUND.depth == 4
+ROUNDS = byte_dot(LOOSE) is not None
 
 
 def test_the_reference_rounds_what_the_build_rounds() -> None:
@@ -49,6 +47,12 @@ def test_the_reference_rounds_what_the_build_rounds() -> None:
     error = np.sqrt(np.mean(np.square(exe(x) - exact)) / np.mean(np.square(exact)))
     assert error < 2 * BYTE_PRODUCTS
     assert not ROUNDS or error > BYTE_PRODUCTS / 2
+
+
+def test_tile_registers_multiply_bf16_instead() -> None:
+    lanes, tiles = (f"cpu -mcpu={cpu} -accuracy=0.02" for cpu in ("cooperlake", "emeraldrapids"))
+    assert byte_dot(Target.parse(lanes)) is not None
+    assert byte_dot(Target.parse(tiles)) is None
 
 
 def test_the_command_line_checks_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

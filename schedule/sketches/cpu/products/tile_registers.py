@@ -36,6 +36,7 @@ from .packed import (
     torn_rows,
 )
 
+LEAST = 4  # rows: with fewer, lanes wait for memory as well, and read it in longer stretches
 PRODUCT = 24.0  # cycles of an instruction: 16, if nothing else waits
 LOAD = 12.0  # of a load of a register: 8 from L1
 BETWEEN = 100.0  # of a tile of results: sums that are stored, loops that begin
@@ -71,7 +72,7 @@ def match_tile_registers(work: FuncInfo, target: Target) -> Sketch | None:
 
 
 def _form(k: Contraction, target: Target) -> _TileForm | None:
-    if not is_narrow_product(k) or k.weights is None:
+    if k.all_rows < LEAST or not is_narrow_product(k) or k.weights is None:
         return None
     dot = tile_dot(target, input_of(k).buffer.dtype, k.weights.buffer.dtype)
     if dot is None or dot.sums != k.dtype:
