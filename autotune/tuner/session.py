@@ -169,7 +169,7 @@ def _runnable(target: Target) -> Target:
     if not target.is_host:
         raise TargetError(
             f"cannot tune for {target.spec}",
-            "this machine cannot run its code",
+            f"this machine cannot run its code: it lacks {', '.join(target.missing)}",
             hint=f"tune on such a machine, or on a cluster of them (executor=, --scheduler); "
             f"{ESTIMATES}",
         )

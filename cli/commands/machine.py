@@ -49,6 +49,8 @@ def targets(as_json: bool) -> None:
             click.echo(f"  {name:<17} {value}")
     wide = [f for f in sorted(host.features) if f.startswith(("avx", "fma", "neon", "sve", "amx"))]
     click.echo(f"  {'features':<17} {' '.join(wide) or 'none of note'}")
+    for tiles in _tiles():
+        click.echo(f"  {tiles.name:<17} {tiles.told}")
     click.echo(f"\nits rates: {_calibration().told}")
     for line in lines(found) if found is not None else ():
         click.echo(line)
@@ -76,7 +78,7 @@ def doctor(as_json: bool) -> int:
     from ...ir.target import HERE, Target
 
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
-    findings += [_calibration(), _cluster(), *_settings()]
+    findings += [*_tiles(), _calibration(), _cluster(), *_settings()]
     found = trust(Target.parse(HERE).threads)
     well = all(f.ok for f in findings)
     if as_json:
@@ -150,6 +152,21 @@ def _compiles() -> Check:
         return Check("compile and run", False, f"{type(e).__name__}: {e}")
     ok = bool(np.array_equal(got, x + x))
     return Check("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+
+
+def _tiles() -> list[Check]:
+    """Check if the system grants this process the processor's tile registers, if it has any.
+
+    Code does without them where it does not.
+    """
+    from ...ir.targets.processor import features_here, tiles_refused
+
+    if "amx_tile" not in features_here():
+        return []
+    if tiles_refused():
+        told = "refused by the system to this process: products use vectors"
+        return [Check("tile registers", True, told)]
+    return [Check("tile registers", True, "granted by the system (AMX)")]
 
 
 def _calibration() -> Check:

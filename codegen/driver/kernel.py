@@ -81,6 +81,7 @@ def compile_func(func: Func, target: Target) -> Kernel:
     if loads_eagerly(target) and not target.is_host:
         raise TargetError(
             f"code for {target.spec!r} cannot run on this machine",
+            f"it lacks {', '.join(target.missing)}",
             hint="compile_object gives its object code",
         )
     kernel = Kernel(compile_object(func, target))

@@ -66,7 +66,7 @@ def _require_host(name: str, target: Target) -> None:
         raise TargetError(
             f"{name} was built for {target.spec}",
             f"this machine cannot run its code: it lacks {', '.join(missing)}",
-            hint="save it and load it on such a machine",
+            hint='load it on such a machine, or build it for this one: target "cpu"',
         )
 
 

@@ -72,7 +72,7 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "amx-tile": ("amx",),
     }
 )
-"""Without the feature, LLVM drops those that begin like this too."""
+"""Without the feature, LLVM drops those that begin like this too, and with them it adds it."""
 _AGAINST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "x86_64": ("-sse", "-sse2", "-cx8", "-64bit", "-64bit-mode", "+16bit-mode", "+32bit-mode"),
@@ -187,7 +187,7 @@ def _features(machine: str, cpu: str, attributes: str) -> frozenset[str]:
         name = item[1:]
         _require_feature(machine, item)
         if item[0] == "+":
-            features.add(name)
+            features |= {name, *(base for base, on in _BUILDS_ON.items() if name.startswith(on))}
         else:
             gone = _BUILDS_ON.get(name, ())
             features = {f for f in features if f != name and not f.startswith(gone)}

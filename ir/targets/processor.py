@@ -98,7 +98,9 @@ _UNUSED = frozenset(
 
 TILE_REGISTERS = "amx-tile"
 """The feature whose registers Linux keeps for a process only after that has asked for them."""
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux, Documentation/arch/x86/xstate.rst
+TILES_REQUEST = 158, 0x1023, 18  # arch_prctl: Linux, Documentation/arch/x86/xstate.rst
+REFUSED = f"{TILE_REGISTERS} (the system refuses its registers to this process)"
+"""What code lacks where the processor has tile registers and the system does not grant them."""
 
 
 def default_threads() -> int:
@@ -137,26 +139,34 @@ def triple_here() -> str:
 def lacking(features: Iterable[str], machine: str) -> tuple[str, ...]:
     """Return the features, by LLVM's names, that code may use and this processor does not have.
 
-    ``machine`` is its architecture.
+    ``machine`` is its architecture. Asks the system for tile registers if the code needs them, and
+    returns ``REFUSED`` for their feature where it does not grant them.
     """
     names, flags = (_ARM if machine == "aarch64" else _X86), features_here()
     needed = sorted(set(features) - _UNUSED)
-    if TILE_REGISTERS in needed and _flag(TILE_REGISTERS, names) in flags and not tiles_granted():
-        return (TILE_REGISTERS,)
-    return tuple(f for f in needed if _flag(f, names) not in flags)
+    found = tuple(f for f in needed if _flag(f, names) not in flags)
+    refused = TILE_REGISTERS in needed and tiles_refused()
+    return (*found, REFUSED) if refused else found
+
+
+def tiles_refused() -> bool:
+    """True if this processor has tile registers that the system does not grant to this process."""
+    return _flag(TILE_REGISTERS, _X86) in features_here() and not tiles_granted()
 
 
 @cache
 def tiles_granted() -> bool:
     """Ask Linux to keep tile registers for this process, and return whether it does.
 
-    All of its threads and those that it forks may use them from then on.
+    All of its threads and the children that it forks may use them from then on; a program that it
+    executes asks anew. An older Linux refuses, as does one where a thread handles signals on a
+    stack that is too small for these registers.
     """
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         return False
     import ctypes
 
-    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
+    return bool(ctypes.CDLL(None).syscall(*TILES_REQUEST) == 0)
 
 
 def _flag(feature: str, names: Mapping[str, str]) -> str:
