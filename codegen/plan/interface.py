@@ -32,7 +32,8 @@ STATUSES: dict[str, str] = {
     "MISALIGNED": "the memory is not aligned as it has to be",
     "TOO_SMALL": "the memory is too small for an instance",
     "BAD_THREADS": "that number of threads cannot be had",
-    "WRONG_PROCESSOR": "this processor lacks instructions that the library was compiled for",
+    "WRONG_PROCESSOR": "this processor lacks instructions that the library was compiled for, "
+    "or the system does not let this process use them",
     "NO_WEIGHTS": "the weights are not given, or their file cannot be mapped (see errno)",
     "NOT_WEIGHTS": "this is not a file of weights",
     "WEIGHTS_VERSION": "the file of weights has another version",

@@ -6,6 +6,7 @@ target triple = "${triple}"
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 declare void @abort() noreturn
+declare i64 @syscall(i64, ...)
 declare i64 @llvm.umax.i64(i64, i64)
 
 define internal void @scratch_free(ptr %segment) {

@@ -4,7 +4,6 @@
 ; 16 bits for the end of those not yet claimed, 16 bits for their beginning (at most 16,384 chunks).
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
 declare i32 @getpid()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ....ir.target import Target
+from ....ir.targets.processor import TILE_REGISTERS, TILES_REQUEST
 from ...emit.llvm.template import render
 
 
@@ -72,4 +73,14 @@ def check_text(target: Target) -> str:
     bits = {bit for name in target.features for bit in row.bits.get(name, ())}
     first = sum(1 << bit for bit in bits if bit < row.word)
     second = sum(1 << (bit - row.word) for bit in bits if bit >= row.word)
-    return render(__package__, row.template, names={"first": first, "second": second})
+    text = render(__package__, row.template, names={"first": first, "second": second})
+    return text + _tiles_text(target) if target.machine == "x86_64" else text
+
+
+def _tiles_text(target: Target) -> str:
+    """Return the LLVM IR of ``i1 tiles_granted()``, which asks for tile registers if it must."""
+    if TILE_REGISTERS not in target.features:
+        return render(__package__, "tiles_none.ll")
+    number, request, kind = TILES_REQUEST
+    names = {"number": number, "request": request, "kind": kind}
+    return render(__package__, "tiles_linux.ll", names=names)
