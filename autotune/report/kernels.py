@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..bench.data import CellBench, GroupBench
 from ..measure.host.peak import Peak
 from .charts.roofline import Roof, RooflineMark
-from .verdicts import least_seconds
+from .verdicts import fma_seconds, least_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _roof(g: GroupBench, peak: Peak | None) -> tuple[float | None, str]:
     if peak.roofs and g.bytes > g.tuned_seconds * max(r.bandwidth for r in peak.roofs):
         return None, ""
     level = peak.roof_of(g.working_set)
-    computes = g.flops / peak.flops > g.bytes / level.bandwidth
+    computes = fma_seconds(g, peak) > g.bytes / level.bandwidth
     return least_seconds(g, peak) / g.tuned_seconds, "FMA" if computes else level.name
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...codegen.runtime.profile.figures import FMA_AT_MOST
 from ..bench.data import CONTROL, DEFAULT, TUNED, CellBench, GroupBench, TrialBench
 from ..log.records import ratios
 from ..measure.compare import interval
@@ -115,7 +116,17 @@ def least_seconds(g: GroupBench, peak: Peak) -> float:
     Its bytes come from the nearest level of memory that holds its working set.
     """
     moving = g.bytes / peak.roof_of(g.working_set).bandwidth
-    return min(g.tuned_seconds, max(g.flops / peak.flops, moving))
+    return min(g.tuned_seconds, max(fma_seconds(g, peak), moving))
+
+
+def fma_seconds(g: GroupBench, peak: Peak) -> float:
+    """Return the least time of a group's operations, if FMAs do them.
+
+    0 for one that was faster: other instructions did them, such as products in tile registers, or
+    there were fewer.
+    """
+    least = g.flops / peak.flops
+    return least if least <= FMA_AT_MOST * g.tuned_seconds else 0.0
 
 
 def _left(cell: CellBench) -> float | None:

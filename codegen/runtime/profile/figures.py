@@ -16,6 +16,7 @@ from ...plan.loaded import Event
 KERNEL, COPY, LIBRARY, CONTROL, CALL = "kernel", "copy", "library", "control flow", "call"
 APART = 0.1  # share of the whole by which the rows' sum may differ from it
 OVERHEAD = 0.05  # share of the whole that timing may add
+FMA_AT_MOST = 1.05  # of the measured rate of FMAs; above it others computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,13 @@ class ProfileRow:
     def roofline(self, peak: tuple[float, float]) -> float | None:
         """Return the share of what a machine of this peak, FLOP/s and bytes/s, allows at best.
 
-        None if nothing was computed or moved. More than 1 means that values stayed in caches.
+        None if nothing was computed or moved. More than 1 means that values stayed in caches. A
+        rate of operations above that of FMAs does not count: other instructions did them, such as
+        products in tile registers, or there were fewer.
         """
-        rates = self.flop_rate / peak[0], self.byte_rate / peak[1]
-        return max(rates) if self.seconds and max(rates) > 0 else None
+        computed, moved = self.flop_rate / peak[0], self.byte_rate / peak[1]
+        share = max(moved, computed if computed <= FMA_AT_MOST else 0.0)
+        return share if self.seconds and share > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

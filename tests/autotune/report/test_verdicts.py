@@ -81,3 +81,16 @@ def test_a_kernel_is_held_against_the_level_of_its_working_set(size, reach, boun
     assert (gather.bound, gather.roof) == ("", None), "so much was not moved"
     (old,) = kernel_rows(replace(CELL, groups=(group,)), PEAK)
     assert (old.bound, old.roof) == ("memory", 1.0), "older reports have no other level"
+
+
+def test_a_kernel_above_the_rate_of_multiply_adds_is_held_against_its_bytes() -> None:
+    """Tile registers multiply bf16 faster: the time that FMAs would take is no bound."""
+    took = ScheduleBench("default", {}, [], (1e-5,))
+    group = replace(GROUP, weight=1.0, flops=8e-5 * PEAK.flops, bytes=0.2e-5 * PEAK.bandwidth)
+    shown = replace(CELL, groups=(replace(group, tuned=took),))
+    (row,) = kernel_rows(shown, PEAK)
+    assert (row.bound, row.roof) == ("memory", pytest.approx(0.2))
+    assert roof_share(shown, PEAK) == pytest.approx(0.2)
+    near = replace(CELL, groups=(replace(group, flops=1.02e-5 * PEAK.flops, tuned=took),))
+    (row,) = kernel_rows(near, PEAK)
+    assert (row.bound, row.roof) == ("FMA", 1.0), "the peak is measured, too"

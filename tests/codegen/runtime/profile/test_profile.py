@@ -21,6 +21,7 @@ from nestwright.codegen.plan.notes import FACTS
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.profile import measure
 from nestwright.codegen.runtime.profile.data import Profile
+from nestwright.codegen.runtime.profile.figures import ProfileRow
 from nestwright.ir.errors import ArgumentError, ArtifactError
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
@@ -347,6 +348,13 @@ def test_many_events_are_cut_and_told() -> None:
     found = made(NESTED).profile(np.ones(64, np.float32), np.int32(3000), rounds=1)
     assert found.lost > 0 and any(f"lacks {found.lost} events" in note for note in found.notes)
     assert named(found, transcendentals=64.0).calls == 9000
+
+
+def test_operations_above_the_rate_of_fmas_have_no_share() -> None:
+    row = ProfileRow("dot", "kernel", 1e-3, 1, flops=8e8, bytes=2e6)
+    assert row.roofline((1e12, 1e10)) == pytest.approx(0.8)
+    assert row.roofline((1e11, 1e10)) == pytest.approx(0.2), "the bytes have one"
+    assert replace(row, bytes=0.0).roofline((1e11, 1e10)) is None
 
 
 def test_json_reads_back() -> None:
