@@ -156,10 +156,10 @@ def _group(
     group = prepared.groups.distinct[key]
     members = {i.name for i in group.members}
     runs = sum(at.runs for _, at in places)
-    origin, estimate, note = _scheduled(prepared, key, origins)
+    origin, estimate, share, note = _scheduled(prepared, key, origins)
     hope = None
     if origin is not None and origin.record is None and estimate:
-        hope = promise(estimate, v.work, v.bytes, runs, prepared.target, known)
+        hope = promise(estimate, v.work * share, v.bytes, runs, prepared.target, known)
     return GroupExplained(
         name=v.name,
         places=tuple(at.name for _, at in places),
@@ -180,18 +180,21 @@ def _group(
 
 def _scheduled(
     prepared: PreparedModule, key: str, origins: OriginFinder
-) -> tuple[ScheduleOrigin | None, float, str]:
-    """A group's origin, the estimate of its default schedule, and why there is neither."""
+) -> tuple[ScheduleOrigin | None, float, float, str]:
+    """A group's origin, the estimate of its default schedule, the least part of its arithmetic that
+    a schedule does, and why there are none.
+    """
     target = prepared.target
     try:
         func = Program("hlo", origins.texts[key], target.vectors).func
         sketches = generate(func, target)
     except NestwrightError as error:
-        return None, 0.0, str(error).splitlines()[0]
+        return None, 0.0, 1.0, str(error).splitlines()[0]
     origin = origins.of(key, func, sketches)
     choices = max((s.size() for s in sketches), default=1) * len(sketches)
     estimate = float(sketches[0].cost(sketches[0].default)) if sketches and choices > 1 else 0.0
-    return origin, estimate if estimate < float("inf") else 0.0, ""
+    share = min((s.share for s in sketches), default=1.0)
+    return origin, estimate if estimate < float("inf") else 0.0, share, ""
 
 
 def graph_page(model: Lowered, stages: str | None = None, log: PathLike | None = None) -> str:
@@ -207,7 +210,7 @@ def graph_page(model: Lowered, stages: str | None = None, log: PathLike | None =
     origins = OriginFinder(held, model.target, _texts(prepared), lent)
     notes: dict[str, Sequence[str]] = {}
     for key in prepared.groups.distinct:
-        origin, _, note = _scheduled(prepared, key, origins)
+        origin, *_, note = _scheduled(prepared, key, origins)
         notes[key] = (note,) if origin is None else told(origin)
     graph = model_graph(prepared, model.name)
     source = f", schedules of {Path(log).name}" if log is not None else ", default schedules"

@@ -69,8 +69,8 @@ def promise(
 ) -> Promise:
     """Return the promise of a group that a run of the model executes ``runs`` times.
 
-    ``estimate`` is the analytic one of its default schedule in seconds, ``flops`` and ``size`` its
-    operations and bytes.
+    ``estimate`` is the analytic one of its default schedule in seconds, ``flops`` and ``size`` are
+    the operations that some schedule needs at least, and its bytes.
     """
     least = roof(flops, size, target)
     seconds = max(least, estimate * known.scale)

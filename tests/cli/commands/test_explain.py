@@ -211,6 +211,23 @@ def test_a_promise_is_bounded_by_the_roofline() -> None:
     assert none.gains == (1.0, 1.0, 1.0) and none.bound > 1
 
 
+def test_a_promise_of_tile_registers_is_bounded_by_theirs(tmp_path: Path) -> None:
+    (tmp_path / "dot.hlo").write_text(
+        """HloModule dot
+ENTRY main { x = bf16[512,512] parameter(0)
+  w = bf16[512,512] parameter(1)
+  ROOT y = f32[512,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+"""
+    )
+    processor = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids -threads=1"
+
+    def expected(attributes: str) -> float:
+        (group,) = explained(tmp_path / "dot.hlo", target=processor + attributes).groups
+        return group.promise.seconds
+
+    assert expected("") < expected(" -mattr=-amx-tile,-avx512bf16") / 4
+
+
 def test_a_promise_says_what_it_rests_on(
     held: Path, dense: Path, softmax: Path, tmp_path: Path
 ) -> None:

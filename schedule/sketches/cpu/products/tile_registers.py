@@ -37,6 +37,7 @@ from .packed import (
 )
 
 LEAST = 4  # rows: with fewer, lanes wait for memory as well, and read it in longer stretches
+FASTER = 8  # times as fast as FMAs, at most, for each term of a group
 PRODUCT = 24.0  # cycles of an instruction: 16, if nothing else waits
 LOAD = 12.0  # of a load of a register: 8 from L1
 BETWEEN = 100.0  # of a tile of results: sums that are stored, loops that begin
@@ -68,6 +69,7 @@ def match_tile_registers(work: FuncInfo, target: Target) -> Sketch | None:
         apply=lambda sch, c: _apply(k, form, sch, c),
         others=work.besides(k.anchor, k.consumer),
         target=target,
+        share=1 / (FASTER * form.dot.depth),
     )
 
 
