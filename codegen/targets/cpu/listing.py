@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 _LABEL = re.compile(r"(\.?L[\w.$]+):")
 _BRANCH = re.compile(r"(?:j[a-z]+|b|b\.[a-z]+|cbn?z|tbn?z)\s.*?(\.?L[\w.$]+)$")
-_FMA = re.compile(r"v?fn?m(?:add|sub|la|ls)|vpdp|vdpbf16|[su]dot|[su]mmla|bf?mmla")
+_FMA = re.compile(r"v?fn?m(?:add|sub|la|ls)|vpdp|vdpbf16|tdp|[su]dot|[su]mmla|bf?mmla")
 _MEMORY = re.compile(r"\(,?%|\[(?:x|sp)")
 _STACK = re.compile(r"\(%rsp|\[sp\b")
 _ARM_STORE = re.compile(r"st[rpnu1-4]")
@@ -24,10 +24,11 @@ _ARM_STORE = re.compile(r"st[rpnu1-4]")
 class LoopCounts:
     """The instructions of one innermost loop, one iteration of it.
 
-    ``fmas`` are fused multiply-adds and integer or bf16 dot products, ``loads`` and ``stores``
-    instructions that access memory, ``broadcasts`` loads of one element into all lanes,
-    ``prefetches`` hints. ``stack`` are accesses of the stack frame, which ``loads`` and ``stores``
-    contain as well: spilled values, in a loop of a kernel; ``written`` are the other stores.
+    ``fmas`` are fused multiply-adds, integer or bf16 dot products and products of tiles, ``loads``
+    and ``stores`` instructions that access memory, ``broadcasts`` loads of one element into all
+    lanes, ``prefetches`` hints. ``stack`` are accesses of the stack frame, which ``loads`` and
+    ``stores`` contain as well: spilled values, in a loop of a kernel; ``written`` are the other
+    stores.
     """
 
     label: str

@@ -43,6 +43,17 @@ ARM = """
 .LBB1_9:
     ret
 """
+TILES = """
+.LBB2_1:
+    tileloadd (%rsi,%r8), %tmm4
+    tileloadd 64(%rdx,%r9), %tmm6
+    tdpbf16ps %tmm6, %tmm4, %tmm0
+    tdpbssd %tmm6, %tmm4, %tmm1
+    tilestored %tmm0, (%rdi,%r9)
+    addq $64, %rsi
+    cmpq %rcx, %rsi
+    jne .LBB2_1
+"""
 
 
 def test_an_x86_loop_is_counted() -> None:
@@ -53,6 +64,11 @@ def test_an_x86_loop_is_counted() -> None:
 def test_an_arm_loop_is_counted() -> None:
     """Branches with and without a register in front, and element-wise FMAs."""
     assert innermost_loops(ARM) == (LoopCounts(".LBB1_3", 8, 2, 2, 1, 1, 1, 1, 0),)
+
+
+def test_a_loop_over_tiles_is_counted() -> None:
+    """A product of tiles is one, a load or a store of a whole register too."""
+    assert innermost_loops(TILES) == (LoopCounts(".LBB2_1", 8, 2, 2, 1, 0, 0, 0, 1),)
 
 
 def test_no_loop() -> None:
