@@ -26,7 +26,10 @@ from nestwright.te.from_hlo import lower_group
 
 Array = np.ndarray[Any, Any]
 
-X86 = ("nehalem", "haswell", "alderlake", "skylake-avx512", "cooperlake", "znver5")
+X86 = (
+    *("nehalem", "haswell", "alderlake", "skylake-avx512", "cooperlake", "znver5"),
+    *("sapphirerapids", "sapphirerapids -mattr=-avx512f", "haswell -mattr=+amx-bf16"),
+)
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -threads=1"
 ASSEMBLER, LINKER, EMULATOR = "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld", "qemu-aarch64"
 DOT = """HloModule product
