@@ -199,6 +199,6 @@ def _roles(
             buffers, first, (row.sums, row.left, groups.right), strict=True
         )
     )
-    if not fits(row.trips, width):
+    if not fits(row.trips, width) or (rows and abs(row.sums) < width):
         return None
     return TileProduct(dot, row.trips, width, groups.trips, sums, left, right, around)

@@ -47,7 +47,7 @@ from .llvm.core import Function, IRValue, memory_type
 from .pieces import few_pieces
 from .small_strides import store_paired
 from .streaming import end_streams
-from .tile_dots import accumulate_tiles, end_tiles
+from .tile_dots import accumulate_tiles, end_tiles, lose_tiles, uses_tiles
 from .transposed import store_transposed
 from .vector import narrow_counter, reduce_element, vector_loop
 
@@ -274,7 +274,8 @@ def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
     pieces = few_pieces(s, em.target, em.ranges)
     shared = extent if pieces is None else em.const(pieces, index)
     outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {shared})")
-    _outline(em, s, name, taken, pieces)
+    if _outline(em, s, name, taken, pieces):
+        lose_tiles(em)
     return_if_interrupted(em, s)
     for buffer in em.stores(s.body):
         outer.forget(buffer)
@@ -282,8 +283,11 @@ def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
 
 def _outline(
     em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValue], pieces: int | None
-) -> None:
-    """Emit the function that runs iterations ``begin`` to ``end - 1``, or such pieces of all."""
+) -> bool:
+    """Emit the function that runs iterations ``begin`` to ``end - 1``, or such pieces of all.
+
+    True if it uses tile registers, which are the caller's, too.
+    """
     outer, env, buffers = em.function, em.env, em.buffers
     em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
     em.env = {k: v for k, v in env.items() if v.literal is not None}
@@ -309,8 +313,10 @@ def _outline(
     close_loop(em, s, loop, begin.text, end.text, 1, index.bits)
     end_streams(em)
     end_tiles(em)
+    tiled = uses_tiles(em)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
+    return tiled
 
 
 def _first_of(em: Emitter, s: For, piece: IRValue, pieces: int) -> IRValue:

@@ -61,9 +61,19 @@ def accumulate_tiles(em: Emitter, s: For, before: Stmt | None = None) -> bool:
 
 def end_tiles(em: Emitter) -> None:
     """Emit what leaves the registers unused, so that the system need not save them."""
-    if em.function.tiles is not None:
+    if uses_tiles(em):
         em.declare("llvm.x86.tilerelease", "void", [])
         em.function.write("call void @llvm.x86.tilerelease()")
+
+
+def lose_tiles(em: Emitter) -> None:
+    """Emit that the registers have no shapes, after a call of what has left them unused."""
+    em.function.write(f"store i32 0, ptr {_slots(em).current}, align 4")
+
+
+def uses_tiles(em: Emitter) -> bool:
+    """True if the open function sets shapes."""
+    return em.function.tiles is not None and bool(em.function.tiles.shapes)
 
 
 def _multiply(
@@ -91,13 +101,8 @@ def _multiply(
 
 def _configure(em: Emitter, shape: TileShape) -> None:
     """Set the shapes of the registers, if they have others."""
-    function = em.function
-    if function.tiles is None:
-        slots = function.alloca("i32", 4).text, function.alloca("[64 x i8]", 64).text
-        function.tiles = TileRegisters(*slots)
-        function.prologue.append(f"  store i32 0, ptr {slots[0]}, align 4")
-    current, memory = function.tiles.current, function.tiles.memory
-    number = function.tiles.number(shape)
+    function, tiles = em.function, _slots(em)
+    current, memory, number = tiles.current, tiles.memory, tiles.number(shape)
     now = function.result(f"load i32, ptr {current}, align 4", s32)
     other = em.compare("ne", now, em.const(number, s32))
     words = ", ".join(f"i8 {n}" for n in shape.configuration())
@@ -107,6 +112,16 @@ def _configure(em: Emitter, shape: TileShape) -> None:
     function.write(f"call void @llvm.x86.ldtilecfg(ptr {memory})")
     function.write(f"store i32 {number}, ptr {current}, align 4")
     function.branch(other, function.close_arm(), None)
+
+
+def _slots(em: Emitter) -> TileRegisters:
+    """Return the slots of the open function, in which no shape is set at first."""
+    function = em.function
+    if function.tiles is None:
+        slots = function.alloca("i32", 4).text, function.alloca("[64 x i8]", 64).text
+        function.tiles = TileRegisters(*slots)
+        function.prologue.append(f"  store i32 0, ptr {slots[0]}, align 4")
+    return function.tiles
 
 
 def _walk(
