@@ -61,11 +61,17 @@ def drawn(text: str) -> list[Array]:
     return found
 
 
-def scheduled(text: str, target: Target, frozen: bool, asked: Choices | None = None) -> Func:
-    """Schedule a group by ``tiles@1``, its default or other choices."""
+def scheduled(
+    text: str,
+    target: Target,
+    frozen: bool,
+    asked: Choices | None = None,
+    name: str = "tiles@1",
+) -> Func:
+    """Schedule a group by a sketch, its default or other choices."""
     func = lower_group(parse(text).entry, "kernel", target.vectors)
     func = FROZEN.put(func, (1,)) if frozen else func
-    (sketch,) = (s for s in generate(func, target) if s.name == "tiles@1")
+    (sketch,) = (s for s in generate(func, target) if s.name == name)
     sch = Schedule(func)
     sketch.apply(sch, {**sketch.default, **(asked or {})})
     return sch.func
@@ -219,6 +225,25 @@ def test_batches_and_turned_weights(kind: str, turned: bool, frozen: bool, tiles
     given = drawn(text)
     found, _ = tiles.run_in_tiles(scheduled(text, tiles.TILES, frozen), given)
     assert same(text, given, found)
+
+
+@pytest.mark.parametrize("pieces", [2, 3])
+@pytest.mark.parametrize("shape", [(33, 32, 35), (50, 96, 17), (20, 66, 64), (16, 34, 16)])
+def test_products_of_pieces(pieces: int, shape: tuple[int, int, int], tiles: Any) -> None:
+    """Pairs of pieces are terms, too; an operand stays in its registers from one to the next."""
+    target = Target.parse(f"cpu {tiles.FEATURES} -threads=1 -accuracy=1e-5")
+    text = product("bf16", *shape).replace("bf16", "f32")
+    x, w = drawn(text)
+    asked = {"pieces": pieces, "rows": 16, "vectors": 1}
+    func = scheduled(text, target, True, asked, "pieces@1")
+    found, machine = tiles.run_in_tiles(func, [x, w], target)
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    step = np.sqrt(np.mean(np.square(exact))) * (4e-5 if pieces == 2 else 4e-6)
+    assert np.abs(found - exact).max() < step
+    pairs, loads = machine.calls["tdpbf16ps"], machine.calls["tileloadd64"]
+    assert pairs % (3 * pieces - 3) == 0
+    if shape[1] % 32 == 0:
+        assert loads == pairs // (3 * pieces - 3) * (4 if pieces == 2 else 7)
 
 
 def test_numbers_of_bf16_beyond_its_range(tiles: Any) -> None:
