@@ -40,6 +40,7 @@ from nestwright.ir.target import Target
 
 ROOT = Path(__file__).resolve().parents[3]
 TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "aarch64-apple-darwin")
+SPECS = (*TRIPLES, "x86_64-linux-gnu -mcpu=sapphirerapids")
 FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
 
 
@@ -112,9 +113,9 @@ def well_formed(text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("triple", TRIPLES)
-def test_templates_are_well_formed(triple: str) -> None:
-    target = Target.parse(f"llvm -mtriple={triple}")
+@pytest.mark.parametrize("spec", SPECS)
+def test_templates_are_well_formed(spec: str) -> None:
+    target = Target.parse(f"llvm -mtriple={spec}")
     for text in modules(target):
         assert "${" not in text
         # LLVM reads assembly for the machine that it runs on only.
@@ -134,8 +135,8 @@ def test_every_template_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
         return source(package, file)
 
     monkeypatch.setattr(ll_template, "source", recorded)
-    for triple in TRIPLES:
-        for _ in modules(Target.parse(f"llvm -mtriple={triple}")):
+    for spec in SPECS:
+        for _ in modules(Target.parse(f"llvm -mtriple={spec}")):
             pass
     own_test = ROOT / "codegen/targets/cpu/coroutine_end.ll"
     assert read == set(templates()) - {own_test}

@@ -88,8 +88,8 @@ def same(text: str, arguments: list[Array], found: Array) -> bool:
 
 
 SHAPES = [
-    (1, 8, 1, 2),
-    (1, 9, 15, 17),
+    (4, 8, 1, 2),
+    (5, 9, 15, 17),
     (15, 2, 16, 3),
     (16, 16, 31, 4),
     (17, 17, 32, 2),
@@ -250,7 +250,7 @@ def test_products_of_pieces(pieces: int, shape: tuple[int, int, int], tiles: Any
 
 def test_numbers_of_bf16_beyond_its_range(tiles: Any) -> None:
     """Infinities and NaN are as in plain sums; the smallest numbers are 0."""
-    text = product("bf16", 3, 34, 20)
+    text = product("bf16", 5, 34, 20)
     x, w = drawn(text)
     x[0, 5], w[7, 2], x[2, 1] = np.inf, np.nan, -np.inf
     func = scheduled(text, tiles.TILES, True)
