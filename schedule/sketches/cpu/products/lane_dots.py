@@ -21,7 +21,7 @@ from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.lookup import own_loops
 from ....space.space import Choice, Choices, Sketch
-from ..nests.contraction import TAKEN, Contraction, chunk_extent, tile_of
+from ..nests.contraction import Contraction, chunk_extent, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
@@ -34,9 +34,8 @@ from .packed import (
     pack_weights,
     packed_form,
     packing_pays,
-    strided_lines,
+    product_seconds,
     tile_result,
-    torn_rows,
     weights_bytes,
 )
 from .tile_cost import L2_LATE, LOADS_LATE, crowded
@@ -45,9 +44,6 @@ from .tiling import ROWS
 NAMES = {4: "quads@3", 2: "pairs@3"}
 """The sketch's name by the terms of its instruction."""
 
-STRIDED = 3.0  # cycles of a line of results that is touched panel by panel, beyond L2
-SHARED = 14.0  # of one where threads share the rows
-NEXT = 1 / 16  # of a fork: what a row costs in which threads write neighbouring lines
 TWICE = 0.3  # of the time in which a thread reads the weights, where each reads all
 
 
@@ -135,25 +131,12 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     fetched = L2_LATE * panel / rate if near > 0.5 * core.l1.size else 0.0
     tile = k.depth / dot.depth * step + fetched + 4.0 * rows * vectors + 20.0
     cycles = tiles_i * tiles_j * tile
-    divided = int(c["chunks"]) > 1
     if c["order"] == "column":
         size = math.prod(input_of(k).buffer.shape) * dot.shared.bytes
         again = core.l2.rate if size < 0.6 * target.l2 else core.l3.rate
         cycles += 0.1 * size * tiles_j / again
-    cycles += strided_lines(k, c, target) * (STRIDED if divided or not c["parallel"] else SHARED)
-    if not c["parallel"]:
-        return core.seconds(cycles)
-    pieces = int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
-    trips = chunk_extent(k, rows)
-    uneven = math.ceil(trips / int(c["chunks"])) * int(c["chunks"]) / trips
-    share = min(1.0, math.ceil(pieces / target.threads) / pieces * uneven)
-    beside = core.sharing + core.claim * pieces / target.threads
-    beside += TAKEN * core.fork * torn_rows(k, c, width, target)
-    if divided:
-        beside += TWICE * weights_bytes(k) / core.l3.rate
-    elif c["order"] == "column":
-        beside += NEXT * core.fork * k.all_rows
-    return core.seconds(cycles * share + beside)
+    twice = TWICE * weights_bytes(k) / core.l3.rate
+    return product_seconds(k, c, target, cycles, width, twice)
 
 
 def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:

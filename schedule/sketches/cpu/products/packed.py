@@ -18,10 +18,13 @@ from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, product_operands
 from ....space.lookup import block_node, own_loops
 from ....space.space import Choices
-from ..nests.contraction import Contraction, chunk_extent, made_by_feeder, tile_of
+from ..nests.contraction import TAKEN, Contraction, chunk_extent, made_by_feeder, tile_of
 from .tiling import result_loops, split_chunks
 
 FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L2, and larger ones
+STRIDED = 3.0  # cycles of a line of results that is touched panel by panel, beyond L2
+SHARED = 14.0  # of one where threads share the rows
+NEXT = 1 / 16  # of a fork: what a row costs in which threads write neighbouring lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def chunk_choices(k: Contraction) -> tuple[int, ...]:
     return tuple(n for n in (1, 2, 4, 8, 16, 32) if n == 1 or n <= most)
 
 
-def strided_lines(k: Contraction, c: Choices, target: Target) -> float:
+def _strided_lines(k: Contraction, c: Choices, target: Target) -> float:
     """Return the cache lines of results, and of what is added to them, that come from beyond L2.
 
     By columns, a panel touches two lines of a row and goes on to the next one. What is fetched
@@ -103,7 +106,7 @@ def _is_full(k: Contraction, buffer: Buffer) -> bool:
     return buffer is not k.anchor.stores[0].buffer and math.prod(buffer.shape) >= whole
 
 
-def torn_rows(k: Contraction, c: Choices, width: int, target: Target) -> int:
+def _torn_rows(k: Contraction, c: Choices, width: int, target: Target) -> int:
     """Return the rows of the result that have cache lines of two panels, which threads share.
 
     Narrow results end in the middle of a line, and each thread takes it from the other one.
@@ -113,6 +116,32 @@ def torn_rows(k: Contraction, c: Choices, width: int, target: Target) -> int:
         return 0
     whole = width * store.buffer.dtype.bytes % target.core.l1.line == 0
     return 0 if whole else k.all_rows
+
+
+def product_seconds(
+    k: Contraction, c: Choices, target: Target, cycles: float, width: int, again: float
+) -> float:
+    """Return the seconds of tiles that take ``cycles``, with threads that share them.
+
+    Panels have ``width`` columns. ``again`` are cycles of a thread whose rows are a chunk.
+    """
+    core, chunks, column = target.core, int(c["chunks"]), c["order"] == "column"
+    divided = chunks > 1
+    cycles += _strided_lines(k, c, target) * (STRIDED if divided or not c["parallel"] else SHARED)
+    if not c["parallel"]:
+        return core.seconds(cycles)
+    panels = math.ceil(k.column.extent / width) * math.prod(a.extent for a in k.outer)
+    pieces = chunks * (panels if column else 1)
+    trips = chunk_extent(k, int(c["rows"]))
+    uneven = math.ceil(trips / chunks) * chunks / trips
+    share = min(1.0, math.ceil(pieces / target.threads) / pieces * uneven)
+    beside = core.sharing + core.claim * pieces / target.threads
+    beside += TAKEN * core.fork * _torn_rows(k, c, width, target)
+    if divided:
+        beside += again
+    elif column:
+        beside += NEXT * core.fork * k.all_rows
+    return core.seconds(cycles * share + beside)
 
 
 def tile_result(

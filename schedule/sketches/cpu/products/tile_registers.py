@@ -18,7 +18,7 @@ from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.lookup import block_node, own_loops
 from ....space.space import Choice, Choices, Sketch
-from ..nests.contraction import TAKEN, Contraction, chunk_extent, tile_of
+from ..nests.contraction import Contraction, chunk_extent, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
@@ -31,9 +31,8 @@ from .packed import (
     pack_weights,
     packed_form,
     packing_pays,
-    strided_lines,
+    product_seconds,
     tile_result,
-    torn_rows,
 )
 
 LEAST = 4  # rows: with fewer, lanes wait for memory as well, and read it in longer stretches
@@ -43,7 +42,6 @@ LOAD = 12.0  # of a load of a register: 8 from L1
 BETWEEN = 100.0  # of a tile of results: sums that are stored, loops that begin
 NEAR, NEAR_L2 = 0.4, 0.5  # of L1 and L2, up to which what a tile reads again stays there
 LATE = 0.25  # of the shorter of products and reads, which is not hidden
-STRIDED, SHARED, NEXT = 3.0, 14.0, 1 / 16  # as for lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +126,10 @@ def tile_seconds(
     tiles_j = math.ceil(k.column.extent / width) * math.prod(a.extent for a in k.outer)
     tile = _tile_cycles(k, dot, c, target, pieces, pairs)
     cycles = tiles_i * tiles_j * tile
-    divided = chunks > 1
-    cycles += strided_lines(k, c, target) * (STRIDED if divided or not c["parallel"] else SHARED)
     if c["order"] == "column":
         panel = k.depth * width * dot.right.bytes * pieces
         cycles += chunks * tiles_j * panel / core.l3.rate
-    if not c["parallel"]:
-        return core.seconds(cycles)
-    parts = chunks * (tiles_j if c["order"] == "column" else 1)
-    trips = chunk_extent(k, rows)
-    uneven = math.ceil(trips / chunks) * chunks / trips
-    share = min(1.0, math.ceil(parts / target.threads) / parts * uneven)
-    beside = core.sharing + core.claim * parts / target.threads
-    beside += TAKEN * core.fork * torn_rows(k, c, width, target)
-    if not divided and c["order"] == "column":
-        beside += NEXT * core.fork * k.all_rows
-    return core.seconds(cycles * share + beside)
+    return product_seconds(k, c, target, cycles, width, 0.0)
 
 
 def _tile_cycles(
