@@ -65,6 +65,11 @@ def tile_dot(target: Target, left: DType, right: DType) -> TileDot | None:
     return next((d for d in usable if (d.left, d.right) == (left, right)), None)
 
 
+def has_tiles(target: Target) -> bool:
+    """True if a target has tile registers for any types."""
+    return any(d.features <= target.features for d in TILE_DOTS)
+
+
 def fits(rows: int, columns: int) -> bool:
     """True if the registers hold sums of this size, a column of tiles of a, and a row of b's."""
     down, across = -(-rows // ROWS), -(-columns // COLUMNS)

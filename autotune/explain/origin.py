@@ -15,10 +15,10 @@ from ...ir.library.functions import has as has_function
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
-from ...schedule.excess_error import require_accuracy
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.space.space import Sketch
+from ...schedule.usable import require_usable
 from ..log.contents import Log
 from ..log.records import (
     DEFAULT_SKETCH,
@@ -164,7 +164,7 @@ class OriginFinder:
         if best.sketch == LIBRARY_SKETCH:
             return ""
         try:
-            require_accuracy(Trace.from_json(best.trace).replay(func).func, self.target)
+            require_usable(Trace.from_json(best.trace).replay(func).func, self.target)
         except NestwrightError as error:
             return f"{told} is illegal here: {str(error).splitlines()[0]}"
         return ""

@@ -9,11 +9,11 @@ from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
-from ...schedule.excess_error import require_accuracy
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
 from ...schedule.space.space import Choices, Sketch
+from ...schedule.usable import require_usable
 from ..log.records import DEFAULT_SKETCH
 from .protocol import Candidate, Outcome
 
@@ -32,7 +32,7 @@ def make_schedule(
     try:
         if c.trace is not None:
             schedule = Trace.from_json(c.trace).replay(func)
-            require_accuracy(schedule.func, target)
+            require_usable(schedule.func, target)
             return schedule
         if c.sketch == DEFAULT_SKETCH:
             return default_schedule(func, target)

@@ -13,10 +13,11 @@ from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import IN_PLACE, STREAMED, WORKSPACE_BYTES
 from ...ir.target import HERE, Target
-from ...schedule.excess_error import excess_error, require_accuracy
+from ...schedule.excess_error import excess_error
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule, generate
+from ...schedule.usable import require_usable
 from ...te.from_hlo import lower_group
 from ..plan.code.kernel import KernelCode, PackCode, Sharing
 from ..plan.sharing import in_place_inputs, without_copies
@@ -143,7 +144,7 @@ def replay(func: Func, target: Target, trace: Trace | None) -> Schedule | None:
         return None
     try:
         schedule = trace.replay(func)
-        require_accuracy(schedule.func, target)
+        require_usable(schedule.func, target)
     except NestwrightError as error:
         log.warning("%s: its schedule no longer applies: %s", func.name, error)
         return None

@@ -12,6 +12,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, blocks_of
 from ...space.registry import Family, import_sketches
 from ...space.space import Sketch, first_fit
+from ...usable import require_tiles
 from .nests.fallback import schedule_fallback
 from .nests.matching import CPU, FuncInfo
 
@@ -49,8 +50,4 @@ def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
     return trial
 
 
-def _require_nothing(func: Func, target: Target) -> None:
-    """Accept any function: a CPU has no limits that a schedule could exceed."""
-
-
-FAMILY = Family(generate, default_schedule, _require_nothing)
+FAMILY = Family(generate, default_schedule, require_tiles)
