@@ -377,5 +377,7 @@ class Function:
         head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
         body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
         if self.has_polls and self.leave == Function.leave:
-            body += [f"{self.leave}:", "  ret void"]
+            used = self.tiles is not None and self.tiles.shapes
+            release = ["  call void @llvm.x86.tilerelease()"] if used else []
+            body += [f"{self.leave}:", *release, "  ret void"]
         return "\n".join([head, "entry:", *body, "}", ""])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nestwright.codegen.driver.build import build
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -262,6 +264,14 @@ def test_numbers_of_bf16_beyond_its_range(tiles: Any) -> None:
     assert infinite.any() and np.array_equal(found[infinite], wanted[infinite])
     x = np.full_like(x, 2.0**-130)
     assert not tiles.run_in_tiles(func, [x, np.full_like(w, 2.0**100)])[0].any()
+
+
+def test_an_interrupted_product_leaves_no_registers_in_use() -> None:
+    """A long part of one thread polls, and may return early, by a label of its own."""
+    text = product("bf16", 65536, 256, 32)
+    made = build(parse(text), "cpu -mcpu=emeraldrapids -threads=2").as_text("llvm")
+    left = re.findall(r"^leave:\n(.*)\n  ret void", made, re.M)
+    assert [line for line in left if "tilerelease" in line]
 
 
 def test_the_stand_in_finds_faults(tiles: Any) -> None:
