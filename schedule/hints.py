@@ -1,7 +1,7 @@
 """Checks of the notes that a schedule puts on loops and blocks for lowering.
 
 Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``,
-``resident``, ``in_turn``, ``fetch``, ``fetch_ahead``, ``tiled``.
+``resident``, ``in_turn``, ``fetch``, ``fetch_ahead``, ``in_tiles``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..ir.loop.notes import (
     CLUSTER,
     FETCH,
     FETCH_AHEAD,
+    IN_TILES,
     IN_TURN,
     MIN_BLOCKS,
     PIPELINE,
     RESIDENT,
-    TILED,
     misfit,
 )
 from .errors import Reason
@@ -41,7 +41,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint="pipeline a serial loop around the copies to shared memory",
             )
-        case For() if note in (FETCH, FETCH_AHEAD, TILED) and node.kind is not Kind.SERIAL:
+        case For() if note in (FETCH, FETCH_AHEAD, IN_TILES) and node.kind is not Kind.SERIAL:
             return Reason(
                 f"loop `{called(node)}` does not run its iterations in order",
                 (node,),

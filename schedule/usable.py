@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.loop.names import called
 from ..ir.loop.nodes import For, Func
-from ..ir.loop.notes import TILED
+from ..ir.loop.notes import IN_TILES
 from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..ir.tile_dots import has_tiles
@@ -26,7 +26,7 @@ def require_tiles(func: Func, target: Target) -> None:
     if has_tiles(target):
         return
     for s in walk(func.body):
-        if isinstance(s, For) and TILED.of(s):
+        if isinstance(s, For) and IN_TILES.of(s):
             raise ScheduleError(
                 f"make the sums over loop `{called(s)}` in tile registers",
                 f"{target.spec} has none",

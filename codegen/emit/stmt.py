@@ -32,7 +32,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.notes import FETCH, FETCH_AHEAD, TILED
+from ...ir.loop.notes import FETCH, FETCH_AHEAD, IN_TILES
 from ...ir.loop.visit import buffers_read, buffers_written, exprs_under
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
@@ -97,7 +97,7 @@ def _sequence(em: Emitter, stmts: Sequence[Stmt]) -> None:
 
 def _pair(em: Emitter, first: Stmt, second: Stmt) -> bool:
     """Emit two statements together where that is better; False if they are not emitted."""
-    if isinstance(second, For) and TILED.of(second) and accumulate_tiles(em, second, first):
+    if isinstance(second, For) and IN_TILES.of(second) and accumulate_tiles(em, second, first):
         return True
     return store_paired(em, first, second)
 
@@ -157,7 +157,7 @@ def emit_loop(em: Emitter, s: For) -> None:
     elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
         vector_loop(em, s, count, emit_stmt)
     elif s.kind is Kind.SERIAL and (
-        accumulate_dot(em, s) or (TILED.of(s) and accumulate_tiles(em, s))
+        accumulate_dot(em, s) or (IN_TILES.of(s) and accumulate_tiles(em, s))
     ):
         pass
     elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):

@@ -288,12 +288,12 @@ FETCH_AHEAD = Note(
     ("codegen",),
     "what the next iteration reads behind what this one does is fetched into cache meanwhile",
 )
-TILED = Note(
-    "tiled",
+IN_TILES = Note(
+    "in_tiles",
     For,
     _FLAG,
     "schedule",
-    ("codegen",),
+    ("schedule", "codegen"),
     "sums of products over this loop may be made in tile registers, all of its nest at once",
 )
 
@@ -320,7 +320,7 @@ NOTES = (
     CLUSTER,
     FETCH,
     FETCH_AHEAD,
-    TILED,
+    IN_TILES,
 )
 BY_KEY: Mapping[str, Note[Any]] = MappingProxyType({n.key: n for n in NOTES})
 

@@ -98,15 +98,16 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
     a multiprocessor that share out a loop over blocks, ``in_turn``, the iterations of such a loop
     that each block does, and ``cluster``, which has the blocks of a loop run together, so that what
     follows it joins them by their shared memory; that for a CPU reads ``fetch``, the bytes by which
-    what an iteration reads in order is prefetched, and ``fetch_ahead``, by which an iteration
-    prefetches what the next one reads. Other keys have no effect and are allowed on any block or
-    loop.
+    what an iteration reads in order is prefetched, ``fetch_ahead``, by which an iteration
+    prefetches what the next one reads, and ``in_tiles``, on a loop whose sums of products may be
+    made in tile registers. Other keys have no effect and are allowed on any block or loop.
 
     Refused:
         - a key that is empty, and a key or value of more than 1000 characters
-        - ``pipeline``, ``async``, ``min_blocks``, ``resident``, ``in_turn``, ``cluster``, ``fetch``
-          and ``fetch_ahead`` where they do not apply, or with values out of range, misspellings of
-          declared keys, and keys for properties of blocks and functions, such as ``opaque``
+        - ``pipeline``, ``async``, ``min_blocks``, ``resident``, ``in_turn``, ``cluster``,
+          ``fetch``, ``fetch_ahead`` and ``in_tiles`` where they do not apply, or with values out
+          of range, misspellings of declared keys, and keys for properties of blocks and functions,
+          such as ``opaque``
 
     Example:
         sch = chain()

@@ -3,7 +3,7 @@
 ``for k: C[i] = C[i] + x``  ->  ``r[0] = C[i]; for k: r[0] = r[0] + x; C[i] = r[0]``. Where the
 update is in a vector loop of its own, one partial result per lane is kept, and they are put
 together in the end: ``r[l] = 0; for k: for l in vectorize: r[l] = r[l] + x;
-for l in vectorize: C[i] = C[i] + r[l]``. The sums of a ``TILED`` loop stay in memory, where tile
+for l in vectorize: C[i] = C[i] + r[l]``. The sums of a ``IN_TILES`` loop stay in memory, where tile
 registers load them from.
 """
 
@@ -33,7 +33,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.notes import TILED
+from ....ir.loop.notes import IN_TILES
 from ....ir.loop.visit import (
     free_vars,
     loads_in,
@@ -64,7 +64,7 @@ def promote(func: Func) -> Func:
 
 def _promoted(s: Stmt, lanes: For | None) -> Stmt:
     if isinstance(s, For):
-        if TILED.of(s):
+        if IN_TILES.of(s):
             return s
         if s.kind in (Kind.SERIAL, Kind.UNROLLED) and bounds(s.extent, {})[0] >= 2:
             for update in _updates(s.body, None):

@@ -12,7 +12,7 @@ from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.nodes import For, Func
-from nestwright.ir.loop.notes import TILED
+from nestwright.ir.loop.notes import IN_TILES
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
@@ -26,7 +26,7 @@ def nest(A: u8[5, 64], B: s8[16, 20, 4], C: s32[5, 20]):
     for i in range(5):
         for j in vectorize(20):
             C[i, j] = s32(0)
-    for k in range(16, tiled=1):
+    for k in range(16, in_tiles=1):
         for i in range(5):
             for j in vectorize(20):
                 for q in range(4):
@@ -52,7 +52,7 @@ def drawn(func: Func) -> list[Array]:
 
 
 def product_of(func: Func, target: Target = TARGET) -> TileProduct | None:
-    (nest,) = (s for s in walk(lower(func, target).body) if isinstance(s, For) and TILED.of(s))
+    (nest,) = (s for s in walk(lower(func, target).body) if isinstance(s, For) and IN_TILES.of(s))
     return tile_product(nest, target)
 
 
@@ -128,7 +128,10 @@ TAKEN: dict[str, tuple[tuple[str, str], ...]] = {
     "rows that overlap": (("A[i, k * 4 + q]", "A[0, i * 4 + k * 2 + q]"),),
     "groups between others": (("A: u8[5, 64]", "A: u8[5, 128]"), ("k * 4", "k * 8")),
     "two factors that the sums do not have": (
-        ("for k in range(16, tiled=1)", "for t in range(3, tiled=1):\n     for k in range(16)"),
+        (
+            "for k in range(16, in_tiles=1)",
+            "for t in range(3, in_tiles=1):\n     for k in range(16)",
+        ),
         ("A: u8[5, 64]", "A: u8[3, 5, 64]"),
         ("A[i", "A[t, i"),
         ("B[k, j", "B[15 - k, j"),
@@ -187,7 +190,7 @@ def f(A: u8[5, 64], B: s8[16, 20, 4], C: s32[3, 4, 5, 20]):
         for i in range(5):
             for j in vectorize(20):
                 C[b, 0, i, j] = s32(0)
-        for k in range(16, tiled=1):
+        for k in range(16, in_tiles=1):
             for i in range(5):
                 for j in vectorize(20):
                     for q in range(4):
@@ -196,7 +199,7 @@ def f(A: u8[5, 64], B: s8[16, 20, 4], C: s32[3, 4, 5, 20]):
             for i in range(5):
                 for j in vectorize(20):
                     C[b, 1 + p, i, j] = s32(0)
-            for k in range(16, tiled=1):
+            for k in range(16, in_tiles=1):
                 for i in range(5):
                     for j in vectorize(20):
                         for q in range(4):
@@ -220,7 +223,7 @@ def f(A: u8[5, 64], B: s8[3, 16, 20, 4], X: s64[3], C: s32[3, 5, 20]):
         for i in range(5):
             for j in vectorize(20):
                 C[b, i, j] = s32(0)
-        for k in range(16, tiled=1):
+        for k in range(16, in_tiles=1):
             for i in range(5):
                 for j in vectorize(20):
                     for q in range(4):

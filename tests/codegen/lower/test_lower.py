@@ -419,7 +419,7 @@ def f(A: f32[4, 5], C: f32[5, 4]):
     assert after(flatten, before).endswith("C[j * 4 + i] = A[i * 5 + j]\n")
 
 
-TILED = """\
+IN_TILES = """\
 @func(outputs=1)
 def mm(A: f32[13, 7], B: f32[7, 21], C: f32[13, 21]):
   T = alloc(f32[13, 21], scope="register")
@@ -454,7 +454,7 @@ def mm(A: f32[13, 7], B: f32[7, 21], C: f32[13, 21]):
 
 @pytest.mark.parametrize("outer", ["range", "parallel"])
 def test_every_stage_means_the_same(outer: str) -> None:
-    func = parse(TILED.format(outer=outer))
+    func = parse(IN_TILES.format(outer=outer))
     rng = np.random.default_rng(0)
     args: list[Any] = [rng.standard_normal(b.shape).astype(np.float32) for b in func.params[:2]]
     want = run(func, args)[0]
@@ -466,7 +466,7 @@ def test_every_stage_means_the_same(outer: str) -> None:
 
 
 def test_tile_keeps_no_guard_and_its_registers_have_constant_places() -> None:
-    text = show(lower(parse(TILED.format(outer="range")), TARGET))
+    text = show(lower(parse(IN_TILES.format(outer="range")), TARGET))
     assert 'alloc(f32[64], scope="register")' in text
     assert "T[i * 16 + j] = T[i * 16 + j] + " in text
     assert [x for x in text.splitlines() if "if " in x] == [

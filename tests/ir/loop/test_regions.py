@@ -23,7 +23,7 @@ from nestwright.ir.loop.visit import walk
 
 Nests: TypeAlias = Callable[[int, Kind], Func]
 
-TILED = """\
+IN_TILES = """\
 @func(outputs=1)
 def f(A: f32[61, 61], C: f32[61, 64]):
     for i in range(8):
@@ -61,7 +61,7 @@ def loops(func: Func) -> list[For]:
     ],
 )
 def test_boxes_of_a_tiled_nest(level: int, reads: str, writes: str) -> None:
-    func = parse(TILED)
+    func = parse(IN_TILES)
     nest = loops(func)
     outer: dict[Var, Interval] = {s.var: (0, 7) for s in nest[:level]}
     a, c = func.params

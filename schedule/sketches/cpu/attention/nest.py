@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .....ir.loop.notes import FETCH, TILED
+from .....ir.loop.notes import FETCH, IN_TILES
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
@@ -174,7 +174,7 @@ def _in_tile_registers(sch: Schedule, product: str, at: LoopRef, depth: int) -> 
     steps, group = sch.split(terms, [None, depth])
     sch.reorder(steps, row, column, group)
     init = sch.decompose_reduction(product, steps)
-    sch.annotate(steps, TILED.key, 1)
+    sch.annotate(steps, IN_TILES.key, 1)
     for loop in (column, sch.get_loops(init)[-1]):
         sch.vectorize(loop)
 

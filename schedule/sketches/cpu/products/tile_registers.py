@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from .....ir.loop.nodes import AxisKind
-from .....ir.loop.notes import TILED
+from .....ir.loop.notes import IN_TILES
 from .....ir.target import Target
 from .....ir.tile_dots import COLUMNS, GROUPS, ROWS, TileDot, fits, tile_dot
 from ....cursor import LoopRef
@@ -183,6 +183,6 @@ def tile_terms(k: Contraction, depth: int, sch: Schedule, at: LoopRef, steps: bo
     rest = [own[a.var] for a in k.anchor.spatial if a.var in own and own[a.var] not in tile]
     sch.reorder(*rest, *reduce, *tile, terms)
     init = sch.decompose_reduction(k.anchor.name, reduce[0])
-    sch.annotate(reduce[0], TILED.key, 1)
+    sch.annotate(reduce[0], IN_TILES.key, 1)
     for loop in (tile[-1], sch.get_loops(init)[-1]):
         sch.vectorize(loop)
