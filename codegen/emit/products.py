@@ -95,8 +95,9 @@ def clears(s: Stmt, product: TileProduct) -> bool:
         return False
     loops, sums = _perfect(s), product.sums
     match loops[-1].body:
-        case Store(buffer=buffer, index=(at,), value=Const(value=0 | 0.0)):
-            pass
+        case Store(buffer=buffer, index=(at,), value=Const(value=0 | 0.0 as zero)):
+            if str(zero).startswith("-"):
+                return False
         case _:
             return False
     ways = _steps(loops, (at,))

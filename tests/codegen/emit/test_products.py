@@ -170,6 +170,19 @@ def test_sums_begin_with_what_is_there(before: str, tiles: Any) -> None:
     assert (calls["tilezero"], calls["tileloadd64"]) == ((2, 3) if fresh else (0, 5))
 
 
+@pytest.mark.parametrize(("zero", "fresh"), [("0.0", True), ("-0.0", False)])
+def test_zeros_with_a_sign_are_loaded(zero: str, fresh: bool, tiles: Any) -> None:
+    """A sum of negative zeros keeps their sign only if it begins with it."""
+    func = edited(
+        ("A: u8[5, 64], B: s8[16, 20, 4], C: s32", "A: bf16[5, 32], B: bf16[16, 20, 2], C: f32"),
+        ("s32(0)", f"f32({zero})"),
+        ("cast(s32", "cast(f32"),
+        ("k * 4", "k * 2"),
+        ("q in range(4)", "q in range(2)"),
+    )
+    assert bool(run(func, tiles)["tilezero"]) == fresh
+
+
 def test_sums_without_gaps_are_cleared_in_one_loop(tiles: Any) -> None:
     flat = ("C: s32[5, 20]", "C: s32[100]"), ("C[i, j]", "C[i * 20 + j]")
     loops = (
