@@ -198,6 +198,16 @@ def fill_panel(
     sch.unroll(lane)
 
 
+def other_dims(k: Contraction, form: PackedForm) -> tuple[list[int], list[int]]:
+    """Return the dimensions of weights beside the columns: those of the result, and of terms."""
+    assert k.weights is not None
+    outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
+    forms = enumerate(k.weights.coefficients)
+    first = [d for d, f in forms if d != form.column and outer & (f or {}).keys()]
+    taken = (*first, form.column)
+    return first, [d for d in range(len(k.weights.coefficients)) if d not in taken]
+
+
 def pack_weights(k: Contraction, form: PackedForm, sch: Schedule, c: Choices) -> BlockRef:
     """Pack the weights as ``[.., columns / width, .., depth / d, width, d]``."""
     assert k.weights is not None
@@ -205,11 +215,9 @@ def pack_weights(k: Contraction, form: PackedForm, sch: Schedule, c: Choices) ->
     block = sch.get_block(k.anchor.name)
     reads = [r.buffer for r in block_node(sch, block).reads]
     packed = sch.cache_read(block, reads.index(k.weights.buffer), "global")
-    forms = k.weights.coefficients
-    outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
-    first = [d for d, f in enumerate(forms) if d != form.column and outer & (f or {}).keys()]
-    rest = [d for d in range(len(forms)) if d != form.column and d not in first]
-    order = [*first, form.column, *rest, len(forms), len(forms) + 1]
+    first, rest = other_dims(k, form)
+    rank = len(k.weights.coefficients)
+    order = [*first, form.column, *rest, rank, rank + 1]
     width = min(vectors * lanes, k.weights.buffer.shape[form.column])
     sch.transform_layout(packed, 0, order, [(form.column, width), (form.depth, form.terms)])
     return packed

@@ -21,7 +21,14 @@ from ....space.space import Choices, Sketch
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
-from .packed import PackedForm, input_of, is_narrow_product, packed_form, tile_result
+from .packed import (
+    PackedForm,
+    input_of,
+    is_narrow_product,
+    other_dims,
+    packed_form,
+    tile_result,
+)
 from .tile_registers import tile_decisions, tile_seconds, tile_terms, tiles_fit
 from .tiling import beside_tiling
 
@@ -121,12 +128,10 @@ def _pack(k: Contraction, form: PackedForm, sch: Schedule, c: Choices, weights: 
     _, vectors, lanes = tile_of(c)
     rank = len(k.weights.coefficients) + 1
     column, depth = form.column + 1, form.depth + 1
-    outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
-    forms = [{}, *(f or {} for f in k.weights.coefficients)]
-    first = [d for d in range(1, rank) if d != column and outer & forms[d].keys()]
-    rest = [d for d in range(1, rank) if d not in (*first, column, depth)]
+    first, rest = other_dims(k, form)
+    terms = [d + 1 for d in rest if d != form.depth]
     width = min(vectors * lanes, k.weights.buffer.shape[form.column])
-    around = [*first, column, *rest]
+    around = [*(d + 1 for d in first), column, *terms]
     if not form.steps:
         order = [*around, 0, depth, rank, rank + 1]
         sch.transform_layout(weights, 0, order, [(column, width), (depth, form.terms)])
