@@ -70,7 +70,14 @@ def has_tiles(target: Target) -> bool:
     return any(d.features <= target.features for d in TILE_DOTS)
 
 
+def registers(rows: int, columns: int, operands: int = 1) -> int:
+    """Return the registers for sums of this size, and for a column of tiles of a and a row of b's,
+    ``operands`` times.
+    """
+    down, across = -(-rows // ROWS), -(-columns // COLUMNS)
+    return down * across + operands * (down + across)
+
+
 def fits(rows: int, columns: int) -> bool:
     """True if the registers hold sums of this size, a column of tiles of a, and a row of b's."""
-    down, across = -(-rows // ROWS), -(-columns // COLUMNS)
-    return down * across + down + across <= TILES
+    return registers(rows, columns) <= TILES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ....ir.tile_dots import COLUMNS, ROWS
+from ....ir.tile_dots import COLUMNS, ROWS, registers
 
 _PALETTE = 1  # of the configuration: eight registers of 16 rows of 64 bytes
 _BYTES = 64  # of the configuration
@@ -41,9 +41,8 @@ class TileShape:
 
     @property
     def registers(self) -> int:
-        """The registers in use."""
-        operands = (self.down + self.across) * (2 if self.rest else 1)
-        return self.down * self.across + operands
+        """The number of registers in use."""
+        return registers(self.rows, self.columns, 2 if self.rest else 1)
 
     def sums(self, i: int, j: int) -> int:
         """The register of a tile of the sums."""

@@ -29,11 +29,10 @@ from .packed import (
     packed_form,
     tile_result,
 )
-from .tile_registers import tile_decisions, tile_seconds, tile_terms, tiles_fit
+from .tile_registers import FASTER, tile_decisions, tile_seconds, tile_terms, tiles_fit
 from .tiling import beside_tiling
 
 FEWEST = 16  # rows: with fewer, weights wait for memory, where pieces are larger
-FASTER = 16  # times as fast as FMAs are tile registers
 CLEARLY = {2: 1.0, 3: 0.5}
 """Times the estimate of FMAs below which so many pieces are the default."""
 
@@ -76,7 +75,7 @@ def _matched(work: FuncInfo, target: Target) -> Sketch | None:
         apply=lambda sch, c: _apply(k, form.packed, sch, c),
         others=work.besides(k.anchor, k.consumer, *k.feeders),
         target=target,
-        share=min(map(pairs, form.counts)) / FASTER,
+        share=min(map(pairs, form.counts)) / (FASTER * form.dot.depth),
     )
 
 
