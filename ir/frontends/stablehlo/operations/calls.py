@@ -14,6 +14,7 @@ from ....hlo.nodes import Raw, Shape, TupleShape
 from ....hlo.shape_text import show_shape
 from ...manual_regions import INTO, OUT_OF
 from ..mlir.syntax import Dictionary
+from .sized_calls import CALLS, called_regions, with_listed_shapes
 from .to_hlo import Handler, OpSite, Results
 
 VERSIONS = {
@@ -34,7 +35,9 @@ def custom_call(site: OpSite) -> Results:
         return assertion(site)
     if target.startswith(("mhlo.", "chlo.")) and target in site.low.table:
         return disguised(site, str(target))
-    return foreign(site, str(target))
+    site = with_listed_shapes(site)
+    made = CALLS.get(target)
+    return foreign(site, str(target)) if made is None else made(site)
 
 
 def _cuts(site: OpSite, target: str) -> bool:
@@ -68,13 +71,7 @@ def disguised(site: OpSite, name: str) -> Results:
     for key, value in site.op.attrs.items():
         attrs.update(value if key == "mhlo.attributes" and isinstance(value, dict) else {})
     op = site.op
-    regions = op.regions
-    for called in op.attrs.get("called_computations") or ():
-        function = site.low.module.functions.get(called) if isinstance(called, str) else None
-        if function is None:
-            site.fail(f"there is no function `{called}`")
-        regions = (*regions, function.body)
-    inner = replace(op, name=name, attrs=attrs, regions=regions)
+    inner = replace(op, name=name, attrs=attrs, regions=(*op.regions, *called_regions(site)))
     return site.low.table[name](OpSite(site.low, site.builder, inner))
 
 

@@ -101,12 +101,15 @@ def next_after(site: OpSite) -> Results:
 
 def top_k(site: OpSite) -> Results:
     """The largest of the last dimension and their places."""
-    array = array_of(site, 0)
-    k = site.integer("k")
-    largest = site.flag("largest", True)
-    if not array.dims or not 0 <= k <= array.dims[-1]:
-        site.fail(f"k = {k} of {show_shape(array)}")
-    found = site.infer("topk", operands(site, 1), k=k, largest=largest)
+    (array,) = operands(site, 1)
+    return largest(site, array, site.integer("k"))
+
+
+def largest(site: OpSite, array: Instruction, k: int) -> Results:
+    """The ``k`` largest of an array's last dimension and their places."""
+    if not array.array.dims or not 0 <= k <= array.array.dims[-1]:
+        site.fail(f"k = {k} of {show_shape(array.shape)}")
+    found = site.infer("topk", (array,), k=k, largest=site.flag("largest", True))
     values, places = site.builder.unpack(found, 2)
     kind = site.element(1)
     if kind.dtype != places.array.dtype:

@@ -238,11 +238,16 @@ ALGORITHMS = {"DEFAULT": "rng_default", "THREE_FRY": "rng_three_fry", "PHILOX": 
 
 def rng_bit_generator(site: OpSite) -> Results:
     """Make an ``rng-bit-generator``, whose results are the new state and the bits."""
+    value = site.make("rng-bit-generator", operands(site, 1), algorithm=algorithm(site))
+    return site.results(value)
+
+
+def algorithm(site: OpSite) -> str:
+    """Return HLO's name of the attribute ``rng_algorithm``."""
     word = site.word("rng_algorithm")
     if word not in ALGORITHMS:
         site.fail(f"`{word}` is not an algorithm", f"known: {', '.join(ALGORITHMS)}")
-    value = site.make("rng-bit-generator", operands(site, 1), algorithm=ALGORITHMS[word])
-    return site.results(value)
+    return ALGORITHMS[word]
 
 
 def rng(site: OpSite) -> Results:
