@@ -18,15 +18,12 @@ import argparse
 import json
 import os
 import re
-import signal
 import sys
 import time
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # names begin at benchmarks/
@@ -34,49 +31,9 @@ if __name__ == "__main__":
 import numpy as np
 from side_by_side import ROOT
 
+from doors.verdicts import Case, told, verdict, written
+
 CORPUS = ROOT.parent / "shared" / "corpus"
-SECONDS = 120  # for one case
-
-
-class Case(NamedTuple):
-    """One test: its name, the operators of its model, its verdict and the reason."""
-
-    name: str
-    operators: tuple[str, ...]
-    verdict: str
-    why: str = ""
-
-
-def verdict(run: Callable[[], None]) -> tuple[str, str]:
-    """Return what came of ``run``, which raises ``AssertionError`` where results differ."""
-    from nestwright.ir.errors import NestwrightError
-
-    try:
-        with limited(SECONDS):
-            run()
-    except NestwrightError as error:
-        return "refused", " ".join(str(error).split())[:400]
-    except AssertionError as error:
-        return "wrong", " ".join(str(error).split())[:400]
-    except Exception as error:
-        return "failed", f"{type(error).__name__}: {error}"[:400]
-    return "right", ""
-
-
-@contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raise ``TimeoutError`` in a block that takes longer."""
-
-    def stop(*_: Any) -> None:
-        raise TimeoutError(f"over {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def node_cases(pattern: str, start: int, every: int) -> list[Any]:
@@ -167,20 +124,6 @@ def agrees(expected: Any, stored: dict[str, Any], key: str, reference: Any) -> b
     return bool(np.allclose(expected[key], stored[key], rtol=1e-3, atol=rounding))
 
 
-def told(cases: Sequence[Case]) -> None:
-    """Print the numbers by operator, for those with a case that is not right, and in all."""
-    by_operator: dict[str, Counter[str]] = defaultdict(Counter)
-    for case in cases:
-        name = case.operators[0] if len(case.operators) == 1 else "(several)"
-        by_operator[name][case.verdict] += 1
-    for name, counts in sorted(by_operator.items()):
-        if counts["right"] < counts.total():
-            print(f"{name:32} {counts['right']:4} of {counts.total():4}")
-    total = Counter(case.verdict for case in cases)
-    right = total["right"]
-    print(f"right {right} of {len(cases)} ({right / max(len(cases), 1):.1%}); {dict(total)}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=("nodes", "models"))
@@ -202,8 +145,7 @@ def main() -> int:
     )
     told(cases)
     print(f"{time.perf_counter() - began:.0f} s")
-    if asked.json:
-        asked.json.write_text(json.dumps([c._asdict() for c in cases], indent=1) + "\n")
+    written(cases, asked.json)
     return 0
 
 

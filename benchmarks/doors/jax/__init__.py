@@ -1,0 +1,1 @@
+"""JAX's own harnesses of its primitives through ``nw.jit``."""
