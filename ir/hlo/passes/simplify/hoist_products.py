@@ -7,8 +7,7 @@ weights once and runs at the machine's peak; one of each step's row reads them e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,15 +23,23 @@ ROWS = 64
 LIMIT = 64 << 20
 """Most bytes of a product of all steps."""
 
-Products: TypeAlias = Mapping[str, Instruction]
-"""The products of all steps, by the name of the ``dot`` in the body."""
+SIDES = ("lhs_contracting_dims", "rhs_contracting_dims")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hoisted:
+    """The product of all steps, and which operand of the body's ``dot`` is a step's rows."""
+
+    value: Instruction
+    side: int
 
 
 def hoist_products(module: HloModule) -> HloModule:
     """dot(xs[i], w) in a loop  ->  dot(xs, w)[i], multiplied before the loop
 
     Where ``xs`` and ``w`` stay the same all the time, and the loop runs for at least as many times
-    as there are steps. Sums are of the same terms; their order is that of the larger product.
+    as there are steps; likewise dot(w, xs[i]). Sums are of the same terms; their order is that of
+    the larger product.
     """
     return map_computations(module, lambda c: rebuild(c, _loop))
 
@@ -46,7 +53,7 @@ def _loop(i: Instruction) -> Instruction | None:
     found = dict(_products(i))
     if not found:
         return None
-    given = (*start.operands, *found.values())
+    given = (*start.operands, *(h.value for h in found.values()))
     shape = TupleShape(tuple(x.shape for x in given))
     attrs = {"condition": _widened(condition, shape), "body": _reading(body, shape, found)}
     loop = replace(i, shape=shape, operands=(replace(start, shape=shape, operands=given),))
@@ -55,18 +62,27 @@ def _loop(i: Instruction) -> Instruction | None:
     return make("tuple", i.shape, results, name=i.name)
 
 
-def _products(loop: Instruction) -> Iterator[tuple[str, Instruction]]:
+def _products(loop: Instruction) -> Iterator[tuple[str, _Hoisted]]:
     """Yield the products that leave a loop, by the names of those in its body."""
     trips = trip_count(loop)
     for dot in loop.attrs["body"].instructions:
         if trips is None or dot.opcode != "dot" or not all_static(dot):
             continue
-        cut, weights = _step(dot.operands[0]), _outside(loop, dot.operands[1])
-        xs = None if cut is None else _outside(loop, cut.operands[0])
-        if cut is None or xs is None or weights is None or dot.attrs.get("lhs_batch_dims"):
-            continue
-        if xs.array.dims[0] <= trips and _pays(dot, xs.array.dims[0]):
-            yield dot.name, _every(dot, xs, weights)
+        for side in range(len(SIDES)):
+            value = _hoisted(loop, dot, side, trips)
+            if value is not None:
+                yield dot.name, _Hoisted(value, side)
+                break
+
+
+def _hoisted(loop: Instruction, dot: Instruction, side: int, trips: int) -> Instruction | None:
+    """Return the product of all steps, if an operand of ``dot`` is a step and the other fixed."""
+    cut, weights = _step(dot.operands[side]), _outside(loop, dot.operands[1 - side])
+    xs = None if cut is None else _outside(loop, cut.operands[0])
+    if xs is None or weights is None or dot.attrs.get("lhs_batch_dims"):
+        return None
+    fits = xs.array.dims[0] <= trips and _pays(dot, side, xs.array.dims[0])
+    return _every(dot, side, xs, weights) if fits else None
 
 
 def _step(x: Instruction) -> Instruction | None:
@@ -90,21 +106,27 @@ def _outside(loop: Instruction, x: Instruction) -> Instruction | None:
     return loop.operands[0].operands[k] if hands_on(body, k) else None
 
 
-def _pays(dot: Instruction, steps: int) -> bool:
-    shape, contracted = dot.operands[0].array, dot.attrs.get("lhs_contracting_dims", ())
+def _pays(dot: Instruction, side: int, steps: int) -> bool:
+    shape, contracted = dot.operands[side].array, dot.attrs.get(SIDES[side], ())
     rows = np.prod([d for n, d in enumerate(shape.dims) if n not in contracted])
     size = steps * np.prod(dot.array.dims) * dot.array.dtype.bits // 8
     return bool(rows < ROWS and size <= LIMIT and contracted)
 
 
-def _every(dot: Instruction, xs: Instruction, weights: Instruction) -> Instruction:
+def _every(dot: Instruction, side: int, xs: Instruction, weights: Instruction) -> Instruction:
     """Return the product of all steps: that of one, with a first dimension more."""
-    steps = xs.array.dims[0]
-    rows = build.reshape(xs, (steps, *dot.operands[0].array.dims))
-    shape = Shape(dot.array.dtype, (steps, *dot.array.dims))
-    contracted = tuple(d + 1 for d in dot.attrs["lhs_contracting_dims"])
-    made = with_attrs(dot, lhs_contracting_dims=contracted)
-    return replace(made, shape=shape, operands=(rows, weights))
+    steps, one = xs.array.dims[0], dot.operands[side].array.dims
+    rows = build.reshape(xs, (steps, *one))
+    contracted = tuple(d + 1 for d in dot.attrs[SIDES[side]])
+    attrs = {k: v for k, v in dot.attrs.items() if not (side and k == "operand_precision")}
+    attrs |= {SIDES[0]: contracted, SIDES[1]: dot.attrs[SIDES[1 - side]]}
+    free = len(one) - len(contracted)
+    before = len(dot.array.dims) - free if side else 0  # dimensions of the weights, in a step's
+    dims = (steps, *dot.array.dims[before:], *dot.array.dims[:before])
+    shape, both = Shape(dot.array.dtype, dims), (rows, weights)
+    product = make("dot", shape, both, name=dot.name, metadata=dot.metadata, **attrs)
+    turned = (0, *range(1 + free, len(dims)), *range(1, 1 + free))
+    return build.transpose(product, turned) if side else product
 
 
 def _widened(c: Computation, shape: TupleShape) -> Computation:
@@ -114,7 +136,7 @@ def _widened(c: Computation, shape: TupleShape) -> Computation:
     return rebuild(c, lambda i: new if i is old else None)
 
 
-def _reading(body: Computation, shape: TupleShape, products: Products) -> Computation:
+def _reading(body: Computation, shape: TupleShape, products: Mapping[str, _Hoisted]) -> Computation:
     """Return a body that reads the products, and hands them on."""
     body = _widened(body, shape)
     (state,) = body.parameters
@@ -124,7 +146,7 @@ def _reading(body: Computation, shape: TupleShape, products: Products) -> Comput
     def rule(i: Instruction) -> Instruction | None:
         if i.opcode != "dot" or i.name not in rows:
             return None
-        cut = _step(i.operands[0])
+        cut = _step(i.operands[products[i.name].side])
         assert cut is not None
         return build.reshape(build.rows(rows[i.name], cut.operands[1], 1), i.array.dims)
 

@@ -137,6 +137,29 @@ def test_a_row_without_batch(hoisted):
     assert products(hoisted(row)) == (1, 0)
 
 
+@pytest.mark.parametrize("m", ["1", "2", "3"])
+def test_weights_before_the_rows(m, hoisted):
+    """A loop of a function of one row that was mapped over a batch has its results turned."""
+    product = "dot(u, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+    weights = "u = f32[5,3] constant({{1,2,3},{4,5,6},{7,8,9},{0,1,0},{2,0,2}})"
+    turned = text(m=m).replace(f"p = f32[{m},5] dot(x, w){CONTRACTED}", f"q = f32[5,{m}] {product}")
+    turned = turned.replace("  cut =", f"  {weights}\n  cut =")
+    turned = turned.replace("  y =", f"  p = f32[{m},5] transpose(q), dimensions={{1,0}}\n  y =")
+    after = hoisted(turned)
+    assert products(after) == (1, 0)
+    assert state(after) == 3
+
+
+def test_weights_before_a_row_without_batch(hoisted):
+    row = text(m="1").replace("x = f32[1,3] reshape(cut)", "x = f32[3] reshape(cut)")
+    row = row.replace(
+        f"p = f32[1,5] dot(x, w){CONTRACTED}",
+        "q = f32[5] dot(w, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}",
+    )
+    row = row.replace("  y =", "  p = f32[1,5] reshape(q)\n  y =")
+    assert products(hoisted(row)) == (1, 0)
+
+
 def test_two_products_of_the_same_rows(hoisted):
     then = f"p2 = f32[2,5] dot(x, k){CONTRACTED}  y2 = f32[2,5] multiply(y, p2)"
     two = text(then=then).replace("tuple(j, y,", "tuple(j, y2,")
