@@ -66,8 +66,8 @@ def _potrf(flags: Flags, a: Array) -> tuple[Any, ...]:
     lower = flags.letter("uplo") == "L"
     if scipy("lapack") is None:
         return lapack_numpy.potrf(a, lower)
-    made: tuple[Any, ...] = _routine(a, "potrf")(a, lower=int(lower), clean=0)
-    return made
+    found, failed = _routine(a, "potrf")(a.T, lower=int(not lower), clean=0)
+    return found.T, failed
 
 
 def _getrf(flags: Flags, a: Array) -> tuple[Any, ...]:

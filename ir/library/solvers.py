@@ -47,15 +47,28 @@ def factor(a: Array, lower: bool) -> Array:
 
 
 def _lower_factors(half: Array) -> Array:
-    """NumPy reads the lower triangle alone. It fails for all where one matrix is no good."""
+    """The lower factors; NaN for a matrix that has none."""
     if not half.size:
         return half
+    if half.shape[-1] < BLOCK or scipy("lapack") is None:
+        return _by_numpy(half)
+    potrf, out = getattr(scipy("lapack"), LETTERS[half.dtype.char] + "potrf"), half.copy()
+    for at in np.ndindex(out.shape[:-2]):
+        # The upper triangle of the transpose, where it lies: LAPACK has columns in order.
+        found, failed = potrf(out[at].T, lower=0, clean=1, overwrite_a=1)
+        good = not failed and bool(np.isfinite(np.diagonal(found)).all())
+        out[at] = found.T if good else np.nan
+    return out
+
+
+def _by_numpy(half: Array) -> Array:
+    """NumPy reads the lower triangle alone. It fails for all where one matrix is no good."""
     try:
         found = np.linalg.cholesky(half)
     except np.linalg.LinAlgError:
         if half.ndim == 2:
             return np.full_like(half, np.nan)
-        return np.stack([_lower_factors(m) for m in half])
+        return np.stack([_by_numpy(m) for m in half])
     bad = np.atleast_1d(~np.isfinite(np.diagonal(found, axis1=-2, axis2=-1)).all(-1))
     found.reshape(-1, *found.shape[-2:])[bad.reshape(-1)] = np.nan
     return found
@@ -80,12 +93,12 @@ def triangular_solve(call: LibraryCall, a: Array, b: Array) -> Array:
 def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: str) -> Array:
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
-    x = b.astype(wide)
+    x = np.array(b, wide, order="C")
     if x.size and _few(a) and scipy("blas") is not None:
-        x = _by_blas(a.astype(wide), x, left, lower, unit, turned)
+        _by_blas(a.astype(wide, copy=False), x, left, lower, unit, turned)
     elif x.size:
-        x = _by_rows(a.astype(wide), x, left, lower, unit, turned)
-    return x.astype(b.dtype)
+        x = _by_rows(a.astype(wide, copy=False), x, left, lower, unit, turned)
+    return x.astype(b.dtype, copy=False)
 
 
 def _few(a: Array) -> bool:
@@ -97,21 +110,22 @@ def _few(a: Array) -> bool:
     return n >= BLOCK or prod(a.shape[:-2]) <= 2 * n
 
 
-def _by_blas(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:
-    trsm = getattr(scipy("blas"), f"{LETTERS[b.dtype.char]}trsm")
-    trans = {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
-    out = np.empty_like(b)
-    for at in np.ndindex(b.shape[:-2]):
-        out[at] = trsm(
-            1.0,
-            a[at],
-            b[at],
-            side=0 if left else 1,
-            lower=int(lower),
-            trans_a=trans,
-            diag=int(unit),
-        )
-    return out
+def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: str) -> None:
+    """Solve in place. BLAS has columns in order: it gets the transposes, on the other side."""
+    letter, trans = LETTERS[x.dtype.char], {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
+    trsm, trsv = (getattr(scipy("blas"), letter + name) for name in ("trsm", "trsv"))
+    flags = {"lower": int(not lower), "diag": int(unit)}
+    if left and (trans < 2 or not np.iscomplexobj(x)):
+        one, alone = int(not trans), x.shape[-1] == 1
+    else:
+        one, alone = trans, not left and x.shape[-2] == 1
+    for at in np.ndindex(x.shape[:-2]):
+        if alone:
+            row = x[at].reshape(-1)
+            row[:] = trsv(a[at].T, row, trans=one, overwrite_x=1, **flags)
+        else:
+            side = {"side": int(left), "trans_a": trans}
+            x[at] = trsm(1.0, a[at].T, x[at].T, overwrite_b=1, **side, **flags).T
 
 
 def _by_rows(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis import custom_calls
 from nestwright.ir.hlo.interp.evaluate import evaluate
-from nestwright.ir.library import lapack, solvers
+from nestwright.ir.library import fourier, lapack, solvers
 from nestwright.ir.library.call import ArrayType, LibraryCall
 from nestwright.ir.library.session import Session
 
@@ -332,16 +333,52 @@ def test_the_operation_triangular_solve(installed: str) -> None:
     assert not np.isfinite(x).any()
 
 
+@pytest.mark.parametrize("letter", TYPES)
+def test_large_matrices_are_factored_where_they_lie(letter: str, installed: str) -> None:
+    a = matrix(letter, 2, 40, 40)
+    good = a @ turned(a) + 40 * np.eye(40, dtype=a.dtype)
+    good[1, 7, 7] = -1
+    before = good.copy()
+    for lower in (True, False):
+        out = compute("cholesky", [good], lower=lower)
+        factor = out[0] if lower else turned(out[0])
+        wide = 40 * (2e-6 if letter in "sc" else 1e-14)
+        np.testing.assert_allclose(factor @ turned(factor), good[0], rtol=0, atol=40 * wide)
+        assert not np.triu(factor, 1).any()
+        assert np.isnan(out[1]).all()
+    np.testing.assert_array_equal(good, before)
+
+
+@pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("turning", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
+def test_triangles_of_either_side(letter: str, columns: int, turning: str, installed: str) -> None:
+    both = matrix(letter, 36, 36) / 36 + 2 * np.eye(36, dtype=TYPES[letter])
+    for left, lower, unit in itertools.product((True, False), repeat=3):
+        b = matrix(letter, 36, columns) if left else matrix(letter, columns, 36)
+        half = (np.tril if lower else np.triu)(both)
+        half = half - np.diag(np.diag(half) - 1) if unit else half
+        op = {"NO_TRANSPOSE": half, "TRANSPOSE": half.T, "ADJOINT": half.T.conj()}[turning]
+        flags = {"left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": turning}
+        x = compute("triangular-solve", [both, b], **flags)
+        np.testing.assert_allclose(op @ x if left else x @ op, b, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["FFT", "IFFT", "RFFT", "IRFFT"])
+@pytest.mark.parametrize("rows", [2, 2000])
 @pytest.mark.parametrize("narrow", [True, False])
-def test_the_operation_fft(kind: str, narrow: bool) -> None:
+def test_the_operation_fft(
+    kind: str, rows: int, narrow: bool, installed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if installed == "numpy":
+        monkeypatch.setattr(fourier, "scipy", lambda: None)
     sizes = (3, 4, 6)
     real, complex_ = ("s", "c") if narrow else ("d", "z")
-    half = (*sizes[:-1], 4)
+    half, whole = (*sizes[:-1], 4), matrix(complex_, rows, *sizes)
     given, wanted = {
-        "RFFT": (matrix(real, 2, *sizes), ArrayType((2, *half), np.dtype(TYPES[complex_]))),
-        "IRFFT": (matrix(complex_, 2, *half), ArrayType((2, *sizes), np.dtype(TYPES[real]))),
-    }.get(kind, (matrix(complex_, 2, *sizes), ArrayType((2, *sizes), np.dtype(TYPES[complex_]))))
+        "RFFT": (matrix(real, rows, *sizes), ArrayType((rows, *half), np.dtype(TYPES[complex_]))),
+        "IRFFT": (matrix(complex_, rows, *half), ArrayType((rows, *sizes), np.dtype(TYPES[real]))),
+    }.get(kind, (whole, ArrayType(whole.shape, whole.dtype)))
     attributes = {"fft_type": kind, "fft_length": sizes}
     operand = ArrayType(given.shape, given.dtype)
     call = LibraryCall("fft", "fft", (operand,), (wanted,), attributes=attributes)
