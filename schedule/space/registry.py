@@ -5,7 +5,7 @@ A family bundles the sketches and the default schedule for one kind of target.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import walk_packages
@@ -36,12 +36,17 @@ class SketchTable(Generic[S]):
         return add
 
     def matching(self, subject: S, target: Target) -> tuple[Sketch, ...]:
-        """Return the sketches of the rows that match, the least rank first, then by file and name,
-        whatever folder a file is in.
+        """Return the sketches of the rows that match, as ``each`` yields them."""
+        return tuple(self.each(subject, target))
+
+    def each(self, subject: S, target: Target) -> Iterator[Sketch]:
+        """Yield the sketches of the rows that match, the least rank first, then by file and name,
+        whatever folder a file is in. A row is asked when its turn comes.
         """
         ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0].split(".")[-2:]))
-        found = (match(subject, target) for _, (_, match) in ranked)
-        return tuple(sketch for sketch in found if sketch is not None)
+        for _, (_, match) in ranked:
+            if (sketch := match(subject, target)) is not None:
+                yield sketch
 
 
 @dataclass(frozen=True, slots=True)

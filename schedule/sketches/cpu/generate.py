@@ -30,7 +30,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
     Never fails: if no sketch applies, each block gets the fallback schedule or stays as it is.
     """
-    schedule = first_fit(generate(func, target), func)
+    schedule = first_fit(CPU.each(FuncInfo(func), target), func)
     if schedule is not None:
         return schedule
     schedule = Schedule(func)

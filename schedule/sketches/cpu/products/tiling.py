@@ -66,7 +66,7 @@ def beside_tiling(
     sketch: Sketch | None, work: FuncInfo, target: Target, above: float, most: float
 ) -> Sketch | None:
     """Return a sketch if its estimate is ``above`` to ``most`` times that of plain tiles."""
-    plain = match_tiling(work, target)
+    plain = None if sketch is None else match_tiling(work, target)
     if sketch is None or plain is None:
         return None
     ratio = sketch.cost(sketch.default) / plain.cost(plain.default)
