@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Generic, Protocol, TypeVar
@@ -99,18 +100,18 @@ class Pipeline(Generic[IR]):
 
 
 def repeat(name: str, passes: Iterable[Pass[IR]], limit: int, then: str = "") -> Pass[IR]:
-    """Return one pass that runs ``passes`` round after round until none changes anything.
+    """Return one pass that runs ``passes`` in turn, until each has found nothing to change.
 
     ``limit`` bounds the rounds: rules that undo each other cost time, never the program.
     """
     steps = tuple(passes)
 
     def run(ir: IR) -> IR:
-        for _ in range(limit):
-            before = ir
-            for step in steps:
-                ir = step.run(ir)
-            if ir is before:
+        idle = 0  # steps since the last one that changed something
+        for step in islice(cycle(steps), limit * len(steps)):
+            before, ir = ir, step.run(ir)
+            idle = idle + 1 if ir is before else 0
+            if idle == len(steps):
                 break
         return ir
 

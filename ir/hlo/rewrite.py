@@ -120,21 +120,25 @@ def rebuild(computation: Computation, rule: Rule) -> Computation:
     A rule may return any graph of new and old instructions, but must not change a parameter's
     number. Dead code is dropped; parameters stay. Returns the same object if nothing changed.
     """
-    new: dict[Instruction, Instruction] = {}
-    changed = False
+    new: dict[Instruction, Instruction] = {}  # of those that change
     for i in computation.instructions:
-        moved = with_operands(i, tuple([new[o] for o in i.operands])) if i.operands else i
+        moved = i
+        if new and not new.keys().isdisjoint(i.operands):
+            moved = with_operands(i, tuple([new.get(o, o) for o in i.operands]))
         made = rule(moved) or moved
-        changed = changed or made is not i
-        new[i] = made
-    parameters = tuple(new[p] for p in computation.parameters)
-    root = new[computation.root]
-    order = tuple(post_order(new.values())) if changed else computation.instructions
+        if made is not i:
+            new[i] = made
+    parameters, root = computation.parameters, computation.root
+    order = computation.instructions
+    if new:
+        parameters = tuple(new.get(p, p) for p in parameters)
+        root = new.get(root, root)
+        order = tuple(post_order([new.get(i, i) for i in order]))
     live = {root, *parameters}
     for i in reversed(order):
         if i in live:
             live.update(i.operands)
-    if not changed and len(live) == len(order):
+    if not new and len(live) == len(order):
         return computation
     instructions = tuple(i for i in order if i in live)
     return _with_unique_names(computation, parameters, instructions, root)
@@ -223,14 +227,17 @@ def map_computations(module: HloModule, f: Callable[[Computation], Computation])
     Computations that nothing calls any more are dropped. Returns the same object if nothing
     changed.
     """
-    new: dict[Computation, Computation] = {}
+    new: dict[Computation, Computation] = {}  # of those that change
     for c in module.computations:
-        linked = rebuild(c, lambda i: relink(i, new)) if _calls_changed(c, new) else c
-        new[c] = f(linked)
-    return with_entry(module, new[module.entry])
+        made = f(rebuild(c, lambda i: relink(i, new)) if _calls_changed(c, new) else c)
+        if made is not c:
+            new[c] = made
+    return with_entry(module, new.get(module.entry, module.entry)) if new else module
 
 
 def _calls_changed(computation: Computation, new: dict[Computation, Computation]) -> bool:
+    if not new:
+        return False
     return any(new.get(c, c) is not c for i in computation.instructions for c in called(i))
 
 

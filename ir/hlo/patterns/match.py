@@ -8,29 +8,34 @@ import numpy as np
 
 from ..nodes import Instruction, Shape
 from ..ops.definition import Role
-from ..ops.registry import definition
+from ..ops.registry import definition, opcodes
+
+POINTWISE = opcodes(lambda d: d.pointwise)
+MOVING = opcodes(lambda d: d.role is Role.MOVES)
 
 
 def is_static(i: Instruction) -> bool:
     """True if ``i`` is one array without bounded dimensions."""
-    return isinstance(i.shape, Shape) and not any(i.shape.dynamic)
+    shape = i.shape
+    return isinstance(shape, Shape) and not (shape.dynamic and any(shape.dynamic))
 
 
 def all_static(i: Instruction) -> bool:
     """True if ``i`` and its operands are arrays without bounded dimensions."""
-    return is_static(i) and all(is_static(o) for o in i.operands)
+    return is_static(i) and all([is_static(o) for o in i.operands])
 
 
 def is_pointwise(i: Instruction) -> bool:
     """True if ``i`` is an element-wise operation on arrays of its own shape."""
-    if not definition(i.opcode).pointwise or not all_static(i) or not i.operands:
+    if i.opcode not in POINTWISE or not i.operands or not all_static(i):
         return False
-    return all(o.array.dims == i.array.dims for o in i.operands)
+    dims = i.array.dims
+    return all([o.array.dims == dims for o in i.operands])
 
 
 def moves(i: Instruction) -> bool:
     """True if ``i`` places the elements of its one operand, and nothing else."""
-    return definition(i.opcode).role is Role.MOVES
+    return i.opcode in MOVING
 
 
 def is_local(i: Instruction) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ...nodes import HloModule
-from ...rewrite import assemble, map_computations, post_order
+from ...nodes import Computation, HloModule
+from ...rewrite import assemble, map_computations, post_order, with_entry
 
 
 def dce(module: HloModule) -> HloModule:
     """Drop everything that the result does not depend on; parameters stay."""
-    return map_computations(
-        module,
-        lambda c: (
-            c
-            if len(set(post_order([*c.parameters, c.root]))) == len(c.instructions)
-            else assemble(c.name, c.parameters, c.root)
-        ),
-    )
+    needed = map_computations(module, _needed)
+    return with_entry(needed, needed.entry)
+
+
+def _needed(c: Computation) -> Computation:
+    """Return a computation of what its root needs."""
+    whole = len(set(post_order([*c.parameters, c.root]))) == len(c.instructions)
+    return c if whole else assemble(c.name, c.parameters, c.root)
