@@ -41,7 +41,7 @@ def _hardtanh(c: AtenCall, x: Term, low: Operand = -1, high: Operand = 1) -> Ter
 
 
 def _leaky_relu(c: AtenCall, x: Term, slope: float = 0.01) -> Term:
-    return leaky_relu(x, slope)
+    return leaky_relu(wide(x), slope)
 
 
 def _silu(c: AtenCall, x: Term) -> Term:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
-from ....dtypes import DType, f32
+import numpy as np
+
+from ....dtypes import DType, f32, to_numpy
 from ....errors import UnsupportedError
 from ....hlo.nodes import Shape
 from ...lax.graph import Graph
@@ -60,8 +63,12 @@ class AtenCall:
         return x.to(dtype) if isinstance(x, Term) else full(self.graph, x, dtype)
 
     def operands(self, *given: Operand) -> list[Term]:
-        """The operands in the type of the result."""
-        return [self.term(x, self.dtype) for x in given]
+        """The operands in the type of the result, or in f32 if that is narrower and rounds a
+        number: torch computes with Python's numbers as they are.
+        """
+        narrow = self.dtype.is_float and self.dtype.bits < f32.bits
+        rounded = narrow and any(isinstance(x, float) and _rounds(x, self.dtype) for x in given)
+        return [self.term(x, f32 if rounded else self.dtype) for x in given]
 
     def alike(self, *given: Term) -> list[Term]:
         """The operands, which torch does not convert: refused unless of one type."""
@@ -78,6 +85,11 @@ class AtenCall:
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         """Raise ``UnsupportedError`` that names the operator."""
         raise UnsupportedError(f"cannot compile {self.target}", why, hint=hint)
+
+
+def _rounds(x: float, dtype: DType) -> bool:
+    """True if a finite number is another one in this type."""
+    return math.isfinite(x) and float(np.asarray(x).astype(to_numpy(dtype))) != x
 
 
 def wide(x: Term) -> Term:

@@ -38,8 +38,8 @@ def _binary(opcode: str, boolean: str = "") -> Operator:
 
 
 def _formula(function: Callable[[Term], Term]) -> Operator:
-    """A formula in the type of the result."""
-    return lambda c, x: function(x.to(c.dtype))
+    """A formula in the type of the result, narrow floats in f32."""
+    return lambda c, x: function(wide(x.to(c.dtype)))
 
 
 def _add(c: AtenCall, x: Operand, y: Operand, alpha: Operand = 1) -> Term:
@@ -214,13 +214,13 @@ def _cast(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
 
 
 def _addcmul(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
-    x, a, b = c.operands(x, a, b)
-    return x + (a * b if value == 1 else c.term(value, c.dtype) * a * b)
+    x, a, b = map(wide, c.operands(x, a, b))
+    return x + (a * b if value == 1 else c.term(value, x.dtype) * a * b)
 
 
 def _addcdiv(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
-    x, a, b = c.operands(x, a, b)
-    return x + (a / b if value == 1 else c.term(value, c.dtype) * (a / b))
+    x, a, b = map(wide, c.operands(x, a, b))
+    return x + (a / b if value == 1 else c.term(value, x.dtype) * (a / b))
 
 
 def _lerp(c: AtenCall, x: Term, end: Term, weight: Operand) -> Term:
@@ -233,6 +233,8 @@ def _lerp(c: AtenCall, x: Term, end: Term, weight: Operand) -> Term:
 def _log2(x: Term) -> Term:
     """A whole number for a power of 2, as ``log`` over a constant would not be."""
     y = wide(x)
+    if y.dtype.kind == "complex":
+        return y.do("log") * (1 / math.log(2))
     mantissa, exponent = _parts(y)
     low = mantissa < math.sqrt(0.5)
     near = low.select(mantissa * 2, mantissa).do("log") * (1 / math.log(2))
@@ -243,6 +245,8 @@ def _log2(x: Term) -> Term:
 def _exp2(x: Term) -> Term:
     """A power of 2 for a whole number: only what is left of it is an exponential."""
     y = wide(x)
+    if y.dtype.kind == "complex":
+        return (y * math.log(2)).do("exponential")
     ints, digits, bias = (s64, 52, 1023) if y.dtype == f64 else (s32, 23, 127)
     whole = y.do("round-nearest-even").do("maximum", -2.0 * bias).do("minimum", 2.0 * bias)
     half = (whole * 0.5).do("floor")
@@ -258,6 +262,8 @@ def _log10(x: Term) -> Term:
     """A whole number for a power of 10: what is within rounding of one."""
     y = wide(x)
     found = y.do("log") * (1 / math.log(10))
+    if y.dtype.kind == "complex":
+        return found
     whole = found.do("round-nearest-even")
     rounding = 1.5 * 2.0 ** (-52 if y.dtype == f64 else -23)
     near = (found - whole).do("abs") <= whole.do("abs") * rounding  # false with NaN

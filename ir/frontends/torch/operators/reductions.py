@@ -191,11 +191,16 @@ def prefixes(x: Term, axis: int, combine: Callable[[Term, Term], Term], neutral:
 
 
 def _logcumsumexp(c: AtenCall, x: Term, dim: int) -> Term:
+    """The logarithm of sums of exponentials; of complex ones to a multiple of two pi i."""
     if not x.rank:
         return x
 
     def combine(a: Term, b: Term) -> Term:
-        high, low = a.do("maximum", b), a.do("minimum", b)
+        if a.dtype.kind == "complex":
+            above = a.do("real") > b.do("real")
+            high, low = above.select(a, b), above.select(b, a)
+        else:
+            high, low = a.do("maximum", b), a.do("minimum", b)
         same = high.equals(low)
         apart = same.select(0, low - high)
         return high + apart.do("exponential").do("log-plus-one")

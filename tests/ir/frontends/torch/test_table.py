@@ -352,6 +352,42 @@ def test_logarithms_have_poles(called: Called, operator: str, wanted: list[float
     np.testing.assert_array_equal(found, np.array(wanted, np.float32))
 
 
+@pytest.mark.parametrize("dtype", [c64, BY_NAME["c128"]])
+def test_complex_logarithms_and_powers(called: Called, dtype: DType) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((2, 5)) + 1j * rng.standard_normal((2, 5))).astype(to_numpy(dtype))
+    wanted = {
+        "log2": np.log(x) / np.log(2),
+        "log10": np.log10(x),
+        "exp2": np.exp2(x.real) * np.exp(1j * np.log(2) * x.imag),
+    }
+    for operator, values in wanted.items():
+        found = called(f"aten.{operator}.default", [(dtype, x.shape)], x)
+        np.testing.assert_allclose(found, values, rtol=1e-5)
+    sums = called("aten.logcumsumexp.default", [(dtype, x.shape)], x, 1)
+    np.testing.assert_allclose(np.exp(sums), np.cumsum(np.exp(x), 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [bf16, BY_NAME["f16"]])
+@pytest.mark.parametrize(
+    ("operator", "numbers", "wanted"),
+    [
+        ("mul.Tensor", (0.01,), lambda x: x * 0.01),
+        ("leaky_relu.default", (0.3,), lambda x: np.where(x > 0, x, x * 0.3)),
+        ("deg2rad.default", (), np.deg2rad),
+        ("add.Tensor", (0.1,), lambda x: x + 0.1),
+    ],
+)
+def test_numbers_are_not_rounded_to_narrow_types(
+    called: Called, dtype: DType, operator: str, numbers: Any, wanted: Any
+) -> None:
+    """Results are those of exact numbers, rounded once."""
+    x = np.linspace(-3, 3, 101).astype(to_numpy(dtype))
+    found = called(f"aten.{operator}", [(dtype, x.shape)], x, *numbers)
+    exact = wanted(x.astype(np.float32)).astype(np.float32).astype(x.dtype)
+    np.testing.assert_array_equal(found, exact)
+
+
 @pytest.mark.parametrize("dtype", [f32, f64])
 def test_mantissas_keep_all_digits(called: Called, dtype: DType) -> None:
     info = np.finfo(to_numpy(dtype))
