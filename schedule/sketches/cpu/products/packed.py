@@ -175,25 +175,34 @@ def tile_result(
 
 
 def fill_panel(
-    form: PackedForm, sch: Schedule, packed: BlockRef, share: LoopRef, turned: bool, lanes: int
+    form: PackedForm,
+    sch: Schedule,
+    packed: BlockRef,
+    share: LoopRef,
+    turned: bool,
+    lanes: int,
+    pieces: bool = False,
 ) -> None:
     """Pack a panel before its use.
 
     As many rows of it as an instruction has terms are interleaved. Weights that are contiguous
     along the terms are transposed in squares, an element of which is the terms of one instruction.
+    With ``pieces`` the first axis is that of the pieces of a number, which are made together.
     """
     sch.compute_at(packed, share)
     axes = [a.var for a in block_node(sch, packed).axes]
     own = own_loops(sch, packed, share)
+    parts = [own[axes.pop(0)]] if pieces else []
     row, terms = sch.split(own[axes[form.depth]], [None, form.terms])
     vector, lane = sch.split(own[axes[form.column]], [None, lanes])
     if not turned:
-        sch.reorder(row, vector, terms, lane)
+        sch.reorder(row, vector, *parts, terms, lane)
         sch.vectorize(lane)
-        sch.unroll(terms)
+        for loop in (*parts, terms):
+            sch.unroll(loop)
         return
     along, near = sch.split(row, [None, lanes])
-    sch.reorder(vector, along, lane, near, terms)
+    sch.reorder(vector, along, *parts, lane, near, terms)
     sch.vectorize(near)
     sch.unroll(lane)
 

@@ -2,7 +2,7 @@
 
 Tile registers multiply bf16 sixteen times as fast as FMAs do f32. Two pieces of a number take three
 products, three pieces, which hold all its bits, six. Frozen weights are cut in pieces ahead of
-time, rows before the product.
+time, others panel by panel, rows before the product.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from .packed import (
     PackedForm,
+    fill_panel,
     input_of,
     is_narrow_product,
     other_dims,
@@ -35,6 +36,8 @@ from .tiling import beside_tiling
 FEWEST = 16  # rows: with fewer, weights wait for memory, where pieces are larger
 CLEARLY = {2: 1.0, 3: 0.5}
 """Times the estimate of FMAs below which so many pieces are the default."""
+ROWS_CUT, PANEL_CUT = 3.0, 24.0
+"""Cycles in which a vector is cut from rows, and from weights, whose rows are read in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,9 @@ def _matched(work: FuncInfo, target: Target) -> Sketch | None:
 
 def _form(k: Contraction, target: Target) -> _PieceForm | None:
     dot = tile_dot(target, bf16, bf16)
-    if dot is None or not k.frozen or k.all_rows < FEWEST or not is_narrow_product(k):
+    if dot is None or k.all_rows < FEWEST or not is_narrow_product(k):
+        return None
+    if not k.frozen and (k.turned or k.feeders):
         return None
     if f32_product(k.anchor.block) is None or k.weights is None:
         return None
@@ -91,12 +96,14 @@ def _form(k: Contraction, target: Target) -> _PieceForm | None:
 
 
 def _seconds(k: Contraction, dot: TileDot, c: Choices, target: Target) -> float:
-    """Estimate the seconds of one run, with those of cutting the rows in pieces."""
+    """Estimate the seconds of one run, with those of cutting numbers that are not frozen."""
     count = int(c["pieces"])
     product = tile_seconds(k, dot, c, target, count, pairs(count))
     core, numbers = target.core, math.prod(input_of(k).buffer.shape)
-    vectors = numbers * 32 / target.vector_bits * core.turns(target.vector_bits)
-    cut = vectors * 3.0 * count + numbers * (4 + 2 * count) / core.l2.rate
+    vectors = 32 / target.vector_bits * core.turns(target.vector_bits)  # of a number
+    cut = numbers * (vectors * ROWS_CUT * count + (4 + 2 * count) / core.l2.rate)
+    if not k.frozen and k.weights is not None:
+        cut += math.prod(k.weights.buffer.shape) * vectors * PANEL_CUT * count
     threads = target.threads if c["parallel"] else 1
     return product + core.seconds(cut / threads + (core.sharing if threads > 1 else 0.0))
 
@@ -109,10 +116,14 @@ def _apply(k: Contraction, form: PackedForm, sch: Schedule, c: Choices) -> None:
     for info in k.feeders:
         sch.compute_inline(info.name)
     out = k.consumer.name if k.consumer is not None else sch.cache_write(anchor, 0, "global").name
-    _, at, tile = tile_result(k, sch, c, out)
+    share, at, tile = tile_result(k, sch, c, out)
     sch.compute_at(anchor, at)
+    if not k.frozen:
+        _pack(k, form, sch, c, weights)
+        fill_panel(form, sch, weights, share, k.turned, COLUMNS, pieces=True)
     tile_terms(k, form.terms, sch, at, form.steps)
-    _pack(k, form, sch, c, weights)
+    if k.frozen:
+        _pack(k, form, sch, c, weights)
     _turn(k, form, sch, rows)
     _cut(sch, rows, int(c["parallel"]))
     sch.vectorize(tile[-1])

@@ -92,6 +92,39 @@ def test_every_choice_computes_the_same(shape: tuple[int, int, int]) -> None:
         check(func, sketch, c, given, wanted)
 
 
+@pytest.mark.parametrize("shape", [(235, 66, 50), (233, 64, 48)])
+def test_weights_that_are_arguments_are_cut_panel_by_panel(shape: tuple[int, int, int]) -> None:
+    module = text(*shape)
+    func, given = group(module, frozen=False), drawn(module)
+    sketch = offered(func, "1e-5")
+    assert sketch is not None
+    points = list(sketch.points())
+    assert {(c["order"], c["chunks"]) for c in points} == {("column", 1)}
+    wanted = np.asarray(evaluate(parse(module), given))
+    for c in points[:: max(1, len(points) // 12)]:
+        check(func, sketch, c, given, wanted)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_windows_and_batches_of_arguments(batch: int) -> None:
+    unpadded = CONV.replace("CHANNELS", "32").replace(" pad=1_1x1_1", "")
+    unpadded = unpadded.replace("2,6,9,37", "2,18,20,37").replace("2,6,9", "2,20,22")
+    batched = f"""HloModule batches
+ENTRY main {{
+  x = f32[{batch},250,64] parameter(0)
+  w = f32[{batch},64,48] parameter(1)
+  ROOT d = f32[{batch},250,48] dot(x, w), lhs_batch_dims={{0}}, rhs_batch_dims={{0}},
+    lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+}}
+"""
+    for module in (unpadded, batched):
+        func, given = group(module, frozen=False), drawn(module)
+        sketch = offered(func, "1e-5")
+        assert sketch is not None
+        wanted = np.asarray(evaluate(parse(module), given))
+        check(func, sketch, sketch.default, given, wanted)
+
+
 @pytest.mark.parametrize("channels", [4, 32])
 @pytest.mark.parametrize("pieces", [2, 3])
 def test_convolutions_with_padding(channels: int, pieces: int) -> None:
@@ -128,12 +161,12 @@ def test_only_what_its_error_allows(accuracy: str, counts: set[int]) -> None:
     assert {n for n in (2, 3) if pieces_error(n) <= float(accuracy)} == counts
 
 
-def test_only_where_tile_registers_multiply_what_is_frozen() -> None:
+def test_only_where_tile_registers_multiply_and_the_terms_are_in_groups() -> None:
     func = group(text(256, 512, 256))
     assert offered(func, "1e-5") is not None
     assert offered(func, "1e-5", "cpu -mcpu=znver5 -threads=2") is None
     assert offered(func, "1e-5", f"{RAPIDS} -mattr=-amx-bf16") is None
-    assert offered(group(text(256, 512, 256), frozen=False), "1e-5") is None
+    assert offered(group(text(256, 512, 256, turned=True), frozen=False), "1e-5") is None
     assert offered(group(text(8, 512, 256)), "1e-5") is None
     assert offered(group(text(256, 511, 256)), "1e-5") is None
 
