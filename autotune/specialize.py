@@ -18,7 +18,7 @@ from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
-from ..ir.target import Target
+from ..ir.target import Target, with_accuracy
 from .lowered import Lowered, lower
 from .recipe import GraphLike
 from .recompile import CallSignature, Compilation, told_if_long
@@ -41,10 +41,11 @@ class Specialized:
         log: str | os.PathLike[str] | None = None,
         excess_precision: bool = True,
         weights: str | None = None,
+        accuracy: float | None = None,
     ) -> None:
-        """``target``, ``log``, ``excess_precision`` and ``weights`` are as for ``build``."""
+        """Set what ``build`` takes beside the model; the arguments are as there."""
         self._make = make
-        self._target = Target.parse(target)
+        self._target = with_accuracy(target, accuracy)
         self._log = log
         self._excess_precision = excess_precision
         self._weights = weights

@@ -11,7 +11,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.autotune import recompile
-from nestwright.ir.errors import ArgumentError
+from nestwright.ir.errors import ArgumentError, TargetError
 from nestwright.ir.hlo.nodes import HloModule
 
 
@@ -38,6 +38,14 @@ def test_a_new_shape_compiles_once() -> None:
     assert after.kernels - before.kernels == 2
     assert len(f.shapes) == 2
     assert f.executable(np.zeros(3, np.float32), two).name == "scale_3"
+
+
+def test_an_error_is_allowed_for_every_shape() -> None:
+    f = nw.Specialized(scale, accuracy=1e-5)
+    found = f.executable(np.zeros(3, np.float32), np.float32(2))
+    assert found.bundle.target.accuracy == 1e-5
+    with pytest.raises(TargetError, match="accuracy"):
+        nw.Specialized(scale, accuracy=2.0)
 
 
 def test_other_element_types_and_python_scalars_are_converted() -> None:
