@@ -18,7 +18,7 @@ from nestwright.ir.hlo.passes.weights.narrow.quantize import (
     AT_ONCE,
     FORMS,
     INTEGERS,
-    expected_error,
+    expected_errors,
     to_bf16,
     to_blocks,
     to_integers,
@@ -184,13 +184,29 @@ def test_unknown_form_is_refused() -> None:
         optimize_narrow(parse(DOT), "int3")
 
 
-@pytest.mark.parametrize(("form", "bits"), INTEGERS.items())
-def test_the_error_is_known_before_rounding(form: str, bits: int) -> None:
+@pytest.mark.parametrize("form", INTEGERS)
+def test_the_error_is_known_before_rounding(form: str) -> None:
     w = noise(90, 70) * np.exp(3 * noise(70, seed=2))
     made = FORMS[form](w, (0,))
     assert not isinstance(made, str)
-    assert expected_error(w, (0,), bits) == pytest.approx(made.relative, rel=0.1)
-    assert expected_error(np.zeros_like(w), (0,), bits) == 0
+    assert expected_errors(w, (0,))[form] == pytest.approx(made.relative, rel=0.1)
+    assert expected_errors(np.zeros_like(w), (0,))[form] == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_blocks_of_large_arrays_are_narrowed_together(form: str) -> None:
+    """By threads, each with its own rows; the report is that of the whole."""
+    w = np.random.default_rng(2).standard_normal((1200, 500)).astype(np.float32)
+    w[1100, 3] = 9
+    made = FORMS[form](w, (0,))
+    assert not isinstance(made, str)
+    codes = made.codes.astype(np.float64)
+    if made.lower is not None:
+        codes = codes * 256 + made.lower
+    back = codes if made.scale is None else codes * made.scale
+    assert made.largest == np.abs(back - w).max()
+    rms = [np.sqrt(np.mean(np.square(x))) for x in (back - w, w.astype(np.float64))]
+    assert made.relative == pytest.approx(rms[0] / rms[1])
 
 
 def test_parts_hold_every_code_of_24_bits() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .....target import Target
 from ....nodes import HloModule
-from .quantize import FORMS, INTEGERS, Narrowed, expected_error
+from .quantize import FORMS, Narrowed, expected_errors
 from .weighted import WeightedProduct, weighted_products
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -39,11 +39,10 @@ def waits(module: HloModule, target: Target) -> Callable[[WeightedProduct], bool
 
 def narrowest(weights: Array, contracted: tuple[int, ...], accuracy: float) -> Narrowed | str:
     """Return weights in the narrowest form of integers within an error; or why there is none."""
-    least = np.inf
-    for form, bits in INTEGERS.items():
-        least = min(least, expected_error(weights, contracted, bits))
-        if least <= accuracy:
+    expected = expected_errors(weights, contracted)
+    for form, error in expected.items():
+        if error <= accuracy:
             made = FORMS[form](weights, contracted)
             if isinstance(made, str) or made.relative <= accuracy:
                 return made
-    return f"its relative error would be {least:.1e} or more"
+    return f"its relative error would be {min(expected.values()):.1e} or more"

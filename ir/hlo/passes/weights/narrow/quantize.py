@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .....dtypes import bf16, to_numpy
+from .....targets.processor import default_threads
 from ....patterns.parts import LOWER
 from ..blocks.codes import Blocks
 
@@ -57,15 +59,17 @@ def to_bf16(weights: Array, contracted: tuple[int, ...]) -> Narrowed | str:
     """Round f32 weights to bf16, to nearest even; or return why that is impossible."""
     del contracted  # bf16 needs no scale
     codes = np.empty(weights.shape, to_numpy(bf16))
-    error = _Error()
-    for at in _blocks(weights):
+
+    def narrow(at: slice) -> _Error:
         bits = np.ascontiguousarray(weights[at]).view(np.uint32)
         rounded = (bits + (0x7FFF + (bits >> 16 & 1))) & 0xFFFF0000
         codes.view(np.uint16)[at] = rounded >> 16
-        error.add(weights[at], rounded.view(np.float32))
+        return _error(weights[at], rounded.view(np.float32))
+
+    error = _together(weights, narrow)
     if not np.isfinite(error.largest):
         return "it contains numbers that bf16 rounds to infinity"
-    return Narrowed("bf16", codes, None, *error.result())
+    return Narrowed("bf16", codes, None, error.largest, error.relative)
 
 
 def to_integers(weights: Array, contracted: tuple[int, ...], bits: int) -> Narrowed:
@@ -76,20 +80,23 @@ def to_integers(weights: Array, contracted: tuple[int, ...], bits: int) -> Narro
     denormal.
     """
     largest = _largest(bits)
-    scale = _scale(weights, contracted, bits)
+    scale = _scale(_top(weights, contracted), bits)
     codes = np.empty(weights.shape, np.int8 if bits == 8 else np.int16)
     lower = np.empty(weights.shape, np.uint8) if bits == 16 + LOWER else None
-    error = _Error()
-    for at in _blocks(weights):
+
+    def narrow(at: slice) -> _Error:
         own = scale if scale.shape[0] == 1 else scale[at]
         whole = np.clip(np.rint(weights[at] / own), -largest, largest)
-        error.add(weights[at], whole * own.astype(np.float64))
         if lower is None:
             codes[at] = whole
         else:
             integers = whole.astype(np.int32)
             codes[at], lower[at] = integers >> LOWER, integers & ((1 << LOWER) - 1)
-    return Narrowed(f"int{bits}", codes, scale.squeeze(contracted), *error.result(), lower)
+        return _error(weights[at], whole * own.astype(np.float64))
+
+    error = _together(weights, narrow)
+    own_scale = scale.squeeze(contracted)
+    return Narrowed(f"int{bits}", codes, own_scale, error.largest, error.relative, lower)
 
 
 def to_blocks(weights: Array, bits: int = 4, size: int = BLOCK) -> tuple[Blocks, float, float]:
@@ -109,8 +116,9 @@ def to_blocks(weights: Array, bits: int = 4, size: int = BLOCK) -> tuple[Blocks,
         squares = np.square(whole).sum(0)
         scale[n] = _nonzero((whole * own).sum(0) / np.where(squares == 0, 1, squares))
         codes[first : first + size] = whole + half
-        error.add(own, whole * scale[n].astype(np.float64))
-    return Blocks(codes, np.full((1, 1), half, np.float32), scale, size), *error.result()
+        error += _error(own, whole * scale[n].astype(np.float64))
+    found = Blocks(codes, np.full((1, 1), half, np.float32), scale, size)
+    return found, error.largest, error.relative
 
 
 def _nonzero(scale: Array) -> Array:
@@ -119,22 +127,31 @@ def _nonzero(scale: Array) -> Array:
     return np.where(small, np.float32(1), scale).astype(np.float32)
 
 
-def expected_error(weights: Array, contracted: tuple[int, ...], bits: int) -> float:
-    """Estimate ``relative`` of ``to_integers``: errors are evenly spread over a step of the scale.
+def expected_errors(weights: Array, contracted: tuple[int, ...]) -> dict[str, float]:
+    """Estimate ``relative`` of ``to_integers`` for each form of ``INTEGERS``.
 
-    It is too high for weights many of which are 0.
+    Errors are evenly spread over a step of the scale. It is too high for weights many of which
+    are 0.
     """
-    scale = _scale(weights, contracted, bits).astype(np.float64)
-    count = weights.size / max(scale.size, 1)
-    total = sum(float(np.square(weights[at], dtype=np.float64).sum()) for at in _blocks(weights))
-    return float(np.square(scale).sum() * count / 12 / total) ** 0.5 if total else 0.0
+    top = _top(weights, contracted)
+    count = weights.size / max(top.size, 1)
+    total = _together(weights, lambda at: _error(weights[at], np.zeros((), np.float32))).weights
+
+    def expected(bits: int) -> float:
+        scale = _scale(top, bits).astype(np.float64)
+        return float(np.square(scale).sum() * count / 12 / total) ** 0.5 if total else 0.0
+
+    return {form: expected(bits) for form, bits in INTEGERS.items()}
 
 
-def _scale(weights: Array, contracted: tuple[int, ...], bits: int) -> Array:
-    """Return the scale of each channel, with contracted dimensions of size 1."""
-    top = np.maximum(
-        weights.max(contracted, keepdims=True), -weights.min(contracted, keepdims=True)
-    )
+def _top(weights: Array, contracted: tuple[int, ...]) -> Array:
+    """Return the largest magnitude of each channel, with contracted dimensions of size 1."""
+    highest, lowest = (f(contracted, keepdims=True) for f in (weights.max, weights.min))
+    return np.asarray(np.maximum(highest, -lowest))
+
+
+def _scale(top: Array, bits: int) -> Array:
+    """Return the scale of each channel."""
     scale = (top / np.float32(_largest(bits))).astype(np.float32)
     scale[scale < np.finfo(np.float32).tiny] = 1
     return np.asarray(scale)
@@ -161,22 +178,36 @@ def _blocks(weights: Array) -> Iterator[slice]:
         yield slice(first, first + rows)
 
 
+@dataclass(frozen=True, slots=True)
 class _Error:
-    """Errors of one array, summed in f64 block by block."""
+    """Errors of numbers: the largest, and sums of squares of errors and of numbers, in f64."""
 
-    def __init__(self) -> None:
-        self.largest = 0.0
-        self._errors = 0.0
-        self._weights = 0.0
+    largest: float = 0.0
+    errors: float = 0.0
+    weights: float = 0.0
 
-    def add(self, exact: Array, rounded: Array) -> None:
-        """Count one block."""
-        wide = exact.astype(np.float64).reshape(-1)
-        difference = wide - rounded.reshape(-1)
-        self.largest = max(self.largest, float(np.abs(difference).max(initial=0)))
-        self._errors += float(np.square(difference).sum())  # no BLAS: its threads spin
-        self._weights += float(np.square(wide).sum())
+    def __add__(self, other: _Error) -> _Error:
+        largest = max(self.largest, other.largest)
+        return _Error(largest, self.errors + other.errors, self.weights + other.weights)
 
-    def result(self) -> tuple[float, float]:
-        """Return the largest absolute error and the relative root mean square."""
-        return self.largest, (self._errors / self._weights) ** 0.5 if self._weights else 0.0
+    @property
+    def relative(self) -> float:
+        """The root mean square of the errors over that of the numbers."""
+        return (self.errors / self.weights) ** 0.5 if self.weights else 0.0
+
+
+def _error(exact: Array, rounded: Array) -> _Error:
+    wide = exact.astype(np.float64).reshape(-1)
+    difference = wide - rounded.reshape(-1)
+    largest = float(np.abs(difference).max(initial=0))
+    squares = (float(np.square(x).sum()) for x in (difference, wide))  # no BLAS: its threads spin
+    return _Error(largest, *squares)
+
+
+def _together(weights: Array, work: Callable[[slice], _Error]) -> _Error:
+    """Return the errors of all blocks, which threads share; summed in order."""
+    blocks = list(_blocks(weights))
+    if len(blocks) < 2:
+        return sum(map(work, blocks), _Error())
+    with ThreadPoolExecutor(default_threads()) as pool:
+        return sum(pool.map(work, blocks), _Error())
