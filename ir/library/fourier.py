@@ -7,8 +7,6 @@ SciPy transforms several rows at once in the lanes of vectors, and many on sever
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,21 +14,13 @@ import numpy as np
 from ..errors import LibraryError
 from ..targets.processor import default_threads
 from .call import LibraryCall
+from .solvers import scipy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 TRANSFORMS = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
 SHARED = 1 << 16
 """Numbers from which on threads are worth their start."""
-
-
-@cache
-def scipy() -> Any:
-    """SciPy's transforms; None where it is not installed."""
-    try:
-        return import_module("scipy.fft")
-    except ImportError:
-        return None
 
 
 def transform(call: LibraryCall, a: Array) -> Array:
@@ -52,7 +42,7 @@ def transform(call: LibraryCall, a: Array) -> Array:
 
 def _function(name: str, size: int) -> Callable[..., Any]:
     """The function of this name for so many numbers."""
-    module = scipy()
+    module = scipy("fft")
     if module is None:
         found: Callable[..., Any] = getattr(np.fft, name)
         return found

@@ -55,7 +55,7 @@ class Flags:
 
 
 def _routine(a: Array, name: str) -> Any:
-    return getattr(scipy("lapack"), LETTERS[a.dtype.char] + name)
+    return getattr(scipy("linalg.lapack"), LETTERS[a.dtype.char] + name)
 
 
 def _is_complex(a: Array) -> bool:
@@ -64,14 +64,14 @@ def _is_complex(a: Array) -> bool:
 
 def _potrf(flags: Flags, a: Array) -> tuple[Any, ...]:
     lower = flags.letter("uplo") == "L"
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.potrf(a, lower)
     found, failed = _routine(a, "potrf")(a.T, lower=int(not lower), clean=0)
     return found.T, failed
 
 
 def _getrf(flags: Flags, a: Array) -> tuple[Any, ...]:
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.getrf(a)
     lu, pivots, info = _routine(a, "getrf")(a)
     return lu, pivots + 1, info
@@ -79,20 +79,20 @@ def _getrf(flags: Flags, a: Array) -> tuple[Any, ...]:
 
 def _gesv(flags: Flags, a: Array, b: Array) -> tuple[Any, ...]:
     """L and U, pivots, and what solves ``a x = b``; not a call of JAX's, which solves by parts."""
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.gesv(a, b)
     lu, pivots, x, info = _routine(a, "gesv")(a, b)
     return lu, pivots + 1, x, info
 
 
 def _geqrf(flags: Flags, a: Array) -> tuple[Any, ...]:
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.geqrf(a)
     return tuple(_routine(a, "geqrf")(a)[:2])
 
 
 def _orgqr(flags: Flags, a: Array, tau: Array) -> tuple[Any, ...]:
-    if scipy("lapack") is None or not len(tau):
+    if scipy("linalg.lapack") is None or not len(tau):
         return (lapack_numpy.orgqr(a, tau),)
     return (_routine(a, "ungqr" if _is_complex(a) else "orgqr")(a, tau)[0],)
 
@@ -108,7 +108,7 @@ def _ormqr(flags: Flags, a: Array, tau: Array, c: Array) -> tuple[Any, ...]:
         why = f"{len(tau)} reflectors of {len(a)} rows for a side of {rows}"
         raise LibraryError(flags.call.target, why)
     a = a[:, : len(tau)]
-    if scipy("lapack") is None or not len(tau):
+    if scipy("linalg.lapack") is None or not len(tau):
         return (lapack_numpy.ormqr(a, tau, c, left, turned),)
     routine = _routine(a, "unmqr" if _is_complex(a) else "ormqr")
     letter = "N" if not turned else "C" if _is_complex(a) else "T"
@@ -119,7 +119,7 @@ def _ormqr(flags: Flags, a: Array, tau: Array, c: Array) -> tuple[Any, ...]:
 
 def _syevd(flags: Flags, a: Array) -> tuple[Any, ...]:
     vectors, lower = flags.letter("mode", 0) == "V", flags.letter("uplo", 1) == "L"
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.syevd(a, lower)
     solver = _routine(a, "heevd" if _is_complex(a) else "syevd")
     values, v, info = solver(a, compute_v=int(vectors), lower=int(lower))
@@ -129,7 +129,7 @@ def _syevd(flags: Flags, a: Array) -> tuple[Any, ...]:
 def _eigh(flags: Flags, a: Array) -> tuple[Any, ...]:
     """XLA's own: its configuration begins with 1 where the lower triangle counts, else 0."""
     lower = flags.call.backend_config.partition(",")[0].strip() == "1"
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         return lapack_numpy.syevd(a, lower)[:2]
     values, v, _ = _routine(a, "heevd" if _is_complex(a) else "syevd")(a, lower=int(lower))
     return v, values
@@ -141,7 +141,7 @@ def _svd(name: str, flags: Flags, a: Array) -> tuple[Any, ...]:
     if mode not in "ASN":
         raise LibraryError(flags.call.target, f"mode {mode}", hint="modes are A, S and N")
     vectors, full = mode != "N", mode == "A"
-    if scipy("lapack") is None:
+    if scipy("linalg.lapack") is None:
         u, s, vt, info = lapack_numpy.svd(a, vectors, full)
     else:
         svd = partial(_routine(a, name), compute_uv=int(vectors), full_matrices=int(full))
@@ -300,7 +300,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def knows(target: str) -> bool:
     """Can a custom call of this name be computed here?"""
-    return target in FUNCTIONS and not (target in _NEEDS_SCIPY and scipy("lapack") is None)
+    return target in FUNCTIONS and not (target in _NEEDS_SCIPY and scipy("linalg.lapack") is None)
 
 
 def needs_scipy(target: str) -> bool:

@@ -23,9 +23,9 @@ LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 @cache
 def scipy(name: str) -> Any:
-    """A module of ``scipy.linalg``, ``blas`` or ``lapack``; None where SciPy is not installed."""
+    """A module of SciPy, as ``linalg.blas``; None where SciPy is not installed."""
     try:
-        return import_module(f"scipy.linalg.{name}")
+        return import_module(f"scipy.{name}")
     except ImportError:
         return None
 
@@ -50,9 +50,9 @@ def _lower_factors(half: Array) -> Array:
     """The lower factors; NaN for a matrix that has none."""
     if not half.size:
         return half
-    if half.shape[-1] < BLOCK or scipy("lapack") is None:
+    if half.shape[-1] < BLOCK or scipy("linalg.lapack") is None:
         return _by_numpy(half)
-    potrf, out = getattr(scipy("lapack"), LETTERS[half.dtype.char] + "potrf"), half.copy()
+    potrf, out = getattr(scipy("linalg.lapack"), LETTERS[half.dtype.char] + "potrf"), half.copy()
     for at in np.ndindex(out.shape[:-2]):
         # The upper triangle of the transpose, where it lies: LAPACK has columns in order.
         found, failed = potrf(out[at].T, lower=0, clean=1, overwrite_a=1)
@@ -94,7 +94,7 @@ def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: st
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
     x = np.array(b, wide, order="C")
-    if x.size and _few(a) and scipy("blas") is not None:
+    if x.size and _few(a) and scipy("linalg.blas") is not None:
         _by_blas(a.astype(wide, copy=False), x, left, lower, unit, turned)
     elif x.size:
         x = _by_rows(a.astype(wide, copy=False), x, left, lower, unit, turned)
@@ -113,7 +113,7 @@ def _few(a: Array) -> bool:
 def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: str) -> None:
     """Solve in place. BLAS has columns in order: it gets the transposes, on the other side."""
     letter, trans = LETTERS[x.dtype.char], {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
-    trsm, trsv = (getattr(scipy("blas"), letter + name) for name in ("trsm", "trsv"))
+    trsm, trsv = (getattr(scipy("linalg.blas"), letter + name) for name in ("trsm", "trsv"))
     flags = {"lower": int(not lower), "diag": int(unit)}
     if left and (trans < 2 or not np.iscomplexobj(x)):
         one, alone = int(not trans), x.shape[-1] == 1

@@ -192,8 +192,8 @@ def test_a_function_of_ones_own_has_the_listed_shape(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(text: str, error: type, told: str, tmp_path: Path) -> None:
-    sizes = {} if text.startswith(COMPARE) else {0: (4, 5 if "?x5" in text else 2)}
-    if "@both" in text:
-        sizes = {0: (4,), 1: (4,)}  # type: ignore[dict-item]
+    sizes: dict[int, tuple[int, ...]] = {0: (4, 5 if "?x5" in text else 2)}
+    if "@both" in text or "@other" in text:
+        sizes = {0: (4,), 1: (4,)}
     with pytest.raises(error, match=told):
-        built(tmp_path, text, **({"shapes": sizes} if sizes else {}))
+        built(tmp_path, text, **({} if text.startswith(COMPARE) else {"shapes": sizes}))

@@ -32,7 +32,7 @@ def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param == "scipy":
         pytest.importorskip("scipy")
     else:
-        for module in (lapack, solvers):
+        for module in (fourier, lapack, solvers):
             monkeypatch.setattr(module, "scipy", lambda name: None)
     return str(request.param)
 
@@ -367,11 +367,7 @@ def test_triangles_of_either_side(letter: str, columns: int, turning: str, insta
 @pytest.mark.parametrize("kind", ["FFT", "IFFT", "RFFT", "IRFFT"])
 @pytest.mark.parametrize("rows", [2, 2000])
 @pytest.mark.parametrize("narrow", [True, False])
-def test_the_operation_fft(
-    kind: str, rows: int, narrow: bool, installed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if installed == "numpy":
-        monkeypatch.setattr(fourier, "scipy", lambda: None)
+def test_the_operation_fft(kind: str, rows: int, narrow: bool, installed: str) -> None:
     sizes = (3, 4, 6)
     real, complex_ = ("s", "c") if narrow else ("d", "z")
     half, whole = (*sizes[:-1], 4), matrix(complex_, rows, *sizes)

@@ -14,7 +14,7 @@ from ....hlo.nodes import Raw, Shape, TupleShape
 from ....hlo.shape_text import show_shape
 from ...manual_regions import INTO, OUT_OF
 from ..mlir.syntax import Dictionary
-from .sized_calls import CALLS, called_regions, with_listed_shapes
+from .sized_calls import CALLS, called_function, called_regions, with_listed_shapes
 from .to_hlo import Handler, OpSite, Results
 
 VERSIONS = {
@@ -103,10 +103,7 @@ def foreign(site: OpSite, target: str) -> Results:
 
 
 def _called(site: OpSite, name: Any) -> Any:
-    function = site.low.module.functions.get(name) if isinstance(name, str) else None
-    if function is None:
-        site.fail(f"there is no function `{name}`")
-    shapes = []
+    function, shapes = called_function(site, name), []
     for argument, kind in function.body.arguments:
         if not isinstance(kind, Shape):
             site.refuse(f"argument `{argument}` of `{name}` is not an array")

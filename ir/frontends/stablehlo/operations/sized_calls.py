@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ....hlo.nodes import Shape, SliceDim, TupleShape
 from ....hlo.shape_text import show_shape
-from ..mlir.syntax import MlirOp, MlirRegion
+from ..mlir.syntax import MlirFunction, MlirOp, MlirRegion
 from .chlo import largest
 from .linear import algorithm, reduce_window
 from .to_hlo import Handler, OpSite, Results
@@ -20,15 +21,18 @@ SHAPES = "indices_of_shape_operands"
 """The attribute that says which operands list the sizes of the results, in order."""
 
 
+def called_function(site: OpSite, name: Any) -> MlirFunction:
+    """Return a function that a ``custom_call`` names; a ``ParseError`` if there is none."""
+    function = site.low.module.functions.get(name) if isinstance(name, str) else None
+    if function is None:
+        site.fail(f"there is no function `{name}`")
+    return function
+
+
 def called_regions(site: OpSite) -> tuple[MlirRegion, ...]:
     """Return the bodies of the functions that a ``custom_call`` calls."""
-    found = []
-    for called in site.op.attrs.get("called_computations") or ():
-        function = site.low.module.functions.get(called) if isinstance(called, str) else None
-        if function is None:
-            site.fail(f"there is no function `{called}`")
-        found.append(function.body)
-    return tuple(found)
+    names = site.op.attrs.get("called_computations") or ()
+    return tuple(called_function(site, name).body for name in names)
 
 
 def with_listed_shapes(site: OpSite) -> OpSite:
