@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import LibraryError
 from . import lapack_numpy
 from .call import LibraryCall
-from .solvers import LETTERS, scipy, solve
+from .solvers import routine, scipy, solve
 from .tridiagonal import solve_perturbed
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -54,8 +54,7 @@ class Flags:
         raise LibraryError(self.call.target, f"{name}={value!r} is not an integer")
 
 
-def _routine(a: Array, name: str) -> Any:
-    return getattr(scipy("linalg.lapack"), LETTERS[a.dtype.char] + name)
+_routine = partial(routine, "lapack")
 
 
 def _is_complex(a: Array) -> bool:

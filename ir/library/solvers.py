@@ -30,6 +30,11 @@ def scipy(name: str) -> Any:
         return None
 
 
+def routine(module: str, a: Array, name: str) -> Any:
+    """A routine of SciPy's ``blas`` or ``lapack`` for the type of an array."""
+    return getattr(scipy(f"linalg.{module}"), LETTERS[a.dtype.char] + name)
+
+
 def cholesky(call: LibraryCall, a: Array) -> Array:
     """L of ``a = L L^H``, or U of ``U^H U`` unless ``lower``; the other triangle is zero.
 
@@ -52,7 +57,7 @@ def _lower_factors(half: Array) -> Array:
         return half
     if half.shape[-1] < BLOCK or scipy("linalg.lapack") is None:
         return _by_numpy(half)
-    potrf, out = getattr(scipy("linalg.lapack"), LETTERS[half.dtype.char] + "potrf"), half.copy()
+    potrf, out = routine("lapack", half, "potrf"), half.copy()
     for at in np.ndindex(out.shape[:-2]):
         # The upper triangle of the transpose, where it lies: LAPACK has columns in order.
         found, failed = potrf(out[at].T, lower=0, clean=1, overwrite_a=1)
@@ -112,8 +117,8 @@ def _few(a: Array) -> bool:
 
 def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: str) -> None:
     """Solve in place. BLAS has columns in order: it gets the transposes, on the other side."""
-    letter, trans = LETTERS[x.dtype.char], {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
-    trsm, trsv = (getattr(scipy("linalg.blas"), letter + name) for name in ("trsm", "trsv"))
+    trans = {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
+    trsm, trsv = (routine("blas", x, name) for name in ("trsm", "trsv"))
     flags = {"lower": int(not lower), "diag": int(unit)}
     if left and (trans < 2 or not np.iscomplexobj(x)):
         one, alone = int(not trans), x.shape[-1] == 1

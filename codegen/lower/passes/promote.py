@@ -3,8 +3,8 @@
 ``for k: C[i] = C[i] + x``  ->  ``r[0] = C[i]; for k: r[0] = r[0] + x; C[i] = r[0]``. Where the
 update is in a vector loop of its own, one partial result per lane is kept, and they are put
 together in the end: ``r[l] = 0; for k: for l in vectorize: r[l] = r[l] + x;
-for l in vectorize: C[i] = C[i] + r[l]``. The sums of a ``IN_TILES`` loop stay in memory, where tile
-registers load them from.
+for l in vectorize: C[i] = C[i] + r[l]``. The sums of an ``IN_TILES`` loop stay in memory, where
+tile registers load them from.
 """
 
 from __future__ import annotations

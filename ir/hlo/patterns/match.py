@@ -16,8 +16,7 @@ MOVING = opcodes(lambda d: d.role is Role.MOVES)
 
 def is_static(i: Instruction) -> bool:
     """True if ``i`` is one array without bounded dimensions."""
-    shape = i.shape
-    return isinstance(shape, Shape) and not (shape.dynamic and any(shape.dynamic))
+    return isinstance(i.shape, Shape) and not any(i.shape.dynamic)
 
 
 def all_static(i: Instruction) -> bool:

@@ -188,6 +188,21 @@ def test_a_function_of_ones_own_has_the_listed_shape(tmp_path: Path) -> None:
         (APPROXIMATE.replace("3x5x", "3x41x"), ParseError, "cannot be"),
         (FOREIGN.replace("dense<[1]>", "dense<[2]>"), ParseError, "does not name an operand"),
         (FOREIGN.replace("%one)", "%y)"), NestwrightError, "%y"),
+        (
+            TOP_K.replace("<2> : tensor<i32>", "<2> : tensor<2xi32>").replace(
+                ", tensor<i32>)", ", tensor<2xi32>)"
+            ),
+            ParseError,
+            "one number, not 2",
+        ),
+        (
+            APPROXIMATE.replace("(%x, %i, %v, %p)", "(%x, %v)").replace(
+                "40xf32>, tensor<3x40xi32>, tensor<f32>, tensor<i32>)", "40xf32>, tensor<f32>)"
+            ),
+            ParseError,
+            "too few for 2",
+        ),
+        (BITS.replace("<3>", "<-3>"), ParseError, "is not a shape"),
         (FOREIGN, UnsupportedError, "no function computes `row_sums`"),
     ],
 )

@@ -13,12 +13,12 @@ from .plain import broadcast_to, operands
 from .to_hlo import Handler, OpSite, Results, is_settled
 
 
-def shape_of(site: OpSite, n: int) -> Shape:
-    """The shape that operand ``n`` lists, in the result's element type.
+def shape_of(site: OpSite, n: int, result: int = 0) -> Shape:
+    """The shape that operand ``n`` lists, in the element type of a result.
 
     A result whose type is complete has that shape, whatever the operand turns out to be.
     """
-    like, sizes = site.element(), site.operands[n]
+    like, sizes = site.element(result), site.operands[n]
     if is_settled(like) and not like.dynamic and site.builder.known(sizes) is None:
         return like
     dims = site.sizes(sizes, "the shape of its result")

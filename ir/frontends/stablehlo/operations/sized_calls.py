@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ....hlo.nodes import Shape, SliceDim, TupleShape
+from ....hlo.nodes import SliceDim, TupleShape
 from ....hlo.shape_text import show_shape
 from ..mlir.syntax import MlirFunction, MlirOp, MlirRegion
 from .chlo import largest
+from .dynamic import shape_of
 from .linear import algorithm, reduce_window
+from .plain import array_of
 from .to_hlo import Handler, OpSite, Results
 
 SHAPES = "indices_of_shape_operands"
@@ -43,11 +45,8 @@ def with_listed_shapes(site: OpSite) -> OpSite:
     inside = all(0 <= n < len(op.operands) for n in places)
     if not inside or len(places) != len(op.result_types):
         site.fail(f"`{SHAPES}` does not name an operand for each of {len(op.result_types)} results")
-    kinds = []
-    for n, place in enumerate(places):
-        dims = site.sizes(site.operands[place], f"the shape of result {n}")
-        kinds.append(Shape(site.element(n).dtype, dims))
-    return OpSite(site.low, site.builder, replace(_kept(site, places), result_types=tuple(kinds)))
+    kinds = tuple(shape_of(site, place, n) for n, place in enumerate(places))
+    return OpSite(site.low, site.builder, replace(_kept(site, places), result_types=kinds))
 
 
 def _kept(site: OpSite, dropped: tuple[int, ...]) -> MlirOp:
@@ -64,17 +63,18 @@ def _top_k(site: OpSite) -> Results:
     """Make a top k of the first operand, where the second is k."""
     if len(site.operands) != 2:
         site.fail(f"it has {len(site.operands)} operands, not 2")
-    (k,) = site.sizes(site.operands[1], "k") or (-1,)
-    return largest(site, site.operands[0], k)
+    sizes = site.sizes(site.operands[1], "k")
+    if len(sizes) != 1:
+        site.fail(f"k is one number, not {len(sizes)}")
+    return largest(site, site.operands[0], sizes[0])
 
 
 def _bits(site: OpSite) -> Results:
     """Make random bits of the sizes that the second operand lists."""
     if len(site.operands) != 2 or len(site.op.result_types) != 2:
         site.fail("it has not two operands and two results")
-    state, sizes = site.operands
-    bits = Shape(site.element(1).dtype, site.sizes(sizes, "the shape of its result"))
-    both = TupleShape((state.shape, bits))
+    state = site.operands[0]
+    both = TupleShape((state.shape, shape_of(site, 1, 1)))
     return site.results(site.add("rng-bit-generator", both, (state,), algorithm=algorithm(site)))
 
 
@@ -100,12 +100,14 @@ def _approximate_top_k(site: OpSite) -> Results:
     results = len(site.op.result_types)
     regions, config = called_regions(site), site.attr("mhlo.backend_config")
     along = config.get("reduction_dim") if isinstance(config, Mapping) else None
+    if len(site.operands) < 2 * results:
+        site.fail(f"it has {len(site.operands)} operands, too few for {results} results")
     arrays = site.operands[:results]
-    rank = arrays[0].array.rank if arrays else 0
+    shapes = tuple(array_of(site, n) for n in range(results))
+    rank = shapes[0].rank if shapes else 0
     if len(regions) != 1 or not isinstance(along, int) or not -rank <= along < rank:
         site.fail("it does not say how its operands are compared, or along which dimension")
     order = site.scalars(regions[0], "compare")
-    shapes = tuple(a.array for a in arrays)
     shape = shapes[0] if results == 1 else TupleShape(shapes)
     found = site.add("sort", shape, arrays, dimensions=(along % rank,), to_apply=order)
     parts = [found] if results == 1 else site.builder.unpack(found, results)

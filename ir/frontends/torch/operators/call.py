@@ -14,7 +14,7 @@ from ....errors import UnsupportedError
 from ....hlo.nodes import Shape
 from ...lax.graph import Graph
 from ...lax.shaping import full
-from ...lax.term import Dims, Term
+from ...lax.term import Dims, Number, Term
 from .promotion import Operand, common_type
 
 Result: TypeAlias = "Term | Sequence[Any] | None"
@@ -67,7 +67,7 @@ class AtenCall:
         number: torch computes with Python's numbers as they are.
         """
         narrow = self.dtype.is_float and self.dtype.bits < f32.bits
-        rounded = narrow and any(isinstance(x, float) and _rounds(x, self.dtype) for x in given)
+        rounded = narrow and any(not isinstance(x, Term) and _rounds(x, self.dtype) for x in given)
         return [self.term(x, f32 if rounded else self.dtype) for x in given]
 
     def alike(self, *given: Term) -> list[Term]:
@@ -87,9 +87,12 @@ class AtenCall:
         raise UnsupportedError(f"cannot compile {self.target}", why, hint=hint)
 
 
-def _rounds(x: float, dtype: DType) -> bool:
-    """True if a finite number is another one in this type."""
-    return math.isfinite(x) and float(np.asarray(x).astype(to_numpy(dtype))) != x
+def _rounds(x: Number, dtype: DType) -> bool:
+    """True if a finite real number is another one in this type."""
+    if isinstance(x, complex) or not math.isfinite(x):
+        return False
+    with np.errstate(over="ignore"):
+        return float(np.asarray(x, np.float64).astype(to_numpy(dtype))) != x
 
 
 def wide(x: Term) -> Term:

@@ -202,7 +202,7 @@ def fill_panel(
             sch.unroll(loop)
         return
     along, near = sch.split(row, [None, lanes])
-    sch.reorder(vector, along, *parts, lane, near, terms)
+    sch.reorder(vector, along, lane, near, terms)
     sch.vectorize(near)
     sch.unroll(lane)
 

@@ -376,6 +376,8 @@ def test_complex_logarithms_and_powers(called: Called, dtype: DType) -> None:
         ("leaky_relu.default", (0.3,), lambda x: np.where(x > 0, x, x * 0.3)),
         ("deg2rad.default", (), np.deg2rad),
         ("add.Tensor", (0.1,), lambda x: x + 0.1),
+        ("mul.Tensor", (257,), lambda x: x * 257),
+        ("div.Tensor", (1e6,), lambda x: x / 1e6),
     ],
 )
 def test_numbers_are_not_rounded_to_narrow_types(

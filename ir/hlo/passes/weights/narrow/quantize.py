@@ -135,7 +135,7 @@ def expected_errors(weights: Array, contracted: tuple[int, ...]) -> dict[str, fl
     """
     top = _top(weights, contracted)
     count = weights.size / max(top.size, 1)
-    total = _together(weights, lambda at: _error(weights[at], np.zeros((), np.float32))).weights
+    total = _together(weights, lambda at: _Error(weights=_squares(weights[at]))).weights
 
     def expected(bits: int) -> float:
         scale = _scale(top, bits).astype(np.float64)
@@ -200,8 +200,11 @@ def _error(exact: Array, rounded: Array) -> _Error:
     wide = exact.astype(np.float64).reshape(-1)
     difference = wide - rounded.reshape(-1)
     largest = float(np.abs(difference).max(initial=0))
-    squares = (float(np.square(x).sum()) for x in (difference, wide))  # no BLAS: its threads spin
-    return _Error(largest, *squares)
+    return _Error(largest, _squares(difference), _squares(wide))
+
+
+def _squares(x: Array) -> float:
+    return float(np.square(x, dtype=np.float64).sum())  # no BLAS: its threads spin
 
 
 def _together(weights: Array, work: Callable[[slice], _Error]) -> _Error:
