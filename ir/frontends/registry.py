@@ -135,8 +135,12 @@ FILES: tuple[FileFrontend, ...] = (
     FileFrontend(
         name="StableHLO bytecode",
         recognizes=starts_with(b"ML\xefR"),
-        hint="give StableHLO text: print the module, e.g. with "
-        "`jax.export.deserialize(data).mlir_module()`",
+        read=".stablehlo.bytecode:parse",
+        hint="jax.export.export(jax.jit(f))(*args).mlir_module_serialized",
+        endings=(".mlirbc",),
+        sized=True,
+        family="hlo",
+        declares=".stablehlo.bytecode:of_file",
     ),
     FileFrontend(name="an object file", recognizes=starts_with(b"\x7fELF")),
     FileFrontend(name="a gzip archive", recognizes=starts_with(b"\x1f\x8b"), hint=_UNPACK),

@@ -22,7 +22,7 @@ from nestwright.ir.files import whole_file
         (b"hello world\n", "does not start with a module header"),
         (b'{"format": 1}', "it looks like JSON"),
         (b"module @jit_f { }", "the module has no function"),
-        (b"ML\xefR\r\x01", "it looks like StableHLO bytecode"),
+        (b"ML\xefR\r\x01", "no portable artifact of StableHLO"),
         (b"\x08\x07\x12\x07pytorch\x1a\x03", "it is binary"),
         (b"PK\x03\x04rest", "it looks like a zip archive"),
         (b"\x7fELF\x02\x01", "it looks like an object file"),

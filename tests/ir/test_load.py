@@ -76,7 +76,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         (b"", ParseError, "the file is empty"),
         (b"\xff\xfe\x00\x01", ParseError, r"not a model.s text: byte 0 is not UTF-8"),
         (b"HloModule a\n\n\xff", ParseError, r"model.x:3: not a model.s text"),
-        (b"ML\xefR123", UnsupportedError, "StableHLO bytecode"),
+        (b"ML\xefR123", UnsupportedError, "no portable artifact of StableHLO"),
         (b"PK\x03\x04zip", UnsupportedError, "zip archive"),
         (b"PK\x03\x04\0\0m/data.pkl", UnsupportedError, "a saved torch model"),
         (b"\x1f\x8b\x08\0", UnsupportedError, "a gzip archive.*\n.*unpack it"),
