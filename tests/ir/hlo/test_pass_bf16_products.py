@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from nestwright.ir.accuracy import BF16_PRODUCTS
+from nestwright.ir.dtypes import bf16, f32
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.hlo.passes.weights.rounded.bf16_products import bf16_products
+from nestwright.ir.hlo.rewrite import users
 from nestwright.ir.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -116,9 +118,29 @@ def test_convolutions_of_one_group(channels: int, groups: int, expected: str) ->
 def test_what_makes_an_operand_rounds_it_below_its_views() -> None:
     found, _ = rounded(parse(CHAIN), {1: drawn(64, 64), 2: drawn(64, 64, seed=1)})
     assert types(found) == {"bf16"}
-    converts = [i for i in found.entry.instructions if i.opcode == "convert"]
-    assert len(converts) == 2, "the chain's input, and what both products have between them"
-    assert {i.operands[0].opcode for i in converts} == {"parameter", "tanh"}
+    made = [i for i in found.entry.instructions if i.opcode == "convert" and i.array.dtype == bf16]
+    assert len(made) == 2, "the chain's input, and what both products have between them"
+    assert {i.operands[0].opcode for i in made} == {"parameter", "tanh"}
+
+
+def test_what_products_read_rounded_is_stored_once() -> None:
+    """The sum takes the rounded tanh, too; a parameter that it adds stays f32."""
+    w, v = drawn(64, 64), drawn(64, 64, seed=1)
+    found, _ = rounded(parse(CHAIN), {1: w, 2: v})
+    (tanh,) = [i for i in found.entry.instructions if i.opcode == "tanh"]
+    (stored,) = users(found.entry)[tanh]
+    assert stored.opcode == "convert" and stored.array.dtype == bf16
+    assert found.entry.root.array.dtype == f32
+    x = drawn(4, 8, 64, seed=2)
+    value, exact = evaluate(found, [x]), evaluate(parse(CHAIN), [x, w, v])
+    assert (
+        np.sqrt(np.mean(np.square(value - exact)) / np.mean(np.square(exact))) < 3 * BF16_PRODUCTS
+    )
+    given = parse(CHAIN.replace("add(b, h)", "add(b, x)"))
+    kept, _ = rounded(given, {1: w, 2: v})
+    assert not [
+        i for i in kept.entry.instructions if i.opcode == "convert" and i.array.dtype == f32
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Products of f32 as products of bf16, for processors that multiply pairs of these in each lane.
 
 ``dot(f32, f32)  ->  dot(bf16, bf16)``, whose sums stay f32, where the target's accuracy allows the
-rounding of both operands. What makes an operand rounds it, so that half the bytes move; a constant
-is rounded when the model is built.
+rounding of both operands. What makes an operand rounds it, so that half the bytes move, and its
+other readers take what was rounded (``stored_once``); a constant is rounded when the model is
+built.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ....rewrite import constant, map_computations, rebuild, with_operands
 from ...canonical.attention import attention_roles
 from ..narrow.quantize import FORMS, Narrowed, refusal
 from ..narrow.report import NarrowWeight
+from .stored_once import stored_once
 
 FORM = "bf16"
 
@@ -38,6 +40,7 @@ def bf16_products(
         return module, ()
     rounding = _Rounding(dot.depth)
     new = map_computations(module, lambda c: rebuild(c, rounding.rule))
+    new = map_computations(new, stored_once)
     return new, tuple(rounding.rows.values())
 
 
