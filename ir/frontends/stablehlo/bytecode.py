@@ -6,6 +6,7 @@ The bytecode is a portable artifact: MLIR bytecode of a versioned dialect, which
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,19 @@ def _text(data: bytes, source: str) -> str:
     ir, stablehlo = _bindings(source)
     said: list[str] = []
     with ir.Context() as context:
-        context.attach_diagnostic_handler(lambda d: (said.append(str(d)), True)[1])
+        context.attach_diagnostic_handler(partial(_noted, said))
         try:
             module = stablehlo.deserialize_portable_artifact(context, data)
         except (ValueError, RuntimeError) as e:
             why = "; ".join(said) or str(e)
             raise ParseError("cannot decode this StableHLO bytecode", why, source) from None
         return str(module.operation.get_asm())
+
+
+def _noted(said: list[str], diagnostic: Any) -> bool:
+    """Keep what MLIR has to say; True, so that it does not print it."""
+    said.append(str(diagnostic))
+    return True
 
 
 def _bindings(source: str) -> tuple[Any, Any]:
