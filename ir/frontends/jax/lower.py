@@ -23,6 +23,7 @@ from ..imported import Imported
 from ..protocols import Exported, Importer, LoweredByJax, Traced
 from ..registry import Shapes
 from ..stablehlo import reader as stablehlo
+from .callbacks import with_callbacks
 from .trees import with_trees
 
 IS_TRACING: ContextVar[bool] = ContextVar("IS_TRACING", default=False)
@@ -96,7 +97,10 @@ def lowered_module(lowered: LoweredByJax) -> HloModule:
     Where it calls what was exported with symbols for sizes, there is no proto, or one that leaves
     sizes open. Then its StableHLO is read, in which they follow from the arguments.
     """
-    source = f"<{_kind(lowered)}>"
+    return with_callbacks(_module(lowered, f"<{_kind(lowered)}>"), lowered)
+
+
+def _module(lowered: LoweredByJax, source: str) -> HloModule:
     try:
         proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     except RuntimeError:  # JAX's own: an operation without an equivalent in HLO

@@ -41,7 +41,10 @@ MARKS = frozenset(
 """Targets that give their operand as it is."""
 
 PARTS = "give the text that XLA compiled for each device: jax.jit(f).lower(..).compile().as_text()"
-TRACED = "leave out jax.debug.print, jax.pure_callback and io_callback: compute before or after"
+TRACED = (
+    "give nw.jit or nw.build the function itself, or what jax.jit(f).lower(..) returns; "
+    "or leave out jax.debug.print, jax.pure_callback and io_callback"
+)
 DIALECTS = ("mhlo.", "chlo.")
 _SCIPY = "pip install scipy"
 
