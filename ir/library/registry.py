@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeAlias, overload
+from uuid import uuid4
 
 from ..errors import ArgumentError, LibraryError
 from .call import LibraryCall
@@ -18,6 +19,9 @@ Function: TypeAlias = Callable[..., Any]
 HINT = "nestwright.register_custom_call(target, function) registers a function for it"
 
 _registered: dict[str, Function] = {}
+_callbacks: dict[str, Function] = {}
+_PREFIX = f"python_callback_{uuid4().hex[:8]}"
+"""Of names that no other process has: what is saved never meets another's functions."""
 _OPERATIONS: dict[str, Function] = {
     "fft": transform,
     "cholesky": cholesky,
@@ -50,6 +54,16 @@ def register_custom_call(target: str, function: Function | None = None) -> Any:
     return register if function is None else register(function)
 
 
+def register_callback(function: Function) -> str:
+    """Register a function as ``register_custom_call`` does, under a name of this process.
+
+    Returns the name, which no other function gets.
+    """
+    name = f"{_PREFIX}_{len(_callbacks)}"
+    _callbacks[name] = function
+    return name
+
+
 def unregister_custom_call(target: str) -> None:
     """Forget the function that was registered for a name, if there is one."""
     _registered.pop(target, None)
@@ -57,7 +71,7 @@ def unregister_custom_call(target: str) -> None:
 
 def knows(target: str) -> bool:
     """Is there a function for custom calls of this name?"""
-    return target in _registered or lapack_knows(target)
+    return target in _registered or target in _callbacks or lapack_knows(target)
 
 
 def registered() -> tuple[str, ...]:
@@ -76,7 +90,7 @@ def function(call: LibraryCall) -> tuple[Function, bool]:
     ``LibraryError`` where there is none.
     """
     if call.opcode == "custom-call":
-        if (found := _registered.get(call.target)) is not None:
+        if (found := _registered.get(call.target, _callbacks.get(call.target))) is not None:
             return found, True
         if lapack_knows(call.target):
             return LAPACK[call.target], False

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 import numpy as np
 
@@ -21,16 +19,12 @@ from ...hlo.nodes import Computation, HloModule, Instruction, TokenShape, TupleS
 from ...hlo.passes.prepare.keep_effects import keep_effects
 from ...hlo.rewrite import make, map_computations, rebuild, with_attrs, with_entry, with_operands
 from ...library.call import LibraryCall
-from ...library.registry import register_custom_call
+from ...library.registry import register_callback
 
 Callback: TypeAlias = Callable[..., Sequence[Any]]
 
 TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
 """Custom calls of JAX on CPUs whose attribute ``index`` is the place of a function."""
-
-_PREFIX = f"python_callback_{uuid4().hex[:8]}"
-"""Of names that no other process has: what is saved never meets another's functions."""
-_numbers = count()
 
 
 def with_callbacks(module: HloModule, lowered: Any) -> HloModule:
@@ -54,8 +48,7 @@ def with_callbacks(module: HloModule, lowered: Any) -> HloModule:
         ordered = bool(i.operands) and isinstance(i.operands[0].shape, TokenShape)
         key = place, ordered
         if key not in names:
-            names[key] = f"{_PREFIX}_{next(_numbers)}"
-            register_custom_call(names[key], _answer(functions[place], ordered))
+            names[key] = register_callback(_answer(functions[place], ordered))
         return with_attrs(i, custom_call_target=names[key])
 
     whole = keep_effects(_without_tokens(module))

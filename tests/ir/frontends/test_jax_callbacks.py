@@ -15,6 +15,7 @@ from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.frontends.load import as_module
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.library import registry
 
 CALL = (
     'custom_call_target="xla_ffi_python_cpu_callback", api_version=API_VERSION_TYPED_FFI, '
@@ -133,17 +134,22 @@ def test_two_functions_of_one_text_are_two() -> None:
     np.testing.assert_array_equal(second(X) - first(X), np.ones(3))
 
 
+def test_callbacks_are_no_names_that_other_builds_depend_on() -> None:
+    before = registry.registered()
+    nw.build(LoweredWithCallbacks(PURE, never, lambda x: (x,)))
+    assert registry.registered() == before
+
+
 def test_functions_are_lost_where_there_is_no_list_or_place() -> None:
     for model in (parse(PURE), LoweredWithCallbacks(PURE), LoweredWithCallbacks(PURE, never)):
         with pytest.raises(UnsupportedError, match=r"calls a Python function.*\n.*\n?.*nw\.jit"):
             nw.build(model)
 
 
-def test_a_saved_executable_has_lost_them(tmp_path: Path) -> None:
+def test_a_saved_executable_has_lost_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exe = nw.build(LoweredWithCallbacks(PURE, never, lambda x: (x,)))
     exe.save(tmp_path / "f.nw")
-    (name,) = {t.call.target for t in exe.plan.thunks if hasattr(t, "call")}
-    nw.ir.library.registry.unregister_custom_call(name)
+    monkeypatch.setattr(registry, "_callbacks", {})
     with pytest.raises(LibraryError, match="no function of this process"):
         nw.load(tmp_path / "f.nw")(X)
 
