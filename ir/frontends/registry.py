@@ -282,6 +282,15 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         read=".tensorflow.functions:traced",
         hint="tf.function(f) with example=",
         takes_example=True,
+        sized=True,
+    ),
+    ObjectFrontend(
+        name="a module of TensorFlow",
+        recognizes=instance_of("tensorflow", "Module", "AutoTrackable"),
+        read=".tensorflow.functions:module",
+        hint="a tf.Module with example=",
+        takes_example=True,
+        sized=True,
     ),
     ObjectFrontend(
         name="a function of nw.jit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,22 +13,53 @@ from ...hlo.nodes import TupleShape
 from ..hlo_proto import reader as protos
 from ..imported import Array, Imported
 from ..registry import Shapes
+from .trees import (
+    described,
+    flattening,
+    input_names,
+    leaves,
+    nested,
+    output_names,
+    rebuilt,
+)
+
+
+def module(
+    model: Any, example: Sequence[Any] | None = None, *, shapes: Shapes | None = None
+) -> Imported:
+    """Return what a ``tf.Module``, or an object of a loaded SavedModel, does when it is called."""
+    import tensorflow as tf
+
+    if not callable(model):
+        raise UnsupportedError(
+            f"an object of type {type(model).__name__}",
+            "it cannot be called",
+            hint="give one of its functions, or model.signatures['serving_default']",
+        )
+    own = model.__call__
+    function = own if hasattr(own, "get_concrete_function") else tf.function(model)
+    return traced(function, example, shapes=shapes)
 
 
 def traced(
     function: Any, example: Sequence[Any] | None = None, *, shapes: Shapes | None = None
 ) -> Imported:
-    """Return a ``tf.function`` as it is traced for example arguments."""
-    if example is None:
-        raise ArgumentError(
-            "cannot build a tf.function",
-            "no example arguments are given",
-            hint="nw.lower(f, x), or f.get_concrete_function(...)",
-        )
-    import tensorflow as tf
+    """Return a ``tf.function`` as it is traced for example arguments, or by its input signature.
 
-    specs = [tf.TensorSpec(a.shape, a.dtype) for a in map(np.asarray, example)]
-    return concrete(function.get_concrete_function(*specs), shapes=shapes)
+    Arguments may be trees, as ``tf.nest`` knows them; numbers have the types that TensorFlow gives
+    them. ``ArgumentError`` for a function that has neither a signature nor an example.
+    """
+    if example is None:
+        if function.input_signature is None:
+            raise ArgumentError(
+                "cannot build a tf.function",
+                "no example arguments are given",
+                hint="nw.lower(f, x), or f.get_concrete_function(...)",
+            )
+        return concrete(function.get_concrete_function(), shapes=shapes)
+    specs = described(example)
+    found = concrete(function.get_concrete_function(*specs), specs, shapes=shapes)
+    return replace(found, flatten=flattening(specs)) if nested(specs) else found
 
 
 def concrete(
@@ -41,13 +73,16 @@ def concrete(
     """
     from tensorflow.python.eager.polymorphic_function import compiler_ir
 
+    name = function.name.decode() if isinstance(function.name, bytes) else function.name
     captured = list(function.captured_inputs)
     inputs = function.inputs[: len(function.inputs) - len(captured)]
-    names = tuple(t.name.split(":")[0] for t in inputs)
-    given: Shapes = shapes or {n: np.shape(a) for n, a in enumerate(example or ())}
+    names = input_names(function, inputs)
+    given: Shapes = shapes or {
+        n: a.shape.as_list() for n, a in enumerate(leaves(described(example or ())))
+    }
     specs = [
-        _spec(t, given.get(name, given.get(n)))
-        for n, (t, name) in enumerate(zip(inputs, names, strict=True))
+        _spec(t, own, given.get(own, given.get(n)))
+        for n, (t, own) in enumerate(zip(inputs, names, strict=True))
     ]
     try:
         make = compiler_ir.from_concrete_function(function, specs)
@@ -56,28 +91,26 @@ def concrete(
         raise
     except Exception as e:  # whatever its lowering raises
         told = str(e).strip().split("\n")[0]
-        raise UnsupportedError(f"TensorFlow cannot lower {function.name}", told) from e
-    module = protos.parse(data, f"<{function.name}>")
+        raise UnsupportedError(f"TensorFlow cannot lower {name}", told) from e
+    module = protos.parse(data, f"<{name}>")
     root = module.entry.root.shape
     results = len(root.elements) if isinstance(root, TupleShape) else 1
     if results != len(function.outputs):
-        raise UnsupportedError(f"{function.name} changes variables", "its graph returns them")
+        raise UnsupportedError(f"{name} changes variables", "its graph returns them")
     weights = {len(inputs) + n: _value(function, c) for n, c in enumerate(captured)}
     structure = function.structured_outputs
-    outputs = tuple(sorted(structure)) if isinstance(structure, dict) else ()
+    return Imported(
+        module=module,
+        inputs=names,
+        outputs=output_names(structure, results),
+        weights=weights,
+        rebuild=lambda flat: rebuilt(structure, flat),
+    )
 
-    def rebuild(flat: tuple[Array, ...]) -> Any:
-        import tensorflow as tf
 
-        return tf.nest.pack_sequence_as(structure, list(flat))
-
-    return Imported(module=module, inputs=names, outputs=outputs, weights=weights, rebuild=rebuild)
-
-
-def _spec(tensor: Any, sizes: Sequence[int | None] | None) -> Any:
+def _spec(tensor: Any, name: str, sizes: Sequence[int | None] | None) -> Any:
     import tensorflow as tf
 
-    name = tensor.name.split(":")[0]
     declared = tensor.shape.as_list() if tensor.shape.rank is not None else None
     wanted = declared if sizes is None else list(sizes)
     if wanted is None or (declared is not None and len(wanted) != len(declared)):

@@ -48,7 +48,7 @@ def right(x: Any) -> tuple[Any, Any]:
 
 def test_concrete_functions_are_built(tf: Any, model: Any) -> None:
     function = model.__call__.get_concrete_function()
-    for given in ({"example": (X,)}, {"shapes": {"x": (2, None)}}):
+    for given in ({"example": (X,)}, {"shapes": {"x": (2, 3)}}):
         exe = nw.build(function, **given)
         assert exe.input_names == ("x",) and exe.output_names == ("n", "y")
         for a, b in zip(exe(x=X), right(X), strict=True):
@@ -59,6 +59,52 @@ def test_concrete_functions_are_built(tf: Any, model: Any) -> None:
         nw.build(function, shapes={"x": (2, 4)})
     lowered = nw.lower(model.__call__, X)
     assert sorted(lowered.compile()(X)) == ["n", "y"]
+
+
+def test_a_signature_leaves_sizes_to_the_example(tf: Any, model: Any) -> None:
+    function = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec((None, 3))])
+    for given in ({"example": (X,)}, {"shapes": {"x": (2, 3)}}):
+        np.testing.assert_array_equal(nw.build(function, **given)(X), X + 1)
+    for module in (model, model.__call__):
+        exe = nw.build(module, example=(X,))
+        np.testing.assert_allclose(exe(X)[exe.output_names.index("y")], right(X)[1], rtol=1e-5)
+    with pytest.raises(UnsupportedError, match="cannot be called"):
+        nw.build(tf.Module(), example=(X,))
+
+
+def test_arguments_may_be_trees(tf: Any) -> None:
+    function = tf.function(lambda d, r, s: (d["a"] - d["b"]) @ r[0] * s)
+    d, r = {"b": X, "a": 2 * X}, [np.ones((3, 2), np.float32)]
+    exe = nw.build(function, example=(d, r, 0.5))
+    assert exe.input_names == ("d_a", "d_b", "r_0", "s")
+    np.testing.assert_allclose(exe(d["a"], X, r[0], 0.5), X @ r[0] / 2, rtol=1e-6)
+    compiled = nw.lower(function, d, r, 0.5).compile()
+    np.testing.assert_allclose(compiled(d, r, 0.5), X @ r[0] / 2, rtol=1e-6)
+
+
+def test_numbers_have_the_types_of_tensorflow(tf: Any) -> None:
+    exe = nw.build(tf.function(lambda a, b, c: (a, b, c)), example=(2.0, 3, [1.0, 2.0]))
+    assert [str(r.dtype) for r in exe(2.0, 3, np.ones(2, np.float32))] == [
+        "float32",
+        "int32",
+        "float32",
+    ]
+
+
+def test_results_may_be_trees(tf: Any) -> None:
+    def call(x: Any, nothing: Any) -> Any:
+        return {"z": x, "b": [x + 1, (x + 2, nothing)], "a": x + 3}
+
+    assert nw.build(tf.function(call), example=(X, None)).output_names == (
+        "a",
+        "b[0]",
+        "b[1][0]",
+        "z",
+    )
+    found = nw.lower(tf.function(call), X, None).compile()(X, None)
+    assert found["b"][1][1] is None
+    for n, a in enumerate((found["z"], found["b"][0], found["b"][1][0], found["a"])):
+        np.testing.assert_array_equal(a, X + n)
 
 
 def test_functions_that_change_variables_are_refused(tf: Any) -> None:
