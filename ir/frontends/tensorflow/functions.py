@@ -56,10 +56,33 @@ def traced(
                 "no example arguments are given",
                 hint="nw.lower(f, x), or f.get_concrete_function(...)",
             )
-        return concrete(function.get_concrete_function(), shapes=shapes)
+        return concrete(_compiled(function).get_concrete_function(), shapes=shapes)
     specs = described(example)
-    found = concrete(function.get_concrete_function(*specs), specs, shapes=shapes)
+    found = concrete(_compiled(function).get_concrete_function(*specs), specs, shapes=shapes)
     return replace(found, flatten=flattening(specs)) if nested(specs) else found
+
+
+def _compiled(function: Any) -> Any:
+    """Return a function as if it were marked by ``jit_compile``.
+
+    TensorFlow traces gradients of loops in another way for XLA, and lowers only those.
+    """
+    import tensorflow as tf
+
+    known = hasattr(function, "_autograph") and hasattr(function, "python_function")
+    if not known or getattr(function, "_jit_compile", None) or _is_restored(function):
+        return function
+    return tf.function(
+        function.python_function,
+        input_signature=function.input_signature,
+        autograph=function._autograph,
+        jit_compile=True,
+    )
+
+
+def _is_restored(function: Any) -> bool:
+    """True for a function of a SavedModel, which holds graphs and no Python."""
+    return hasattr(function, "concrete_functions")
 
 
 def concrete(

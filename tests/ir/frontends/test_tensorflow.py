@@ -82,6 +82,19 @@ def test_arguments_may_be_trees(tf: Any) -> None:
     np.testing.assert_allclose(compiled(d, r, 0.5), X @ r[0] / 2, rtol=1e-6)
 
 
+def test_gradients_of_loops_over_arrays(tf: Any) -> None:
+    """TensorFlow lowers those that it traces for XLA."""
+
+    def call(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(tf.scan(lambda a, b: a * 0.5 + b, x))
+        return tape.gradient(total, x)
+
+    found = nw.build(tf.function(call), example=(X,))(X)
+    np.testing.assert_allclose(found, [[1.5] * 3, [1.0] * 3], rtol=1e-6)
+
+
 def test_numbers_have_the_types_of_tensorflow(tf: Any) -> None:
     exe = nw.build(tf.function(lambda a, b, c: (a, b, c)), example=(2.0, 3, [1.0, 2.0]))
     assert [str(r.dtype) for r in exe(2.0, 3, np.ones(2, np.float32))] == [
