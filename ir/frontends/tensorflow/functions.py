@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import DType, from_numpy
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ...hlo.nodes import TupleShape
 from ..hlo_proto import reader as protos
 from ..imported import Array, Imported
 from ..registry import Shapes
+from .result_types import as_declared
 from .trees import (
     described,
     flattening,
@@ -120,10 +122,11 @@ def concrete(
     results = len(root.elements) if isinstance(root, TupleShape) else 1
     if results != len(function.outputs):
         raise UnsupportedError(f"{name} changes variables", "its graph returns them")
+    declared = [_declared(t.dtype) for t in function.outputs]
     weights = {len(inputs) + n: _value(function, c) for n, c in enumerate(captured)}
     structure = function.structured_outputs
     return Imported(
-        module=module,
+        module=as_declared(module, declared),
         inputs=names,
         outputs=output_names(structure, results),
         weights=weights,
@@ -150,6 +153,12 @@ def _spec(tensor: Any, name: str, sizes: Sequence[int | None] | None) -> Any:
     if not tensor.shape.is_compatible_with(known):
         raise ArgumentError(f"input {name!r}", f"it is declared as {tensor.shape}, not {known}")
     return tf.TensorSpec(known, tensor.dtype, name=name)
+
+
+def _declared(kind: Any) -> DType | None:
+    """Return the type of a result; None for quantized ones, which NumPy does not have."""
+    numeric = kind.is_bool or kind.is_integer or kind.is_floating or kind.is_complex
+    return from_numpy(np.dtype(kind.as_numpy_dtype)) if numeric else None
 
 
 def _value(function: Any, captured: Any) -> Array:
