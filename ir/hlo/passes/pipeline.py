@@ -61,6 +61,7 @@ from .simplify.online_softmax import online_softmax
 from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
 from .simplify.raise_ragged_dot import raise_ragged_dot
+from .simplify.raise_top_k import raise_top_k
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_constants import sink_constants
 from .simplify.sink_reshapes import sink_reshapes
@@ -145,6 +146,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _DCE,
         SIMPLIFY,
         _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
+        _pass(raise_top_k, "No row is sorted of which only the first elements are read."),
         _FOLD,
         _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
         _pass(sink_constants, "Loops and branches have their constants in them."),
