@@ -1,4 +1,7 @@
-"""Topk, row by row: the first few are found, by insertion or by selection, and only they sorted."""
+"""Topk, row by row: the first few are found, by insertion or by selection, and only they sorted.
+
+Short rows are sorted whole.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from .stages import Draft
 FEW = 4
 """So many of a short row are inserted one by one."""
 
+SHORT, SHORTEST = 256, 16
+"""Lengths of rows that are sorted whole for more than ``FEW``: of up to 32 bits, and of 64."""
+
 
 def topk(d: Draft, x: Instruction) -> None:
     """The first ``k`` of the sorted last dimension, and where they stood."""
@@ -44,7 +50,7 @@ def topk(d: Draft, x: Instruction) -> None:
         Column(places.dtype, lambda at: cast(at[-1], places.dtype), where),
     ]
     n, count, unsigned = extents[-1], values.dims[-1], key_type(dtype)
-    few, run = 0 < count <= n // 2, 1
+    few, run = 0 < count <= n // 2 and not _is_short(n, count, dtype), 1
     most = n > 1 if d.vectors else 0 not in extents
     most = most and count > 0 and not (few and d.vectors)
     if most and unsigned and _sorted(d, name, extents, unsigned, columns, largest):
@@ -66,6 +72,11 @@ def topk(d: Draft, x: Instruction) -> None:
     d.done((x, 1), where)
 
 
+def _is_short(n: int, count: int, dtype: DType) -> bool:
+    """True for rows that are sorted whole in less time than their first elements are selected."""
+    return count > FEW and n <= (SHORT if dtype.bits <= 32 else SHORTEST)
+
+
 def _sorted(
     d: Draft,
     name: str,
@@ -74,7 +85,7 @@ def _sorted(
     columns: Sequence[Column],
     largest: bool,
 ) -> bool:
-    """Sort whole rows, of which more than half is wanted, or on a GPU; False to merge instead."""
+    """Sort whole rows: short ones, of more than half, or on a GPU; False to merge instead."""
     read, wanted = columns[0].read, columns[0].out.shape[-1]
 
     def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:

@@ -19,11 +19,15 @@ ENTRY e {{
 }}
 """
 TYPES = [t for t in ALL if t.kind != "complex"]
-# by insertion, by selection, of chunks (whole and not), of several runs, of all, of nothing
+# by insertion, by selection, whole where rows are short, of chunks (whole and not), of several
+# runs, of all, of nothing
 ROWS = [
     ((3, 61), 0),
     ((3, 61), 1),
     ((3, 61), 13),
+    ((3, 16), 5),
+    ((3, 300), 13),
+    ((2, 290), 101),
     ((5, 99), 33),
     ((2, 640), 2),
     ((2, 2, 645), 3),
