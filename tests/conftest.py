@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from nestwright.codegen.driver import parallel
 from nestwright.ir.cores import CpuCore
 from nestwright.schedule.sketches.cpu.nests import pointwise
 
@@ -24,6 +26,10 @@ os.environ["NESTWRIGHT_CALIBRATION"] = "off"  # nothing depends on the machine's
 os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
 # Tests start hundreds of processes: one compiles the modules of the package for all of them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # and pytest keeps the tests as it rewrites them
+
+HELPED = parallel.JOBS_PER_HELPER
+parallel.JOBS_PER_HELPER = 1 << 20  # a test has one core: helpers only import what is here already
 
 # Jobs that a shell starts in the background ignore it, and so would every process of a test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,6 +40,12 @@ CORPUS = TESTS.parents[1] / "shared" / "corpus"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files instead of comparing")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are a million objects, through which no collection need look again."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +91,9 @@ def cheap_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads cost nothing, so that default schedules share small groups too."""
     monkeypatch.setattr(CpuCore, "sharing", 0.0)
     monkeypatch.setattr(pointwise, "LEAST_SHARED", 0.0)
+
+
+@pytest.fixture
+def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds start helpers, as they do for users."""
+    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", HELPED)

@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.usefixtures("helpers")
 @pytest.mark.parametrize("name", MODELS or ["none"])
 def test_a_model_gives_its_stored_results(name: str, tools: Any) -> None:
     reference, make_inputs = tools("reference"), tools("make_inputs")

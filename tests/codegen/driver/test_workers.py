@@ -51,9 +51,10 @@ def test_one_a_core_as_far_as_memory_goes(
     assert workers.workers() == wanted
 
 
-@pytest.mark.parametrize(("spec", "helpers"), [("cpu", 9), ("cuda -arch=sm_90", 15)])
+@pytest.mark.usefixtures("helpers")
+@pytest.mark.parametrize(("spec", "count"), [("cpu", 9), ("cuda -arch=sm_90", 15)])
 def test_a_model_for_a_gpu_takes_all_cores(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: str, helpers: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spec: str, count: int
 ) -> None:
     machine(monkeypatch, tmp_path, 16)
     asked: list[int] = []
@@ -73,7 +74,7 @@ def test_a_model_for_a_gpu_takes_all_cores(
     jobs = {str(n): parallel.CompileJob("", f"k{n}", None) for n in range(56)}
     made: Any
     made, errors = parallel.compile_all(jobs, Target.parse(spec), {})
-    assert len(asked) == helpers and set(made) == set(jobs) and not errors
+    assert len(asked) == count and set(made) == set(jobs) and not errors
 
 
 def test_as_many_modules_as_cores_are_compiled_at_once(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.signature import ArraySpec
@@ -23,12 +22,6 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels as small as these are compiled before a helper has started."""
-    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
 
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.build import build
 from nestwright.ir.dtypes import f32, pred, s32
 from nestwright.ir.errors import UnsupportedError
@@ -32,12 +31,6 @@ from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter, reach
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels as small as these are compiled before a helper has started."""
-    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
 
 
 CELL, INT = Shape(f32), Shape(s32)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.nodes import CopyThunk, walk
 from nestwright.ir.dtypes import f32, pred, s32, to_numpy
@@ -34,12 +33,6 @@ from nestwright.ir.hlo.shape_text import show_shape
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels as small as these are compiled before a helper has started."""
-    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
 
 
 INT, FLAG, CELL, ROW = Shape(s32), Shape(pred), Shape(f32), Shape(f32, (3,))
