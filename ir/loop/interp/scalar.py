@@ -122,8 +122,10 @@ def conversion(source: DType, target: DType, value: Closure) -> Closure:
     if source.is_int and target == index and source.name != "u64":
         return lambda env: int(value(env))
     exact = source.is_float or (source.kind != "complex" and source.bits < 64)
-    if exact and target.name in ("f32", "f64"):
-        return lambda env: to.type(value(env))
+    narrowed = source.name == "f32" and target.is_float and target.bits <= 16
+    if narrowed or (exact and target.name in ("f32", "f64")):
+        cast = to.type  # to a narrow float it rounds once, to nearest even, as the array's does
+        return lambda env: cast(value(env))
     return lambda env: convert(boxed(value(env), source), to)[()]
 
 

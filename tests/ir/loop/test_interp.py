@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir import dtypes
+from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import BY_NAME, DType, to_numpy
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.errors import ArgumentError
@@ -167,6 +168,23 @@ def test_conversions(source: str, target: str, values: list[Any], want: list[Any
     got = apply(lambda x: Cast(x, t), [s], [np.array(values, to_numpy(s))])
     assert got.dtype == to_numpy(t)
     assert got.tolist() == np.array(want, to_numpy(t)).tolist()
+
+
+@pytest.mark.parametrize("target", [t for t in dtypes.ALL if t.is_float and t.bits <= 16], ids=str)
+def test_floats_become_narrow_ones_as_arrays_do(target: DType) -> None:
+    """Ties, overflow, subnormals, infinities and NaN with their signs, bit by bit."""
+    rng = np.random.default_rng(6)
+    exponents = np.arange(256, dtype=np.uint32)[:, None] << 23
+    tails = np.uint32([0, 1, 0x7FFF, 0x8000, 0x18000, 0x80000, 0x180000, 0x280000, 0x7FFFFF])
+    bits = (exponents | tails).ravel()
+    bits = np.concatenate([bits, bits | 1 << 31, rng.integers(0, 1 << 32, 500, np.uint32)])
+    x = bits.view(np.float32)
+    with np.errstate(all="ignore"):
+        got, want = (
+            apply(lambda e: Cast(e, target), [dtypes.f32], [x]),
+            convert(x, to_numpy(target)),
+        )
+    assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
 
 
 def test_bits_are_reinterpreted() -> None:
