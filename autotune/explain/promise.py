@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
@@ -106,6 +107,7 @@ def _tuned(log: Log, target: Target) -> Iterator[tuple[Best, Workload, Target]]:
                     yield best, log.workloads[key], machine
 
 
+@lru_cache(maxsize=512)
 def default_estimate(workload: Workload, target: Target) -> float:
     """Return the analytic estimate of a workload's default schedule in seconds; 0 for none."""
     try:
