@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.ir.dtypes import ALL, DType, f32, s16, s32, to_numpy
+from nestwright.ir.dtypes import (
+    ALL,
+    BY_NAME,
+    DType,
+    f16,
+    f32,
+    f64,
+    s8,
+    s16,
+    s32,
+    to_numpy,
+    u16,
+    u64,
+)
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 from nestwright.te.from_hlo import network
@@ -67,11 +80,18 @@ def same(module: str, *args: np.ndarray, target: str = "cpu") -> None:
 
 # Keys are turned around by their complement, whatever they are of: half of the types suffice.
 TURNED = [(t, "GT") for t in WIDE[::2]]
+# What code depends on: the width of a key, and how a type's bits become one.
+KINDS = [s8, u16, s32, u64, f16, f32, f64, BY_NAME["f8e5m2"]]
 
 
 @pytest.mark.parametrize(("t", "direction"), [*((t, "LT") for t in WIDE), *TURNED], ids=str)
 def test_every_type(t: DType, direction: str) -> None:
-    same(text(t, (3, 301), 1, direction), draw(t, (3, 301)))
+    same(text(t, (5, 11), 1, direction), draw(t, (5, 11)))
+
+
+@pytest.mark.parametrize("t", KINDS, ids=str)
+def test_long_rows_of_every_kind(t: DType) -> None:
+    same(text(t, (3, 301), 1, "LT"), draw(t, (3, 301)))
 
 
 @pytest.mark.parametrize(
@@ -145,11 +165,13 @@ ENTRY e {{
 """
 
 
-@pytest.mark.parametrize("t", WIDE, ids=str)
-def test_the_order_of_short_rows_is_stable(t: DType) -> None:
+@pytest.mark.parametrize(
+    ("t", "n"), [*((t, 7) for t in WIDE if t not in KINDS), *((t, 20) for t in KINDS)], ids=str
+)
+def test_the_order_of_short_rows_is_stable(t: DType, n: int) -> None:
     order = ", type=TOTALORDER" if t.is_float else ""
-    module = ORDER.format(t=t, rows=33, n=20, direction="GT", order=order)
-    same(module, draw(t, (33, 20)))
+    module = ORDER.format(t=t, rows=33, n=n, direction="GT", order=order)
+    same(module, draw(t, (33, n)))
 
 
 def test_the_order_of_the_longest_rows_is_stable() -> None:

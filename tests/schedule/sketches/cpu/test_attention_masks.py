@@ -173,8 +173,8 @@ def test_hidden_parts_are_left_out(mask: str, fill: str, by: int) -> None:
     for bad in (False, True):
         args = arguments(func, bad)
         expected = evaluate_computation(computation(mask, fill, by), args)
-        assert_same(result(sch.func, args), expected)
         assert_same(compiled(*args), expected)
+    assert_same(result(sch.func, args), expected)
     again = Trace.from_json(sch.trace.to_json()).onto(Schedule(func))
     assert again.show() == sch.show()
 

@@ -102,11 +102,19 @@ SHAPES = [
     (1, 9, 32, 8, 16),
     (2, 8, 33, 4, 17),
     (3, 11, 128, 6, 24),
-    (1, 26, 50, 64, 72),
-    (2, 21, 256, 8, 24),
+    (1, 26, 50, 32, 40),
+    (2, 21, 256, 6, 16),
     (1, 70, 49, 8, 32),
     (2, 9, 33, 2, 17),
 ]
+
+
+@cache
+def attention_of(shape: tuple[int, int, int, int, int]) -> tuple[Func, list[Array], Array]:
+    """A function, its arguments and its result."""
+    func = attention(*shape)
+    args = arguments(func)
+    return func, args, run(func, args)[0]
 
 
 @pytest.mark.parametrize(("name", "spec"), [(NAME, ZEN), (TILES, XEON)], ids=["lanes", "tiles"])
@@ -115,9 +123,8 @@ def test_every_choice_computes_the_same(
     shape: tuple[int, int, int, int, int], name: str, spec: str
 ) -> None:
     """Odd keys, and columns, rows and pieces that are left over."""
-    func, rng, target = attention(*shape), random.Random(str(shape)), Target.parse(spec)
-    args = arguments(func)
-    (expected,) = run(func, args)
+    rng, target = random.Random(str(shape)), Target.parse(spec)
+    func, args, expected = attention_of(shape)
     sketch = pairs(func, spec, name)
     assert sketch is not None and generate(func, target)[0].name == name
     valid = [c for c in draws(sketch, rng) if sketch.valid(c)]
