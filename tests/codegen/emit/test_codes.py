@@ -63,12 +63,11 @@ def module(rest: str, code: str, zero: float, ends: Ends | None, shift: float) -
     [(0, None), (0, (0, 6)), (7, None), (-128, None), (129, (-128, 127)), (2, (5, 90))],
 )
 def test_codes_and_their_floats(code: str, zero: float, ends: Ends | None, target: Target) -> None:
-    for shift in (0, zero, 3):
-        for rest in (INTEGERS, FLOATS):
-            parsed = nw.parse(module(rest, code, zero, ends, shift))
-            with np.errstate(all="ignore"):
-                want = evaluate(parsed, [X])
-            np.testing.assert_array_equal(nw.build(parsed, target)(X), want, f"less {shift}")
+    for rest, shift in ((INTEGERS, 0), *((FLOATS, n) for n in sorted({0, zero, 3}))):
+        parsed = nw.parse(module(rest, code, zero, ends, shift))
+        with np.errstate(all="ignore"):
+            want = evaluate(parsed, [X])
+        np.testing.assert_array_equal(nw.build(parsed, target)(X), want, f"less {shift}")
 
 
 @pytest.mark.parametrize(
