@@ -121,12 +121,25 @@ def conversion(source: DType, target: DType, value: Closure) -> Closure:
     to = to_numpy(target)
     if source.is_int and target == index and source.name != "u64":
         return lambda env: int(value(env))
+    if source.is_float and source.bits <= 16 and target.name in ("f32", "f64"):
+        return _widened(to.type, value)
     exact = source.is_float or (source.kind != "complex" and source.bits < 64)
     narrowed = source.name == "f32" and target.is_float and target.bits <= 16
     if narrowed or (exact and target.name in ("f32", "f64")):
         cast = to.type  # to a narrow float it rounds once, to nearest even, as the array's does
         return lambda env: cast(value(env))
     return lambda env: convert(boxed(value(env), source), to)[()]
+
+
+def _widened(cast: type[np.generic], value: Closure) -> Closure:
+    """A narrow float as a wide one: by way of Python's, but for the bits of a NaN."""
+
+    def run(env: Env) -> Value:
+        narrow = value(env)
+        plain = float(narrow)
+        return cast(plain if plain == plain else narrow)
+
+    return run
 
 
 def reinterpretation(source: DType, target: DType, value: Closure) -> Closure:

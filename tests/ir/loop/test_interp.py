@@ -187,6 +187,17 @@ def test_floats_become_narrow_ones_as_arrays_do(target: DType) -> None:
     assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("source", ["bf16", "f16", "f8e4m3fn", "f8e5m2"])
+@pytest.mark.parametrize("target", [dtypes.f32, dtypes.f64], ids=str)
+def test_narrow_floats_become_wide_ones_as_arrays_do(source: str, target: DType) -> None:
+    s = BY_NAME[source]
+    x = np.arange(0, 1 << s.bits, 37 if s.bits == 16 else 1).astype(f"u{s.bits // 8}")
+    with np.errstate(all="ignore"):
+        got = apply(lambda e: Cast(e, target), [s], [x.view(to_numpy(s))])
+        want = convert(x.view(to_numpy(s)), to_numpy(target))
+    assert got.tobytes() == want.tobytes()
+
+
 def test_bits_are_reinterpreted() -> None:
     got = apply(lambda x: Cast(x, dtypes.s32, bits=True), [dtypes.f32], [np.ones(2, np.float32)])
     assert got.tolist() == [0x3F800000] * 2
