@@ -8,7 +8,7 @@ from ..ir.loop.build import as_int
 from ..ir.loop.names import called
 from ..ir.loop.nodes import AxisKind, Block, Buffer, For, Func, Kind
 from ..ir.loop.visit import substitute_expr
-from .bindings import Sum, Term, determined
+from .bindings import Sum, Term, determined, parse
 from .cursor import Path, block_of, blocks_under, extent_of, loop_of, loops_of, nest, ranges_of
 from .errors import Reason
 from .footprint import axis_values, span
@@ -74,6 +74,8 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
             )
     if len(users) == 1 and not is_opaque(block_of(users[0])):
         return _spatial(loop, path, users[0], buffer)
+    if _own_point(loop, path, users, buffer):
+        return None
     keys = [_partitioning_sums(loop, path, user, buffer) for user in users]
     shared = set(keys[0]).intersection(*keys[1:])
     extents = ranges_of(loops_of(path))
@@ -86,6 +88,31 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
         (loop, *blocks),
         hint="choose an inner or outer loop whose iterations touch different elements",
     )
+
+
+def _own_point(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> bool:
+    """True if all blocks touch one and the same element of the buffer, another in each iteration.
+
+    So it is where what a block writes is read at its place: `` (16 i + j) // 300`` is no step of
+    ``i`` in that dimension, but all dimensions together tell the iteration.
+    """
+    extents = ranges_of(loops_of(users[0]))
+    if any(is_opaque(block_of(u)) for u in users):
+        return False
+    points = set()
+    for user in users:
+        block = block_of(user)
+        values = axis_values(block)
+        for r in (*block.reads, *block.writes):
+            if r.buffer is buffer:
+                if any(as_int(x.extent) != 1 for x in r.ranges):
+                    return False
+                points.add(tuple(substitute_expr(x.start, values) for x in r.ranges))
+    if len(points) != 1:
+        return False
+    forms = [parse(e, extents) for e in points.pop()]
+    outer = [x.var for x in loops_of(path)[:-1]]
+    return loop.var in determined(forms, extents, outer)
 
 
 def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:

@@ -2,7 +2,8 @@
 
 ``place_buffers`` puts each of the function's ``allocs`` around the innermost statement that holds
 all its uses, but outside of the loops that carry it from one iteration to the next: those that a
-reduction into it runs over. ``compact`` then shrinks each to the box touched in that statement.
+reduction into it runs over. On a CPU it is outside of vector loops, too, whose lanes have an
+element each. ``compact`` then shrinks each to the box touched in that statement.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ....ir.loop.nodes import (
     Func,
     If,
     Intrinsic,
+    Kind,
     Let,
     Load,
     Op,
@@ -48,6 +50,7 @@ from ....ir.loop.visit import (
     seq,
     substitute,
     substitute_expr,
+    walk,
 )
 from .rebuild import with_body
 
@@ -61,6 +64,10 @@ def place_buffers(func: Func) -> Func:
     uses: Uses = {}
     _uses(func.body, uses)
     carried = _carried(func.body)
+    nests = [x for x in walk(func.body) if isinstance(x, For)]
+    if not any(x.kind is Kind.THREAD for x in nests):
+        lanes = {x.var for x in nests if x.kind is Kind.VECTOR}
+        carried = {b: carried.get(b, set()) | lanes for b in func.allocs}
     body = _placed(func.body, func.allocs, uses, carried)
     return replace(func, body=body, allocs=())
 
