@@ -7,7 +7,7 @@ the layouts of the entry's parameters and root do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..errors import ParseError
@@ -56,6 +56,27 @@ def entry_orders(module: HloModule) -> Orders:
 def header(params: Sequence[AnyShape], result: AnyShape) -> Raw:
     """Return the text of ``entry_computation_layout`` for a signature."""
     return Raw("{(" + ", ".join(map(show_shape, params)) + ")->" + show_shape(result) + "}")
+
+
+def row_major(module: HloModule) -> HloModule:
+    """Return a module whose arguments and results are row-major, whatever it says of layouts.
+
+    Frameworks take and give such arrays, while XLA writes the layout of a transposed result where
+    it lowers a module for them.
+    """
+    params = [_plain(p.shape) for p in module.entry.parameters]
+    declared = header(params, _plain(module.entry.root.shape))
+    return replace(module, attrs={**module.attrs, HEADER: declared})
+
+
+def _plain(shape: AnyShape) -> AnyShape:
+    match shape:
+        case Shape():
+            return replace(shape, layout=None, tiling="")
+        case TupleShape(elements=elements):
+            return TupleShape(tuple(map(_plain, elements)))
+        case _:
+            return shape
 
 
 def slowest_first(shape: Shape) -> tuple[int, ...]:

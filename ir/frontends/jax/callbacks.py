@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...hlo.layouts import HEADER
 from ...hlo.library import library_call
 from ...hlo.nodes import Computation, HloModule, Instruction, TokenShape, TupleShape
 from ...hlo.passes.prepare.keep_effects import keep_effects
@@ -52,8 +51,7 @@ def with_callbacks(module: HloModule, lowered: Any) -> HloModule:
         return with_attrs(i, custom_call_target=names[key])
 
     whole = keep_effects(_without_tokens(module))
-    named = map_computations(whole, lambda c: rebuild(c, rule))
-    return replace(named, attrs={k: v for k, v in named.attrs.items() if k != HEADER})
+    return map_computations(whole, lambda c: rebuild(c, rule))
 
 
 def _answer(function: Callback, ordered: bool) -> Callable[..., tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any
 
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
+from ...hlo.layouts import row_major
 from ...hlo.nodes import HloModule, Shape
 from ...hlo.shape_text import UNKNOWN
 from ..hlo_proto import reader as protos
@@ -97,7 +98,7 @@ def lowered_module(lowered: LoweredByJax) -> HloModule:
     Where it calls what was exported with symbols for sizes, there is no proto, or one that leaves
     sizes open. Then its StableHLO is read, in which they follow from the arguments.
     """
-    return with_callbacks(_module(lowered, f"<{_kind(lowered)}>"), lowered)
+    return row_major(with_callbacks(_module(lowered, f"<{_kind(lowered)}>"), lowered))
 
 
 def _module(lowered: LoweredByJax, source: str) -> HloModule:

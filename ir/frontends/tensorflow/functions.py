@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import DType, from_numpy
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
+from ...hlo.layouts import row_major
 from ...hlo.nodes import TupleShape
 from ..hlo_proto import reader as protos
 from ..imported import Array, Imported
@@ -117,7 +118,7 @@ def concrete(
     except Exception as e:  # whatever its lowering raises
         told = str(e).strip().split("\n")[0]
         raise UnsupportedError(f"TensorFlow cannot lower {name}", told) from e
-    module = protos.parse(data, f"<{name}>")
+    module = row_major(protos.parse(data, f"<{name}>"))
     root = module.entry.root.shape
     results = len(root.elements) if isinstance(root, TupleShape) else 1
     if results != len(function.outputs):

@@ -109,6 +109,29 @@ def test_what_is_no_model(model: Any, example: Any, why: str) -> None:
         as_module(model, example)
 
 
+TRANSPOSED = """HloModule jit_f, entry_computation_layout={(f32[2,3]{1,0})->f32[3,2]{0,1}}
+ENTRY main {
+  x = f32[2,3]{1,0} parameter(0)
+  ROOT y = f32[3,2]{0,1} transpose(x), dimensions={1,0}
+}
+"""
+
+
+def test_results_are_row_major_whatever_the_lowering_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As JAX has them: else native code could not take a call's arguments itself."""
+    monkeypatch.setattr(
+        Computation, "as_serialized_hlo_module_proto", lambda self: to_proto(parse(TRANSPOSED))
+    )
+    exe = nw.build(Lowered())
+    assert [r.order for r in exe.plan.results] == [()]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    found = exe(x)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, x.T)
+    kept = nw.build(parse(TRANSPOSED))(x)
+    assert kept.T.flags.c_contiguous, "a text means what it says"
+
+
 def test_functions_need_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(UnsupportedError, match="JAX has to lower it, and is not installed"):
