@@ -93,8 +93,8 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
 def _own_point(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> bool:
     """True if all blocks touch one and the same element of the buffer, another in each iteration.
 
-    So it is where what a block writes is read at its place: `` (16 i + j) // 300`` is no step of
-    ``i`` in that dimension, but all dimensions together tell the iteration.
+    So it is where what one block writes another reads at the same place. ``(16 i + j) // 300`` is
+    the row of several iterations ``i``, but row and column together are of one.
     """
     extents = ranges_of(loops_of(users[0]))
     if any(is_opaque(block_of(u)) for u in users):
