@@ -8,8 +8,11 @@ element each. ``compact`` then shrinks each to the box touched in that statement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, bounds
@@ -41,6 +44,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.regions import touched
 from ....ir.loop.visit import (
     children,
+    exprs,
     free_vars,
     loads_in,
     map_expr,
@@ -54,7 +58,8 @@ from ....ir.loop.visit import (
 )
 from .rebuild import with_body
 
-Uses = dict[int, frozenset[Buffer]]
+Uses: TypeAlias = dict[int, frozenset[Buffer]]
+Indices: TypeAlias = tuple[Expr, ...]
 
 
 def place_buffers(func: Func) -> Func:
@@ -205,10 +210,35 @@ def _shrunk(
     shape = tuple(as_int(r.extent) for r in region.ranges)
     starts = tuple(r.start for r in region.ranges)
     extents = tuple(n for n in shape if n is not None)
+    vector = None if threads else _lanes_around(buffer, body)
+    if vector is not None and (count := as_int(vector.extent) or 0) < math.prod(extents):
+        lanes, lane = replace(buffer, shape=(count,)), vector.var
+        return Alloc(lanes, _moved(body, buffer, lanes, lambda _: (lane,)))
     if extents == buffer.shape or len(extents) < len(shape):
         return Alloc(buffer, body)
     small = replace(buffer, shape=extents)
-    return Alloc(small, _moved(body, buffer, small, starts))
+    shifted = partial(_shifted, starts)
+    return Alloc(small, _moved(body, buffer, small, shifted))
+
+
+def _lanes_around(buffer: Buffer, body: Stmt) -> For | None:
+    """Return the vector loop in which each lane stores to one element, once, and reads it.
+
+    Such elements need no other place than a lane's; where lanes go on from one row to the next, the
+    box that all iterations touch is two rows.
+    """
+    while isinstance(body, Alloc):
+        body = body.body
+    if not isinstance(body, For) or body.kind is not Kind.VECTOR or buffer.scope in OF_BLOCK:
+        return None
+    stores = [x for x in walk(body) if buffer in own_writes(x)]
+    loads = [x for s in walk(body) for e in exprs(s) for x in loads_in(e) if x.buffer is buffer]
+    match stores:
+        case [Store(index=at, value=value)] if not _loads(value, buffer):
+            varies = any(body.var in free_vars(e) for e in at)
+            return body if varies and all(x.index == at for x in loads) else None
+        case _:
+            return None
 
 
 def _narrowed(s: Stmt, loop: For) -> Stmt:
@@ -221,9 +251,12 @@ def _narrowed(s: Stmt, loop: For) -> Stmt:
     return map_stmt(s, lambda c: _narrowed(c, loop), lambda e: e)
 
 
-def _moved(s: Stmt, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> Stmt:
-    def shifted(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(sub(i, start) for i, start in zip(at, starts, strict=True))
+def _shifted(starts: Indices, at: Indices) -> Indices:
+    return tuple(sub(i, start) for i, start in zip(at, starts, strict=True))
+
+
+def _moved(s: Stmt, old: Buffer, new: Buffer, shifted: Callable[[Indices], Indices]) -> Stmt:
+    """``s`` on another buffer, with the indices that ``shifted`` makes of the old one's."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)
