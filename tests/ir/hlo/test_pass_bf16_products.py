@@ -136,11 +136,20 @@ def test_what_products_read_rounded_is_stored_once() -> None:
     assert (
         np.sqrt(np.mean(np.square(value - exact)) / np.mean(np.square(exact))) < 3 * BF16_PRODUCTS
     )
-    given = parse(CHAIN.replace("add(b, h)", "add(b, x)"))
-    kept, _ = rounded(given, {1: w, 2: v})
-    assert not [
-        i for i in kept.entry.instructions if i.opcode == "convert" and i.array.dtype == f32
-    ]
+
+
+@pytest.mark.parametrize(
+    ("root", "other"),
+    [
+        ("f32[4,8,64] add(b, h)", "f32[4,8,64] add(b, x)"),
+        ("f32[4,8,64] add(b, h)", "(f32[4,8,64], f32[4,8,64]) tuple(b, h)"),
+    ],
+)
+def test_what_is_stored_in_f32_in_any_case_is_not_rounded(root: str, other: str) -> None:
+    """A parameter that is added, and a result that is multiplied, too."""
+    found, _ = rounded(parse(CHAIN.replace(root, other)), {1: drawn(64, 64), 2: drawn(64, 64)})
+    converts = [i for i in found.entry.instructions if i.opcode == "convert"]
+    assert len(converts) == 2 and all(i.array.dtype == bf16 for i in converts)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ....rewrite import constant, map_computations, rebuild, with_operands
 from ...canonical.attention import attention_roles
 from ..narrow.quantize import FORMS, Narrowed, refusal
 from ..narrow.report import NarrowWeight
-from .stored_once import stored_once
+from .stored_once import VIEWS, stored_once
 
 FORM = "bf16"
 
@@ -101,7 +101,7 @@ class _Rounding:
 
 def _viewed(x: Instruction) -> Instruction:
     """Return what an operand shows in another shape or order."""
-    while x.opcode in ("reshape", "transpose"):
+    while x.opcode in VIEWS:
         x = x.operands[0]
     return x
 
