@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from ..lazy import resolve
 from .protocols import is_class, is_function, is_jitted, is_staged
 from .signatures import (
+    MLIR_BYTECODE,
     STABLEHLO,
     is_exported_program,
     is_hlo_proto,
@@ -134,7 +135,7 @@ FILES: tuple[FileFrontend, ...] = (
     ),
     FileFrontend(
         name="StableHLO bytecode",
-        recognizes=starts_with(b"ML\xefR"),
+        recognizes=starts_with(MLIR_BYTECODE),
         read=".stablehlo.bytecode:parse",
         hint="jax.export.export(jax.jit(f))(*args).mlir_module_serialized",
         endings=(".mlirbc",),

@@ -14,6 +14,8 @@ SAFETENSORS_HEADER = 100_000_000  # bytes, at most, by the format's own limit
 _COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n|/\*.*?\*/)+", re.S)
 STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?:stablehlo|mhlo)\.'
 
+MLIR_BYTECODE = b"ML\xefR"
+
 
 def text_start(data: bytes) -> bytes:
     """Return the first bytes of a text, without the space and comments before them.

@@ -8,7 +8,6 @@ them; text, and what was exported, has lost the list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,7 +75,7 @@ def _without_tokens(module: HloModule) -> HloModule:
         if isinstance(p.shape, TokenShape):
             new[p] = make("after-all", p.shape, name=p.name)
         else:
-            new[p] = replace(p, attrs={**p.attrs, "number": len(kept)})
+            new[p] = with_attrs(p, number=len(kept))
             kept.append(new[p])
     for i in entry.instructions:
         if i not in new:

@@ -14,9 +14,9 @@ from ...errors import ParseError, UnsupportedError
 from ...hlo.nodes import HloModule
 from ..declared import Declared
 from ..registry import Shapes
+from ..signatures import MLIR_BYTECODE
 from . import reader
 
-MAGIC = b"ML\xefR"
 _PRODUCER = b"\rStableHLO_v"  # that a portable artifact names after the magic
 
 
@@ -36,7 +36,7 @@ def of_file(path: Path) -> Declared:
 
 def _text(data: bytes, source: str) -> str:
     """Return the module as text; errors as for ``parse``."""
-    if not data.startswith(MAGIC + _PRODUCER):
+    if not data.startswith(MLIR_BYTECODE + _PRODUCER):
         raise UnsupportedError(
             "cannot read this MLIR bytecode",
             "it is no portable artifact of StableHLO",

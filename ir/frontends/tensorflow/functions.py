@@ -118,7 +118,7 @@ def concrete(
     except Exception as e:  # whatever its lowering raises
         told = str(e).strip().split("\n")[0]
         raise UnsupportedError(f"TensorFlow cannot lower {name}", told) from e
-    module = row_major(protos.parse(data, f"<{name}>"))
+    module = protos.parse(data, f"<{name}>")
     root = module.entry.root.shape
     results = len(root.elements) if isinstance(root, TupleShape) else 1
     if results != len(function.outputs):
@@ -127,7 +127,7 @@ def concrete(
     weights = {len(inputs) + n: _value(function, c) for n, c in enumerate(captured)}
     structure = function.structured_outputs
     return Imported(
-        module=as_declared(module, declared),
+        module=row_major(as_declared(module, declared)),
         inputs=names,
         outputs=output_names(structure, results),
         weights=weights,
