@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...ir.elementwise import TABLE
 from ...ir.loop.affine import linear
+from ...ir.loop.build import as_int
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -15,6 +18,7 @@ from ...ir.loop.nodes import (
     Cast,
     Const,
     Expr,
+    For,
     Func,
     If,
     Let,
@@ -25,8 +29,10 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.notes import FROZEN
-from ...ir.loop.visit import exprs_under, free_vars, loads_under, walk
+from ...ir.loop.visit import children, exprs, exprs_under, free_vars, loads_in, walk
 from ..legality import is_opaque
+
+LINE = 64  # bytes that an access brings which has no neighbors
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,11 @@ class AccessPattern:
 
 @dataclass(frozen=True, slots=True)
 class BlockInfo:
-    """One block of a function in default order."""
+    """One block of a function in default order.
+
+    ``touched`` has for each buffer at least as many elements as all instances access: of a table of
+    which one row is read, those of the row.
+    """
 
     block: Block
     spatial: tuple[BlockAxis, ...]
@@ -73,6 +83,7 @@ class BlockInfo:
     stores: tuple[AccessPattern, ...]
     flops: float
     transcendental: bool
+    touched: Mapping[Buffer, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -139,24 +150,43 @@ def _stmt_flops(s: Stmt) -> tuple[float, bool]:
 
 def describe(block: Block) -> BlockInfo:
     """Return the axes, accesses and arithmetic of one block."""
-    loads: dict[tuple[object, ...], AccessPattern] = {}
-    for x in loads_under(block.body):
-        a = _access(x.buffer, x.index)
-        loads.setdefault((x.buffer, repr(a.coefficients), x.index), a)
-    stores = [_access(s.buffer, s.index) for s in walk(block.body) if isinstance(s, Store)]
+    points = math.prod(axis.extent for axis in block.axes)
+    uses = tuple(_uses(block.body, points))
+    patterns = {(x.buffer, x.index): _access(x.buffer, x.index) for x, _ in uses}
+    loads = dict.fromkeys((x.buffer, x.index) for x, _ in uses if isinstance(x, Load))
+    stores = [patterns[x.buffer, x.index] for x, _ in uses if isinstance(x, Store)]
     flops, slow = _stmt_flops(block.body)
-    points = 1
-    for axis in block.axes:
-        points *= axis.extent
+    touched: dict[Buffer, float] = defaultdict(float)
+    for x, n in uses:
+        touched[x.buffer] += n * _brought(patterns[x.buffer, x.index])
     return BlockInfo(
         block=block,
         spatial=tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL),
         reduce=tuple(a for a in block.axes if a.kind is AxisKind.REDUCE),
-        loads=tuple(loads.values()),
+        loads=tuple(patterns[x] for x in loads),
         stores=tuple(stores),
         flops=max(1.0, flops) * points,
         transcendental=slow,
+        touched={b: min(n, math.prod(b.shape)) for b, n in touched.items()},
     )
+
+
+def _uses(s: Stmt, times: float) -> Iterator[tuple[Load | Store, float]]:
+    """Yield each access in a statement that runs so many times, and how often it happens."""
+    if isinstance(s, Store):
+        yield s, times
+    yield from ((x, times) for e in exprs(s) for x in loads_in(e))
+    if isinstance(s, For):
+        trips = as_int(s.extent)
+        times *= math.inf if trips is None else trips
+    for inside in children(s):
+        yield from _uses(inside, times)
+
+
+def _brought(a: AccessPattern) -> int:
+    """Return the elements that an access brings into cache: a line, if it has no neighbors."""
+    dense = any(n in (1, -1) for n in a.steps.values())
+    return 1 if dense else max(1, LINE // a.buffer.dtype.bytes)
 
 
 def frozen_inputs(func: Func) -> frozenset[Buffer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .....ir.loop.nodes import For, Kind
+from .....ir.loop.nodes import Buffer, For, Kind
 from .....ir.loop.visit import walk
 from .....ir.target import Target
 from ....cursor import LoopRef
@@ -92,20 +92,24 @@ def pass_seconds(blocks: Sequence[BlockInfo], threads: int, target: Target) -> f
         a.buffer for b in blocks for a in b.inputs
     }
     outer = {a.buffer for b in blocks for a in (*b.inputs, *b.stores)} - inner
-    size = float(sum(math.prod(x.shape) * x.dtype.bytes for x in outer))
+    size = float(sum(_touched(x, blocks) * x.dtype.bytes for x in outer))
     cycles = sum(_cycles(b, target) for b in blocks) / threads
     seconds = max(core.seconds(cycles), size / core.stream(size, threads))
     return seconds + (core.seconds(core.sharing) if threads > 1 else 0.0)
+
+
+def _touched(buffer: Buffer, blocks: Sequence[BlockInfo]) -> float:
+    """Return the elements of a buffer that blocks access, at most all of them."""
+    return min(math.prod(buffer.shape), sum(b.touched.get(buffer, 0) for b in blocks))
 
 
 def _cycles(b: BlockInfo, target: Target) -> float:
     """Estimate the cycles of a block's instructions on one thread."""
     core = target.core
     if b.opaque:
-        buffers = {a.buffer for a in (*b.loads, *b.stores)}
         lanes = any(isinstance(s, For) and s.kind is Kind.VECTOR for s in walk(b.block.body))
         each = LANE_CYCLES if lanes else OPAQUE_CYCLES
-        return each * sum(math.prod(x.shape) for x in buffers)
+        return each * sum(b.touched.values())
     at_once = core.fmas / core.turns(target.vector_bits) * (target.vector_bits // 32)
     flops = b.flops * (SLOW if b.transcendental else 1.0) / at_once
     inner = [axes[-1].var for axes in (b.spatial, b.reduce) if axes]
