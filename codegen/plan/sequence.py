@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
-from ...ir.hlo.fuse.order import branch_computations, in_order
+from ...ir.hlo.fuse.order import branch_computations, in_order, readers_first
 from ...ir.hlo.holes import multiplies_holes
 from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ...ir.hlo.library import group_call, library_call
@@ -239,9 +239,12 @@ class _Sequence:
         return spread(i.shape, lambda s: self.value(s.bytes, i.name))
 
     def run(
-        self, computation: Computation, bindings: Sequence[Slices]
+        self, computation: Computation, bindings: Sequence[Slices], repeated: bool = False
     ) -> tuple[list[Thunk], Slices]:
-        """Return the thunks of a computation and the slices of its root's value."""
+        """Return the thunks of a computation and the slices of its root's value.
+
+        ``repeated`` is true of a loop's body.
+        """
         self.units += len(computation.instructions)
         if self.units > self.limit:
             raise LimitError(
@@ -255,6 +258,7 @@ class _Sequence:
         trees: dict[Instruction, Slices] = {}
         owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
         order = tuple(in_order(computation.root, owner))
+        order = tuple(readers_first(order, computation)) if repeated else order
         packed = self.only_packed(order, computation.root)
         for unit in order:
             if isinstance(unit, Instruction):
@@ -434,7 +438,7 @@ class _Sequence:
         thunks: list[Thunk] = []
         after = state
         for _ in range(count):
-            body, after = self.run(i.attrs["body"], [after])
+            body, after = self.run(i.attrs["body"], [after], repeated=True)
             thunks += body
         both = list(leaves(after)), list(leaves(state))
         return (*thunks, *self.parallel_copy(*both, f"{i.name} next"))
