@@ -417,35 +417,70 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
     return None
 
 
-def self_contained(func: Func, paths: Sequence[Path], ordered: bool = False) -> Reason | None:
+def self_contained(func: Func, paths: Sequence[Path]) -> Reason | None:
     """Require that each iteration writes what it reads, before it reads it.
 
     That holds for each writer and reader of a buffer among the blocks and the loops common to both,
-    whose iterations may then run in any order. Where the blocks of an iteration are ``ordered`` as
-    they were, others may write later what was read.
+    whose iterations may then run in any order.
     """
+    written = _writers(paths)
     for reader in paths:
-        block = block_of(reader)
-        for buffer in {r.buffer: None for r in block.reads}:
-            writers = [p for p in paths if p is not reader and writes(block_of(p), buffer)]
-            if not writers:
-                continue
-            earlier = [w for w in writers if is_before(w, reader)]
-            enough = bool(earlier) if ordered else len(earlier) == len(writers)
-            if not enough and not writes(block, buffer):
-                return Reason(
-                    f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
-                    (block,),
-                    hint="a loop that carries values to the next iteration has to stay serial",
-                )
-            last = earlier[-1] if earlier else None
-            if last is not None and not covers(last, reader, buffer):
-                return Reason(
-                    f"block `{block.name}` reads elements of `{buffer}` that "
-                    f"`{block_of(last).name}` writes in other iterations",
-                    (block_of(last), block),
-                    hint="choose a loop whose iterations write all that they read",
-                )
+        for buffer in _buffers_read(reader):
+            reason = _contained(reader, buffer, written.get(buffer, ()), every=True)
+            if reason is not None:
+                return reason
+    return None
+
+
+def in_step(paths: Sequence[Path], joined: Sequence[Path]) -> Reason | None:
+    """Require that each iteration reads what it writes itself, where blocks exchange values with
+    those that have ``joined`` them.
+
+    Their iterations run in order: others may write later what was read.
+    """
+    written, new = _writers(paths), _writers(joined)
+    for reader in paths:
+        for buffer in _buffers_read(reader):
+            apart = reader in joined or buffer in new
+            writers = written.get(buffer, ()) if apart else ()
+            if (reason := _contained(reader, buffer, writers, every=False)) is not None:
+                return reason
+    return None
+
+
+def _writers(paths: Sequence[Path]) -> dict[Buffer, list[Path]]:
+    """Return the blocks that write each buffer, in order."""
+    found: dict[Buffer, list[Path]] = {}
+    for path in paths:
+        for buffer in {r.buffer: None for r in block_of(path).writes}:
+            found.setdefault(buffer, []).append(path)
+    return found
+
+
+def _buffers_read(path: Path) -> dict[Buffer, None]:
+    return {r.buffer: None for r in block_of(path).reads}
+
+
+def _contained(reader: Path, buffer: Buffer, writers: Sequence[Path], every: bool) -> Reason | None:
+    """Require that an iteration reads of a buffer what it wrote before, and ``every`` block wrote
+    before.
+    """
+    block, others = block_of(reader), [w for w in writers if w is not reader]
+    earlier = [w for w in others if is_before(w, reader)]
+    enough = len(earlier) == len(others) if every else earlier or not others
+    if not enough and not writes(block, buffer):
+        return Reason(
+            f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
+            (block,),
+            hint="a loop that carries values to the next iteration has to stay serial",
+        )
+    if earlier and not covers(earlier[-1], reader, buffer):
+        return Reason(
+            f"block `{block.name}` reads elements of `{buffer}` that "
+            f"`{block_of(earlier[-1]).name}` writes in other iterations",
+            (block_of(earlier[-1]), block),
+            hint="choose a loop whose iterations write all that they read",
+        )
     return None
 
 

@@ -23,7 +23,7 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import constant_extent, fills, only_blocks, plain_loops, self_contained
+from ..legality import constant_extent, fills, in_step, only_blocks, plain_loops
 
 
 @primitive
@@ -73,7 +73,8 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
     at = nest(new).loops[loop.var]
     paths = blocks_under(at)
     require(func, asked, *(iterations_apart(at, b) for b in both))
-    require(func, asked, self_contained(new, paths, True), check_loop_kinds(new, paths))
+    joined = paths[-len(blocks_under(below)) :]
+    require(func, asked, in_step(paths, joined), check_loop_kinds(new, paths))
     return new, first
 
 

@@ -8,8 +8,7 @@ element each. ``compact`` then shrinks each to the box touched in that statement
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -60,6 +59,8 @@ from .rebuild import with_body
 
 Uses: TypeAlias = dict[int, frozenset[Buffer]]
 Indices: TypeAlias = tuple[Expr, ...]
+Move: TypeAlias = tuple[Buffer, Callable[[Indices], Indices]]
+"""What a buffer is replaced by, and the indices there of those in the old one."""
 
 
 def place_buffers(func: Func) -> Func:
@@ -181,10 +182,57 @@ def compact(func: Func) -> Func:
 
     Of a buffer that a GPU's threads share, to what all of them touch.
     """
-    return with_body(func, _compacted(func.body, {v: (0, 2**31) for v in func.symbols}, ()))
+    apart: set[Buffer] = set()
+    body = _lanes_apart(func.body, apart)
+    ranges: dict[Var, Interval] = {v: (0, 2**31) for v in func.symbols}
+    return with_body(func, _compacted(body, ranges, (), apart))
 
 
-def _compacted(s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...]) -> Stmt:
+def _lanes_apart(s: Stmt, apart: set[Buffer]) -> Stmt:
+    """Give each lane of a vector loop an element of the buffers around that need no other place.
+
+    Such buffers are added to ``apart``. Where lanes go on from one row to the next, the box that
+    all iterations touch is two rows.
+    """
+    around, body = [], s
+    while isinstance(body, Alloc):
+        around.append(body.buffer)
+        body = body.body
+    if not around or not isinstance(body, For) or body.kind is not Kind.VECTOR:
+        return map_stmt(s, lambda c: _lanes_apart(c, apart), lambda e: e)
+    count, lane = as_int(body.extent) or 0, (body.var,)
+    lanes = {b: replace(b, shape=(count,)) for b in _of_lanes(around, body)}
+    body = _moved(body, {old: (new, lambda _: lane) for old, new in lanes.items()})
+    apart.update(lanes.values())
+    for buffer in reversed(around):
+        body = Alloc(lanes.get(buffer, buffer), body)
+    return body
+
+
+def _of_lanes(around: Sequence[Buffer], loop: For) -> Iterator[Buffer]:
+    """Yield the buffers in which each lane of a vector loop stores to one element, once, and of
+    which it reads that alone.
+    """
+    stores: dict[Buffer, list[Stmt]] = {b: [] for b in around if b.scope not in OF_BLOCK}
+    loads: dict[Buffer, list[Indices]] = {b: [] for b in stores}
+    for x in walk(loop):
+        for written in own_writes(x):
+            stores.get(written, []).append(x)
+        for load in (load for e in exprs(x) for load in loads_in(e)):
+            loads.get(load.buffer, []).append(load.index)
+    for buffer, found in stores.items():
+        match found:
+            case [Store(index=at, value=value)] if not _loads(value, buffer):
+                varies = any(loop.var in free_vars(e) for e in at)
+                if varies and all(read == at for read in loads[buffer]):
+                    yield buffer
+            case _:
+                pass
+
+
+def _compacted(
+    s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...], apart: Collection[Buffer]
+) -> Stmt:
     match s:
         case For(var=var, extent=extent, body=body):
             ranges[var] = 0, max(bounds(extent, ranges)[1] - 1, 0)
@@ -192,9 +240,9 @@ def _compacted(s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...]) -
                 threads = (*threads, s)
         case Let(var=var, value=value) if var.dtype == index:
             ranges[var] = bounds(value, ranges)
-        case Alloc(buffer=buffer, body=body):
+        case Alloc(buffer=buffer, body=body) if buffer not in apart:
             s = _shrunk(buffer, body, ranges, threads if buffer.scope in OF_BLOCK else ())
-    return map_stmt(s, lambda c: _compacted(c, ranges, threads), lambda e: e)
+    return map_stmt(s, lambda c: _compacted(c, ranges, threads, apart), lambda e: e)
 
 
 def _shrunk(
@@ -210,35 +258,10 @@ def _shrunk(
     shape = tuple(as_int(r.extent) for r in region.ranges)
     starts = tuple(r.start for r in region.ranges)
     extents = tuple(n for n in shape if n is not None)
-    vector = None if threads else _lanes_around(buffer, body)
-    if vector is not None and (count := as_int(vector.extent) or 0) < math.prod(extents):
-        lanes, lane = replace(buffer, shape=(count,)), vector.var
-        return Alloc(lanes, _moved(body, buffer, lanes, lambda _: (lane,)))
     if extents == buffer.shape or len(extents) < len(shape):
         return Alloc(buffer, body)
     small = replace(buffer, shape=extents)
-    shifted = partial(_shifted, starts)
-    return Alloc(small, _moved(body, buffer, small, shifted))
-
-
-def _lanes_around(buffer: Buffer, body: Stmt) -> For | None:
-    """Return the vector loop in which each lane stores to one element, once, and reads it.
-
-    Such elements need no other place than a lane's; where lanes go on from one row to the next, the
-    box that all iterations touch is two rows.
-    """
-    while isinstance(body, Alloc):
-        body = body.body
-    if not isinstance(body, For) or body.kind is not Kind.VECTOR or buffer.scope in OF_BLOCK:
-        return None
-    stores = [x for x in walk(body) if buffer in own_writes(x)]
-    loads = [x for s in walk(body) for e in exprs(s) for x in loads_in(e) if x.buffer is buffer]
-    match stores:
-        case [Store(index=at, value=value)] if not _loads(value, buffer):
-            varies = any(body.var in free_vars(e) for e in at)
-            return body if varies and all(x.index == at for x in loads) else None
-        case _:
-            return None
+    return Alloc(small, _moved(body, {buffer: (small, partial(_shifted, starts))}))
 
 
 def _narrowed(s: Stmt, loop: For) -> Stmt:
@@ -255,16 +278,20 @@ def _shifted(starts: Indices, at: Indices) -> Indices:
     return tuple(sub(i, start) for i, start in zip(at, starts, strict=True))
 
 
-def _moved(s: Stmt, old: Buffer, new: Buffer, shifted: Callable[[Indices], Indices]) -> Stmt:
-    """``s`` on another buffer, with the indices that ``shifted`` makes of the old one's."""
+def _moved(s: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
+    """``s`` on other buffers, with the indices that their moves make of the old ones'."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)
-        return Load(new, shifted(e.index)) if isinstance(e, Load) and e.buffer is old else e
+        if isinstance(e, Load) and e.buffer in moves:
+            new, shifted = moves[e.buffer]
+            return Load(new, shifted(e.index))
+        return e
 
     def region(r: Region) -> Region:
-        if r.buffer is not old:
+        if r.buffer not in moves:
             return r
+        new, shifted = moves[r.buffer]
         at = shifted(tuple(x.start for x in r.ranges))
         ranges = (Range(i, x.extent) for i, x in zip(at, r.ranges, strict=True))
         return Region(new, tuple(ranges))
@@ -272,7 +299,8 @@ def _moved(s: Stmt, old: Buffer, new: Buffer, shifted: Callable[[Indices], Indic
     def stmt(x: Stmt) -> Stmt:
         x = map_stmt(x, stmt, expr)
         match x:
-            case Store(buffer=b, index=at) if b is old:
+            case Store(buffer=b, index=at) if b in moves:
+                new, shifted = moves[b]
                 return replace(x, buffer=new, index=shifted(at))
             case Intrinsic(writes=writes, reads=reads):
                 w, r = tuple(map(region, writes)), tuple(map(region, reads))
@@ -280,4 +308,4 @@ def _moved(s: Stmt, old: Buffer, new: Buffer, shifted: Callable[[Indices], Indic
             case _:
                 return x
 
-    return stmt(s)
+    return stmt(s) if moves else s
