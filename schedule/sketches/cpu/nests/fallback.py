@@ -50,17 +50,40 @@ def schedule_fallback(
         schedule_pointwise(sch, info, target, unroll, shared, squares)
 
 
+def schedule_runs(
+    sch: Schedule,
+    blocks: tuple[BlockInfo, ...],
+    target: Target,
+    unroll: int = 2,
+    parallel: bool | None = None,
+    squares: bool = False,
+) -> None:
+    """Schedule blocks by rule, those together that follow each other over the same space.
+
+    ``parallel`` is as in ``schedule_fallback`` for the one run, and allows sharing of several.
+    """
+    runs = runs_of(blocks, target, squares)
+    for run in runs:
+        # Of several runs those share that gain; the tuner may have it otherwise of one.
+        decided = parallel is not None and (not parallel or len(runs) == 1)
+        wanted = bool(parallel) if decided else sharing_pays(run, target)
+        if not _together(sch, run, target, unroll, wanted):
+            for info in run:
+                schedule_fallback(sch, info, target, unroll, wanted, squares)
+
+
 def _together(
     sch: Schedule, run: Sequence[BlockInfo], target: Target, unroll: int, parallel: bool
 ) -> bool:
     """Schedule several blocks in one nest; False if they cannot be."""
     if len(run) == 1:
         return False
+    trial = sch.copy()
     try:
-        schedule_together(sch.copy(), run, target, unroll, parallel)
+        schedule_together(trial, run, target, unroll, parallel)
     except ScheduleError:
         return False
-    schedule_together(sch, run, target, unroll, parallel)
+    sch.become(trial)
     return True
 
 
@@ -166,8 +189,7 @@ def around_anchor(
     """
 
     def apply_all(sch: Schedule, c: Choices) -> None:
-        for info in others:
-            schedule_fallback(sch, info, target)
+        schedule_runs(sch, tuple(others), target)
         apply(sch, c)
 
     held = fixed or {}
@@ -200,13 +222,7 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
 
     def apply(sch: Schedule, c: Choices) -> None:
         squares, unroll = bool(c.get("squares", 0)), int(c["unroll"])
-        runs = runs_of(blocks, target, squares)
-        for run in runs:
-            # Of several runs those share that gain; the tuner may have it otherwise of one.
-            wanted = bool(c["parallel"]) and (len(runs) == 1 or sharing_pays(run, target))
-            if not _together(sch, run, target, unroll, wanted):
-                for info in run:
-                    schedule_fallback(sch, info, target, unroll, wanted, squares)
+        schedule_runs(sch, blocks, target, unroll, bool(c["parallel"]), squares)
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1

@@ -12,7 +12,7 @@ from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import below, extent
 from ....space.space import Choices, Sketch
-from ..nests.fallback import schedule_fallback
+from ..nests.fallback import schedule_runs
 from ..nests.lane_sums import accumulators, reduce_columns
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, work_of
@@ -37,8 +37,12 @@ class CpuFullReduction:
         return math.prod(a.extent for a in self.anchor.reduce)
 
 
-def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | None:
-    """Return a group's only heavy reduction, if it has few results; else None."""
+def find_full_reduction(blocks: tuple[BlockInfo, ...], threads: int) -> CpuFullReduction | None:
+    """Return a group's only heavy reduction, if it has few results; else None.
+
+    Where it reads what other blocks store, rows of that stay in cache: the threads have a result
+    each, unless there are fewer of these.
+    """
     heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= HEAVY]
     if len(heavy) != 1 or update_of(heavy[0].block) is None:
         return None
@@ -46,6 +50,11 @@ def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | Non
     results = math.prod(a.extent for a in anchor.spatial)
     strides = [a.stride(anchor.reduce[-1].var) for a in anchor.inputs]
     if results > SMALL or any(s not in (0, 1) for s in strides):
+        return None
+    made = {
+        s.buffer for b in blocks if b.points >= anchor.points and b is not anchor for s in b.stores
+    }
+    if results >= threads and any(a.buffer in made for a in anchor.inputs):
         return None
     return CpuFullReduction(
         anchor, tuple(b for b in blocks if b is not anchor), _steps_together(anchor)
@@ -65,8 +74,7 @@ def _steps_together(info: BlockInfo) -> bool:
 def apply_full_reduction(k: CpuFullReduction, sch: Schedule, c: Choices, target: Target) -> None:
     """Compute partial results of the reduction in parallel and in vectors."""
     name, lanes = k.anchor.name, lanes_of(k.anchor, target)
-    for info in k.others:
-        schedule_fallback(sch, info, target)
+    schedule_runs(sch, k.others, target)
     loops = sch.get_loops(name)[len(k.anchor.spatial) :]
     if k.collapse and len(loops) > 1:
         loops = [sch.fuse(*loops)]
@@ -88,7 +96,7 @@ def apply_full_reduction(k: CpuFullReduction, sch: Schedule, c: Choices, target:
 @CPU.row(20)
 def match_full_reduction(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a heavy reduction to a few values."""
-    k = find_full_reduction(work.blocks) if work.contraction is None else None
+    k = find_full_reduction(work.blocks, target.threads) if work.contraction is None else None
     return None if k is None else full_reduction_sketch(k, target)
 
 

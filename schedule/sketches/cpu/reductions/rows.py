@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
+from .....ir.loop.nodes import Buffer
 from .....ir.target import Target
 from ....cursor import LoopRef
+from ....errors import ScheduleError
 from ....language.schedule import Schedule
 from ....legality import update_of
 from ....space.analyze import BlockInfo
@@ -86,13 +89,17 @@ def _shared_axes(blocks: list[BlockInfo]) -> int:
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
     """Partition the blocks into those connected by values, directly or not."""
-    parts: list[list[BlockInfo]] = []
-    for block in blocks:
+    parts: list[tuple[list[int], set[Buffer]]] = []  # the blocks by number, and what they store
+    for n, block in enumerate(blocks):
         read = {a.buffer for a in block.inputs}
-        feeding = [p for p in parts if any(s.buffer in read for b in p for s in b.stores)]
-        parts = [p for p in parts if p not in feeding]
-        parts.append([b for b in blocks if b is block or any(b in p for p in feeding)])
-    return tuple(map(tuple, parts))
+        apart = [p for p in parts if read.isdisjoint(p[1])]
+        numbers, stored = [n], {s.buffer for s in block.stores}
+        for earlier, made in parts:
+            if not read.isdisjoint(made):
+                numbers += earlier
+                stored |= made
+        parts = [*apart, (sorted(numbers), stored)]
+    return tuple(tuple(blocks[n] for n in numbers) for numbers, _ in parts)
 
 
 def apply_rows(k: RowwiseGroup, sch: Schedule, c: Choices, target: Target) -> None:
@@ -102,14 +109,30 @@ def apply_rows(k: RowwiseGroup, sch: Schedule, c: Choices, target: Target) -> No
     for part in k.parts:
         at = _row_loop(part, k.count, sch)
         before: LoopRef | None = None
-        for info, after in zip(part, (*part[1:], None), strict=True):
-            before = _vectorize_stage(info, after, sch, c, at, before, target)
+        runs = _runs(part, at, sch)
+        for run, after in zip(runs, (*(r[0] for r in runs[1:]), None), strict=True):
+            before = _vectorize_stages(run, after, sch, c, at, before, target)
         if c["parallel"]:
             sch.parallel(at)
 
 
-def _vectorize_stage(
-    info: BlockInfo,
+def _runs(part: tuple[BlockInfo, ...], at: LoopRef, sch: Schedule) -> list[tuple[BlockInfo, ...]]:
+    """Return the stages in order, those together that map the same columns and run in one loop."""
+    runs: list[tuple[BlockInfo, ...]] = []
+    for info in part:
+        own = below(sch, info.name, at)
+        first = below(sch, runs[-1][0].name, at) if runs and not runs[-1][0].reduce else []
+        if not info.reduce and len(own) == len(first) == 1:
+            with suppress(ScheduleError):
+                sch.merge(first[0], own[0])
+                runs[-1] += (info,)
+                continue
+        runs.append((info,))
+    return runs
+
+
+def _vectorize_stages(
+    run: tuple[BlockInfo, ...],
     after: BlockInfo | None,
     sch: Schedule,
     c: Choices,
@@ -117,16 +140,17 @@ def _vectorize_stage(
     before: LoopRef | None,
     target: Target,
 ) -> LoopRef | None:
-    """Vectorize a stage; return its loop over vectors if the next stage is to run inside of it.
+    """Vectorize a run of stages; return its loop over vectors if the next is to run inside of it.
 
     ``before`` is the loop that the stage before has left for this one.
     """
-    lanes, own = lanes_of(info, target), below(sch, info.name, at)
+    info, lanes = run[0], min(lanes_of(b, target) for b in run)
+    own = below(sch, info.name, at)
     if info.reduce:
         width = lanes * int(c["accumulators"])
         reduce_columns(sch, info.name, one_stretch(sch, info, _reducing(info, own)), width, before)
         return None
-    if after is not None and c.get("together", 0) and _sums_at_once(info, after, own, sch):
+    if after is not None and c.get("together", 0) and _sums_at_once(run, after, own):
         columns = extent(sch, own[-1])
         width = fitting(columns, lanes_of(after, target) * int(c["accumulators"]))
         if columns > width >= FEWEST:
@@ -137,16 +161,17 @@ def _vectorize_stage(
     return None
 
 
-def _sums_at_once(info: BlockInfo, after: BlockInfo, own: list[LoopRef], sch: Schedule) -> bool:
-    """True if ``after`` reduces what ``info`` computes, each element once, in the same order."""
-    made = {s.buffer for s in info.stores}
+def _sums_at_once(run: tuple[BlockInfo, ...], after: BlockInfo, own: list[LoopRef]) -> bool:
+    """True if ``after`` reduces what a run computes, each element once, in the same order."""
+    made = {s.buffer for b in run for s in b.stores}
     reads = [a for a in after.inputs if a.buffer in made]
     if len(own) != 1 or len(after.reduce) != 1 or update_of(after.block) is None or not reads:
         return False
-    column, term = info.spatial[-1], after.reduce[-1]
-    steps = {a.stride(term.var) for a in reads} | {s.stride(column.var) for s in info.stores}
+    columns, term = [b.spatial[-1] for b in run], after.reduce[-1]
+    stores = {s.stride(x.var) for b, x in zip(run, columns, strict=True) for s in b.stores}
+    steps = {a.stride(term.var) for a in reads} | stores
     plain = all(a.stride(term.var) in (0, 1) for a in after.inputs)
-    return plain and steps == {1} and column.extent == term.extent
+    return plain and steps == {1} and columns[0].extent == term.extent
 
 
 def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
