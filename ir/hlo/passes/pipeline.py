@@ -68,6 +68,7 @@ from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
+from .simplify.unroll_loops import unroll_loops
 from .weights.blocks.products import blocked_products
 from .weights.narrow.computed import computed_weights
 from .weights.narrow.forms import check_form, narrow_weights
@@ -144,6 +145,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(widen_narrow, "Floats of 8 and integers of 4 bits have no arithmetic.", WIDENED),
         _pass(expand_dots, "Every dot contracts something."),
         _DCE,
+        _pass(unroll_loops, "Short loops of element-wise work are written out."),
         SIMPLIFY,
         _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
         _pass(raise_top_k, "No row is sorted of which only the first elements are read."),

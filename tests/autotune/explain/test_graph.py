@@ -41,7 +41,7 @@ body {
 condition {
   s = (f32[4,4], s32[]) parameter(0)
   n = s32[] get-tuple-element(s), index=1
-  most = s32[] constant(7)
+  most = s32[] constant(11)
   ROOT more = pred[] compare(n, most), direction=LT
 }
 
@@ -94,7 +94,7 @@ def test_control_flow_and_its_bodies_are_graphs_too() -> None:
     kinds = {v.name: v.kind for v in main.vertices}
     assert kinds["end"] == "control flow" and kinds["x"] == INPUT and kinds[RESULT] == RESULT
     assert {v.calls for v in main.vertices if v.calls} == {("condition", "body")}
-    assert {v.runs for v in body.vertices} == {7.0}
+    assert {v.runs for v in body.vertices} == {11.0}
     reasons = {(f.source.rstrip("_01"), f.target): f.reasons for f in main.flows}
     assert reasons["dot", "end"] == ("a loop, branch or call takes its operands from memory",)
 

@@ -93,7 +93,7 @@ ENTRY e { x = f32[4] parameter(0)
 NESTED = """
 icond { s = (s32[], s32[], f32[8]) parameter(0)
  j = s32[] get-tuple-element(s), index=1
- n = s32[] constant(3)
+ n = s32[] constant(11)
  ROOT l = pred[] compare(j, n), direction=LT }
 ibody { s = (s32[], s32[], f32[8]) parameter(0)
  i = s32[] get-tuple-element(s), index=0

@@ -14,21 +14,21 @@ from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 LOOP = """HloModule m
-more {{ s = ({t}[], f32[4]) parameter(0)
+more {{ s = ({t}[], f32[2,2]) parameter(0)
   i = {t}[] get-tuple-element(s), index=0
   n = {t}[] constant({limit})
   ROOT r = pred[] compare({test}), direction={direction} }}
-step {{ s = ({t}[], f32[4]) parameter(0)
+step {{ s = ({t}[], f32[2,2]) parameter(0)
   i = {t}[] get-tuple-element(s), index=0
-  v = f32[4] get-tuple-element(s), index=1
+  v = f32[2,2] get-tuple-element(s), index=1
   d = {t}[] constant({step})
   j = {t}[] {op}
-  w = f32[4] add(v, v)
-  ROOT r = ({t}[], f32[4]) tuple(j, w) }}
-ENTRY main {{ v = f32[4] parameter(0)
+  w = f32[2,2] dot(v, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = ({t}[], f32[2,2]) tuple(j, w) }}
+ENTRY main {{ v = f32[2,2] parameter(0)
   i = {t}[] constant({start})
-  s = ({t}[], f32[4]) tuple(i, v)
-  ROOT w = ({t}[], f32[4]) while(s), condition=more, body=step
+  s = ({t}[], f32[2,2]) tuple(i, v)
+  ROOT w = ({t}[], f32[2,2]) while(s), condition=more, body=step
 }}
 """
 
@@ -77,9 +77,9 @@ def test_counters_are_followed(
 ) -> None:
     hlo = text(start, step, direction, limit)
     assert found(hlo) == trips
-    v = np.ones(4, np.float32)
+    v = np.full((2, 2), 0.5, np.float32)  # its own square
     counter, value = evaluate(parse(hlo), [v])
-    assert counter == start + trips * step and (value == v * 2**trips).all()
+    assert counter == start + trips * step and (value == v).all()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_count_is_shown_and_saved() -> None:
 @pytest.mark.parametrize("trips", [0, 1, 6, 200])
 def test_a_gpu_is_asked_nothing(fake: Any, trips: int) -> None:
     exe = fake.executable(text(0, 1, "LT", trips))
-    x = np.zeros(4, np.float32)
+    x = np.zeros((2, 2), np.float32)
     for _ in range(3):
         before = fake.waits
         counter, value = exe(x)

@@ -61,7 +61,7 @@ def test_results_are_those_of_single_turns(trips: int, after: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("trips", "turns"), [(8, 2), (9, 3)])
+@pytest.mark.parametrize(("trips", "turns"), [(10, 2), (9, 3)])
 def test_state_is_not_copied_in_the_loop(trips: int, turns: int) -> None:
     exe = build(parse(text(trips, "next, other, c")), SIM)
     (loop,) = [t for t in exe.plan.thunks if isinstance(t, WhileThunk)]

@@ -35,7 +35,7 @@ HloModule nested
 
 inner_cond { s = (s32[], f32[64]) parameter(0)
  i = s32[] get-tuple-element(s), index=0
- n = s32[] constant(3)
+ n = s32[] constant(9)
  ROOT lt = pred[] compare(i, n), direction=LT }
 
 inner_body { s = (s32[], f32[64]) parameter(0)
@@ -114,13 +114,13 @@ def named(profile: Profile, **like: object) -> Any:
 def test_calls_in_loops_are_counted(outer: int) -> None:
     found = made(NESTED).profile(np.ones(64, np.float32), np.int32(outer), rounds=2)
     tanh = named(found, transcendentals=64.0)
-    assert tanh.calls == 3 * outer and tanh.depth == 2
+    assert tanh.calls == 9 * outer and tanh.depth == 2
     assert [m.source for m in tanh.members] == ["model.py:12"]
     assert tanh.members[0].origin == "jit(f)/tanh"
     loops = [r for r in found.rows if r.kind == "control flow"]
     assert [(r.calls, r.depth) for r in loops] == [(1, 0), (outer, 1)]
     tests = [r for r in found.rows if any(m.name == "lt" for m in r.members)]
-    assert sorted(r.calls for r in tests) == [outer + 1, 4 * outer][:: 1 if outer else -1]
+    assert sorted(r.calls for r in tests) == [outer + 1, 10 * outer][:: 1 if outer else -1]
     assert found.rows[-1].kind == "call" and found.rows[-1].calls == 1
 
 
@@ -347,7 +347,7 @@ def test_a_simulated_gpu_says_that_its_times_are_not_a_gpus() -> None:
 def test_many_events_are_cut_and_told() -> None:
     found = made(NESTED).profile(np.ones(64, np.float32), np.int32(3000), rounds=1)
     assert found.lost > 0 and any(f"lacks {found.lost} events" in note for note in found.notes)
-    assert named(found, transcendentals=64.0).calls == 9000
+    assert named(found, transcendentals=64.0).calls == 27000
 
 
 def test_operations_above_the_rate_of_fmas_have_no_share() -> None:
@@ -383,7 +383,7 @@ def test_two_threads_may_profile_one_model() -> None:
     exe, x = made(NESTED), np.ones(64, np.float32)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda n: exe.profile(x, np.int32(n), rounds=3), (2, 7)))
-    assert [named(p, transcendentals=64.0).calls for p in found] == [6, 21]
+    assert [named(p, transcendentals=64.0).calls for p in found] == [18, 63]
 
 
 def test_a_schedule_is_what_it_was() -> None:
