@@ -335,6 +335,7 @@ DEFINITIONS = (
         shape=_first,
         numpy=first,
         lifted=first,
+        pattern=Pattern.ALIAS,
         role=Role.PLUMBING,
         alias=True,
         complex=ComplexPolicy.PASSED,

@@ -9,6 +9,9 @@ A NaN is larger than any number here, and the first of equals wins; of zeros of 
 is +0 (-0 for a least one), whichever came first. What a combiner does is found by
 evaluating it: one that only compares values with values and indices with indices, and selects, does
 the same for all values in the same order.
+
+``x`` is read twice. What might differ a little each time it is computed is stored before, behind an
+``opt-barrier``, which nothing is fused across.
 """
 
 from __future__ import annotations
@@ -49,11 +52,12 @@ def _split(i: Instruction) -> Instruction | None:
         return None
     if not (of.dtype in (f32, f64) or of.dtype.is_int) or of.dtype.bits < 8:
         return None
-    if not counts(index, axis) or not is_splat(first, 0) or not _is_steady(x):
+    if not counts(index, axis) or not is_splat(first, 0):
         return None
     combiner = i.attrs["to_apply"]
     for low in (True, False):
         if is_extreme(start, low=low) and keeps_first(combiner, of.dtype, index.array.dtype, low):
+            x = x if _is_steady(x) else make("opt-barrier", of, (x,))
             return _two(x, index, start, axis, "maximum" if low else "minimum")
     return None
 
