@@ -43,7 +43,8 @@ def by_phases(i: Instruction) -> Instruction | None:
     apart = tuple(d.lhs_dilate for d in window)
     if not 1 < math.prod(apart) <= MOST or 0 in (*x.array.dims, *w.array.dims, *i.array.dims):
         return None
-    if i.attrs.get("feature_group_count", 1) != 1:  # few terms: moving the phases would cost more
+    grouped = i.attrs.get("feature_group_count", 1) != 1
+    if grouped and w.array.dims[-2] == 1:  # few terms: moving the phases would cost more
         return None
     if any(d.lhs_dilate > 1 and (d.stride, d.rhs_dilate) != (1, 1) for d in window):
         return None
