@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ...ir.dtypes import f32
+from ...ir.hlo.analysis.untouched import untouched
 from ...ir.hlo.nodes import AnyShape, Computation, Instruction, Shape, TupleShape, WindowDim
 from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work, work_of
@@ -67,8 +68,12 @@ def certain_reads(c: Computation) -> tuple[bool, ...]:
 
 
 def moved(c: Computation) -> float:
-    """Return the bytes of the arguments and results of one run, each counted once."""
-    return float(sum(size(p.shape) for p in c.parameters) + size(c.root.shape))
+    """Return the bytes of the arguments and results of one run, each counted once.
+
+    Of an array from which rows are cut, the rows count.
+    """
+    whole = sum(size(p.shape) for p in c.parameters) + size(c.root.shape)
+    return float(whole - untouched(c))
 
 
 def size(shape: AnyShape) -> int:

@@ -49,7 +49,7 @@ class Facts:
     ``DEFAULT``, ``LOG`` and ``TRACE``, "" for what has none; ``record`` is the id of the log's
     record, also of one whose schedule no longer applies, so that the default is in force.
     ``fallback`` is true for a kernel that only runs where a group's own is not correct
-    (``plan.guards``).
+    (``plan.guards``). ``untouched`` are bytes of its arrays that it neither reads nor writes.
     """
 
     group: str = ""
@@ -59,6 +59,7 @@ class Facts:
     schedule: str = ""
     record: str = ""
     fallback: bool = False
+    untouched: int = 0
 
 
 NOTHING = Facts()
@@ -93,6 +94,7 @@ def to_json(facts: Sequence[Facts]) -> str:
             known(f.schedule),
             known(f.record),
             int(f.fallback),
+            f.untouched,
         ]
         for f in facts
     ]
@@ -115,10 +117,11 @@ def from_json(text: str) -> tuple[Facts, ...]:
 
 
 def _read(row: Any, texts: Sequence[str]) -> Facts:
-    group, inside, flops, transcendentals, schedule, record, fallback = row
+    group, inside, flops, transcendentals, schedule, record, fallback, untouched = row
     found = tuple(GroupMember(*(texts[n] for n in m)) for m in inside)
     counts = float(flops), float(transcendentals)
-    return Facts(texts[group], found, *counts, texts[schedule], texts[record], bool(fallback))
+    by = texts[schedule], texts[record], bool(fallback)
+    return Facts(texts[group], found, *counts, *by, int(untouched))
 
 
 def facts_of(thunk: Thunk, facts: Sequence[Facts]) -> Facts:
@@ -129,9 +132,10 @@ def facts_of(thunk: Thunk, facts: Sequence[Facts]) -> Facts:
     return NOTHING
 
 
-def moved(thunk: Thunk) -> int:
+def moved(thunk: Thunk, facts: Sequence[Facts]) -> int:
     """Return the bytes that a thunk itself reads and writes, without the thunks inside it."""
-    return sum(s.bytes for part in accesses(thunk) for s in part)
+    whole = sum(s.bytes for part in accesses(thunk) for s in part)
+    return max(0, whole - facts_of(thunk, facts).untouched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ def cost(plan: Plan, facts: Sequence[Facts]) -> Cost:
 def own_cost(thunk: Thunk, facts: Sequence[Facts]) -> Cost:
     """Return the cost of a thunk itself, without the thunks inside it."""
     found = facts_of(thunk, facts)
-    return Cost(found.flops, found.transcendentals, float(moved(thunk)))
+    return Cost(found.flops, found.transcendentals, float(moved(thunk, facts)))
 
 
 def _cost(thunks: Sequence[Thunk], facts: Sequence[Facts]) -> Cost:
@@ -212,11 +216,12 @@ class FactList:
         schedule: str = "",
         record: str = "",
         fallback: bool = False,
+        untouched: int = 0,
     ) -> int:
         """Add the facts of a thunk and return their number."""
         inside = members(instructions, self._source)
         counts = work.flops, work.transcendentals
-        made = Facts(group, inside, *counts, schedule, record, fallback)
+        made = Facts(group, inside, *counts, schedule, record, fallback, untouched)
         self._found.append(made)
         return len(self._found) - 1
 
@@ -231,6 +236,7 @@ class FactList:
             _one({p.schedule for p in parts}),
             _one({p.record for p in parts}),
             any(p.fallback for p in parts),
+            sum(p.untouched for p in parts),
         )
         self._found.append(made)
         return len(self._found) - 1

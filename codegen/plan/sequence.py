@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
+from ...ir.hlo.analysis.untouched import untouched
 from ...ir.hlo.fuse.fusion import Fusion, Group
 from ...ir.hlo.fuse.order import branch_computations, in_order, readers_first
 from ...ir.hlo.holes import multiplies_holes
@@ -305,7 +306,8 @@ class _Sequence:
     def group_facts(self, group: Group, compiled: Compiled, fallback: bool = False) -> int:
         """Return the number of the facts of a kernel that is called for a group."""
         own = compiled.schedule, compiled.record, fallback or self.again
-        return self.facts.add(group.kind, group.members, compiled.work, *own)
+        left = untouched(group.computation, compiled.sharing.updates)
+        return self.facts.add(group.kind, group.members, compiled.work, *own, left)
 
     def call_one(
         self,

@@ -234,6 +234,8 @@ class OpDef:
       ``narrow``        how elements of under 9 bits are computed
       ``complex``       how complex arrays are computed
       ``indices``       the range of operands, of so many, that are start indices
+      ``takes_part``    reads as many elements of its first operand as the result has
+      ``changes_part``  changes as many elements of its first operand as the second has
       ``recompute``     True: every user computes it itself; False: none does; None: if it is cheap
       ``gaps``          skips elements of an operand, or adds others to them
       ``permutes``      changes the order of its operand's dimensions
@@ -275,6 +277,8 @@ class OpDef:
     narrow: NarrowPolicy = NarrowPolicy.STORED
     complex: ComplexPolicy = ComplexPolicy.WHOLE
     indices: Callable[[int], range] = no_indices
+    takes_part: bool = False
+    changes_part: bool = False
     recompute: bool | None = None
     gaps: bool = False
     permutes: bool = False

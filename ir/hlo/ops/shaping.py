@@ -267,6 +267,7 @@ DEFINITIONS = (
         view=True,
         rounding=Rounding.PLACES,
         drops_elements=True,
+        takes_part=True,
         recompute=True,
         carries_nan=every_operand,
         complex=ComplexPolicy.SEPARATE,
