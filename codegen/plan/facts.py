@@ -120,8 +120,8 @@ def _read(row: Any, texts: Sequence[str]) -> Facts:
     group, inside, flops, transcendentals, schedule, record, fallback, untouched = row
     found = tuple(GroupMember(*(texts[n] for n in m)) for m in inside)
     counts = float(flops), float(transcendentals)
-    by = texts[schedule], texts[record], bool(fallback)
-    return Facts(texts[group], found, *counts, *by, int(untouched))
+    names = texts[schedule], texts[record]
+    return Facts(texts[group], found, *counts, *names, bool(fallback), int(untouched))
 
 
 def facts_of(thunk: Thunk, facts: Sequence[Facts]) -> Facts:
