@@ -64,6 +64,7 @@ from .simplify.raise_ragged_dot import raise_ragged_dot
 from .simplify.raise_top_k import raise_top_k
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_constants import sink_constants
+from .simplify.sink_products import sink_products
 from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
@@ -151,6 +152,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(raise_top_k, "No row is sorted of which only the first elements are read."),
         _FOLD,
         _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
+        _pass(sink_products, "What loops add up of products is one product, after them."),
         _pass(sink_constants, "Loops and branches have their constants in them."),
         _DOTS,
         CANONICALIZE,
