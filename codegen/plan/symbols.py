@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "nw_program"  # runs a whole plan
 LIBRARY = "nw_library"  # the way out to functions of the host
+EACH = "nw_each"  # calls a routine for each matrix of a batch
 POLL = "nw_poll"  # asks whether the call has been interrupted
 PARALLEL = "nw_parallel"  # runs a loop on the pool's threads
 POOL = "nw_pool_parallel"  # the same, for the probe that stands in for it
@@ -29,6 +30,7 @@ RUNTIME = (
     "nw_pool_init",
     "nw_pool_set_threads",
     "nw_pool_threads",
+    EACH,
     "nw_call",
     "nw_run",
     "nw_arena_free",

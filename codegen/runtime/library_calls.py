@@ -17,6 +17,7 @@ import numpy as np
 from ...ir.arrays import Array
 from ...ir.lazy import LazyModule
 from ..plan.nodes import LibraryThunk
+from ..plan.symbols import EACH
 
 if TYPE_CHECKING:
     from ...ir.library.call import ArrayType
@@ -63,8 +64,11 @@ class LibraryCalls:
 
     @cached_property
     def _session(self) -> Session:
+        from ...ir.library.each import install
         from ...ir.library.session import Session
+        from .process import runtime
 
+        install(runtime().addresses[EACH])
         return Session()
 
     def arrays(self, number: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import LibraryError
 from ..targets.processor import default_threads
 from .call import LibraryCall
-from .solvers import scipy
+from .each import scipy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -1,10 +1,8 @@
 """The custom calls for LAPACK that JAX makes on a processor: by SciPy, the plainer ones by NumPy.
 
-Their names are ``lapack_<type><routine>_ffi``, their attributes LAPACK's letters as numbers. Each
-matrix of a batch goes through the routine alone (triangular systems apart), as LAPACK has it:
-matrices column by column, so that a matrix is what the model says it is; pivots count from 1;
-``info`` is 0 where all went well.
-What LAPACK leaves undefined is zero or the operand's.
+Their names are ``lapack_<type><routine>_ffi``, their attributes LAPACK's letters as numbers. The
+results are LAPACK's: a matrix is what the model says it is, pivots count from 1, ``info`` is 0
+where all went well. A batch is computed at once, and each matrix as if it were alone.
 """
 
 from __future__ import annotations
@@ -12,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..errors import LibraryError
-from . import lapack_numpy
+from . import lapack_numpy, lapack_scipy
 from .call import LibraryCall
-from .solvers import routine, scipy, solve
+from .each import LETTERS, scipy
+from .solvers import solve
 from .tridiagonal import solve_perturbed
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Routine: TypeAlias = Callable[..., tuple[Any, ...]]
+Results: TypeAlias = tuple[Array, ...]
+Routine: TypeAlias = Callable[..., Results]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,173 +55,147 @@ class Flags:
         raise LibraryError(self.call.target, f"{name}={value!r} is not an integer")
 
 
-_routine = partial(routine, "lapack")
+def _has_scipy() -> bool:
+    return scipy("linalg.cython_lapack") is not None
 
 
-def _is_complex(a: Array) -> bool:
-    return np.iscomplexobj(a)
+def _plain(name: str) -> Routine:
+    """The function of a plainer routine, on whole batches."""
+    found: Routine = getattr(lapack_scipy if _has_scipy() else lapack_numpy, name)
+    return found
 
 
-def _potrf(flags: Flags, a: Array) -> tuple[Any, ...]:
-    lower = flags.letter("uplo") == "L"
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.potrf(a, lower)
-    found, failed = _routine(a, "potrf")(a.T, lower=int(not lower), clean=0)
-    return found.T, failed
+def _require(flags: Flags, fits: bool, why: str) -> None:
+    if not fits:
+        raise LibraryError(flags.call.target, f"the operands do not fit: {why}")
 
 
-def _getrf(flags: Flags, a: Array) -> tuple[Any, ...]:
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.getrf(a)
-    lu, pivots, info = _routine(a, "getrf")(a)
-    return lu, pivots + 1, info
+def _rows(flags: Flags, a: Array) -> int:
+    """The rows of a square matrix."""
+    _, m, n = a.shape
+    _require(flags, m == n, f"a matrix of {m} x {n}")
+    return int(m)
 
 
-def _gesv(flags: Flags, a: Array, b: Array) -> tuple[Any, ...]:
+def _potrf(flags: Flags, a: Array) -> Results:
+    _rows(flags, a)
+    return _plain("potrf")(a, flags.letter("uplo") == "L")
+
+
+def _getrf(flags: Flags, a: Array) -> Results:
+    return _plain("getrf")(a)
+
+
+def _gesv(flags: Flags, a: Array, b: Array) -> Results:
     """L and U, pivots, and what solves ``a x = b``; not a call of JAX's, which solves by parts."""
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.gesv(a, b)
-    lu, pivots, x, info = _routine(a, "gesv")(a, b)
-    return lu, pivots + 1, x, info
+    n = _rows(flags, a)
+    _require(flags, b.shape[1] == n, f"{b.shape[1]} rows for {n}")
+    return _plain("gesv")(a, b)
 
 
-def _geqrf(flags: Flags, a: Array) -> tuple[Any, ...]:
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.geqrf(a)
-    return tuple(_routine(a, "geqrf")(a)[:2])
+def _geqrf(flags: Flags, a: Array) -> Results:
+    return _plain("geqrf")(a)
 
 
-def _orgqr(flags: Flags, a: Array, tau: Array) -> tuple[Any, ...]:
-    if scipy("linalg.lapack") is None or not len(tau):
-        return (lapack_numpy.orgqr(a, tau),)
-    return (_routine(a, "ungqr" if _is_complex(a) else "orgqr")(a, tau)[0],)
+def _geqp3(flags: Flags, a: Array, first: Array) -> Results:
+    if first.any():
+        raise LibraryError(flags.call.target, "columns that must come first are not supported")
+    return lapack_scipy.geqp3(a)
 
 
-def _ormqr(flags: Flags, a: Array, tau: Array, c: Array) -> tuple[Any, ...]:
+def _orgqr(flags: Flags, a: Array, tau: Array) -> Results:
+    (_, m, n), k = a.shape, tau.shape[1]
+    _require(flags, m >= n >= k, f"{k} reflectors of {m} rows for {n} columns")
+    return _plain("orgqr")(a, tau)
+
+
+def _ormqr(flags: Flags, a: Array, tau: Array, c: Array) -> Results:
     """``Q c``, ``Q^H c``, ``c Q`` or ``c Q^H`` of the Q whose reflectors ``a`` holds.
 
     There may be fewer reflectors than ``a`` has columns.
     """
     left, turned = flags.truth("left", 0), flags.truth("transpose", 1)
-    rows = c.shape[0 if left else 1]
-    if len(a) != rows or not len(tau) <= min(a.shape):
-        why = f"{len(tau)} reflectors of {len(a)} rows for a side of {rows}"
+    (_, m, n), k, rows = a.shape, tau.shape[1], c.shape[1 if left else 2]
+    if m != rows or not k <= min(m, n):
+        why = f"{k} reflectors of {m} rows for a side of {rows}"
         raise LibraryError(flags.call.target, why)
-    a = a[:, : len(tau)]
-    if scipy("linalg.lapack") is None or not len(tau):
-        return (lapack_numpy.ormqr(a, tau, c, left, turned),)
-    routine = _routine(a, "unmqr" if _is_complex(a) else "ormqr")
-    letter = "N" if not turned else "C" if _is_complex(a) else "T"
-    multiply = partial(routine, "L" if left else "R", letter, a, tau, c)
-    size = int(multiply(-1)[1][0].real)
-    return (multiply(size)[0],)
+    return _plain("ormqr")(a, tau, c, left, turned)
 
 
-def _syevd(flags: Flags, a: Array) -> tuple[Any, ...]:
+def _syevd(flags: Flags, a: Array) -> Results:
+    _rows(flags, a)
     vectors, lower = flags.letter("mode", 0) == "V", flags.letter("uplo", 1) == "L"
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.syevd(a, lower)
-    solver = _routine(a, "heevd" if _is_complex(a) else "syevd")
-    values, v, info = solver(a, compute_v=int(vectors), lower=int(lower))
-    return v, values, info
+    return _plain("syevd")(a, lower, vectors)
 
 
-def _eigh(flags: Flags, a: Array) -> tuple[Any, ...]:
+def _eigh(flags: Flags, a: Array) -> Results:
     """XLA's own: its configuration begins with 1 where the lower triangle counts, else 0."""
+    _rows(flags, a)
     lower = flags.call.backend_config.partition(",")[0].strip() == "1"
-    if scipy("linalg.lapack") is None:
-        return lapack_numpy.syevd(a, lower)[:2]
-    values, v, _ = _routine(a, "heevd" if _is_complex(a) else "syevd")(a, lower=int(lower))
-    return v, values
+    return _plain("syevd")(a, lower, True)[:2]
 
 
-def _svd(name: str, flags: Flags, a: Array) -> tuple[Any, ...]:
+def _svd(name: str, flags: Flags, a: Array) -> Results:
     """Singular values by divide and conquer (``gesdd``) or by QR iteration (``gesvd``)."""
     mode = flags.letter("mode")
     if mode not in "ASN":
         raise LibraryError(flags.call.target, f"mode {mode}", hint="modes are A, S and N")
-    vectors, full = mode != "N", mode == "A"
-    if scipy("linalg.lapack") is None:
-        u, s, vt, info = lapack_numpy.svd(a, vectors, full)
-    else:
-        svd = partial(_routine(a, name), compute_uv=int(vectors), full_matrices=int(full))
-        u, s, vt, info = svd(a)
-    if not vectors:
-        u, vt = (np.zeros(flags.call.results[k].shape[-2:], a.dtype) for k in (2, 3))
+    u, s, vt, info = _plain("svd")(a, name, mode)
     return a, s, u, vt, info
 
 
-def _geev(flags: Flags, a: Array) -> tuple[Any, ...]:
+def _geev(flags: Flags, a: Array) -> Results:
+    _rows(flags, a)
     left, right = (flags.letter(f"compute_{side}", k) == "V" for k, side in enumerate(_SIDES))
-    made = _routine(a, "geev")(a, compute_vl=int(left), compute_vr=int(right))
-    *values, vl, vr, info = made
-    n = len(a)
-    vectors = [v if keep else np.zeros((n, n)) for v, keep in ((vl, left), (vr, right))]
-    if not _is_complex(a):
-        vectors = [_unpacked(v, values[1]) for v in vectors]
-    return *values, *vectors, info
+    return lapack_scipy.geev(a, left, right)
 
 
 _SIDES = ("left", "right")
 
 
-def _unpacked(v: Array, imaginary: Array) -> Array:
-    """Eigenvectors of a real matrix: of each pair LAPACK gives real and imaginary parts."""
-    out = v.astype(np.result_type(v.dtype, np.complex64))
-    first = np.flatnonzero(imaginary > 0)
-    first = first[first + 1 < len(imaginary)]
-    out[:, first] = v[:, first] + 1j * v[:, first + 1]
-    out[:, first + 1] = np.conj(out[:, first])
-    return out
+def _gehrd(flags: Flags, a: Array) -> Results:
+    n, high, low = _rows(flags, a), flags.number("high", 0), flags.number("low", 1)
+    if not 1 <= low <= high <= n:
+        raise LibraryError(flags.call.target, f"low={low}, high={high} of {n} rows")
+    return lapack_scipy.gehrd(a, low, high)
 
 
-def _gehrd(flags: Flags, a: Array) -> tuple[Any, ...]:
-    high, low = flags.number("high", 0), flags.number("low", 1)
-    if not 1 <= low <= high <= len(a):
-        raise LibraryError(flags.call.target, f"low={low}, high={high} of {len(a)} rows")
-    made: tuple[Any, ...] = _routine(a, "gehrd")(a, lo=low - 1, hi=high - 1)
-    return made
-
-
-def _gees(flags: Flags, a: Array) -> tuple[Any, ...]:
+def _gees(flags: Flags, a: Array) -> Results:
+    _rows(flags, a)
     if flags.letter("sort", 1) != "N":
         raise LibraryError(flags.call.target, "sorted eigenvalues need a function to choose them")
-    vectors = flags.letter("mode", 0) == "V"
-    made = _routine(a, "gees")(lambda *_: 0, a, compute_v=int(vectors))
-    t, count, *values, vs, _, info = made
-    vs = vs if vectors else np.zeros_like(a)
-    return t, vs, *values, count, info
+    return lapack_scipy.gees(a, flags.letter("mode", 0) == "V")
 
 
-def _sytrd(flags: Flags, a: Array) -> tuple[Any, ...]:
-    lower = flags.letter("uplo") == "L"
-    made: tuple[Any, ...] = _routine(a, "hetrd" if _is_complex(a) else "sytrd")(a, lower=int(lower))
-    return made
+def _sytrd(flags: Flags, a: Array) -> Results:
+    _rows(flags, a)
+    return lapack_scipy.sytrd(a, flags.letter("uplo") == "L")
 
 
-def _gtsv(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> tuple[Any, ...]:
+def _diagonals(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> None:
+    sizes = {x.shape[1] for x in (low, middle, high, b)}
+    if len(sizes) > 1:
+        why = f"diagonals of {middle.shape[1]}, {b.shape[1]} rows"
+        raise LibraryError(flags.call.target, why)
+
+
+def _gtsv(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> Results:
     """The first of the diagonal below and the last of the one above are not used."""
-    *_, x, info = _routine(b, "gtsv")(low[1:], middle, high[:-1], b)
-    return low, middle, high, x, info
+    _diagonals(flags, low, middle, high, b)
+    return (low, middle, high, *lapack_scipy.gtsv(low[:, 1:], middle, high[:, :-1], b))
 
 
-def _perturbed(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> tuple[Any, ...]:
-    if not len(low) == len(middle) == len(high) == len(b):
-        raise LibraryError(flags.call.target, f"diagonals of {len(middle)}, {len(b)} rows")
-    return (solve_perturbed(low, middle, high, b),)
+def _perturbed(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> Results:
+    _diagonals(flags, low, middle, high, b)
+    return (np.stack(list(map(solve_perturbed, low, middle, high, b))),)
 
 
-def _geqp3(flags: Flags, a: Array, first: Array) -> tuple[Any, ...]:
-    if first.any():
-        raise LibraryError(flags.call.target, "columns that must come first are not supported")
-    made: tuple[Any, ...] = _routine(a, "geqp3")(a)
-    return made[:3]
-
-
-def _trsm(flags: Flags, a: Array, b: Array) -> tuple[Any, ...]:
+def _trsm(flags: Flags, a: Array, b: Array) -> Results:
     trans = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
     unit, left = flags.letter("diag", 0) == "U", flags.letter("side", 1) == "L"
     turned, lower = trans.get(flags.letter("trans_x", 2), ""), flags.letter("uplo", 3) == "L"
+    n, rows = _rows(flags, a), b.shape[1 if left else 2]
+    _require(flags, n == rows, f"{rows} rows for {n}")
     return (solve(a, b, left=left, lower=lower, unit=unit, turned=turned),)
 
 
@@ -239,10 +214,8 @@ _PLAIN: Mapping[str, tuple[str, Routine, str]] = {
     "unmqr": ("cz", _ormqr, "mvm"),
     "trsm": ("sdcz", _trsm, "mm"),
 }
-"""By routine: the types it has, the function, and which operands are matrices, which vectors."""
-
-_WHOLE = frozenset({_trsm})
-"""Those that take a whole batch: a step for many small matrices costs little more than for one."""
+"""By routine: the types it has, the function, and which operands are matrices, which vectors, of
+integers where it says i."""
 
 _SCIPY: Mapping[str, tuple[str, Routine, str]] = {
     "geev": ("sdcz", _geev, "m"),
@@ -251,30 +224,36 @@ _SCIPY: Mapping[str, tuple[str, Routine, str]] = {
     "sytrd": ("sd", _sytrd, "m"),
     "hetrd": ("cz", _sytrd, "m"),
     "gtsv": ("sdcz", _gtsv, "vvvm"),
-    "geqp3": ("sdcz", _geqp3, "mv"),
+    "geqp3": ("sdcz", _geqp3, "mi"),
 }
 """Those that need SciPy."""
 
 
-def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) -> tuple[Any, ...]:
-    """The routine on each matrix of a batch, or on all; nothing to do where they are empty."""
-    outs = [np.zeros(t.shape, t.dtype) for t in call.results]
-    flags = Flags(call)
+def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) -> Results:
+    """The routine's results, of operands with one dimension before matrices and vectors.
+
+    Where matrices are empty, nothing is to be done.
+    """
     if len(operands) != len(kinds):
         raise LibraryError(call.target, f"it takes {len(kinds)} operands, not {len(operands)}")
     ranks = [2 if kind == "m" else 1 for kind in kinds]
     if any(a.ndim < rank for a, rank in zip(operands, ranks, strict=True)):
         raise LibraryError(call.target, "an operand has too few dimensions")
-    batch = operands[0].shape[: operands[0].ndim - ranks[0]]
+    flags = Flags(call)
+    batch, *others = [a.shape[: a.ndim - rank] for a, rank in zip(operands, ranks, strict=True)]
+    _require(flags, all(b == batch for b in others), "their batches differ")
+    types = {a.dtype.char for a, kind in zip(operands, kinds, strict=True) if kind != "i"}
+    _require(flags, len(types) == 1 and types <= LETTERS.keys(), "their types do not fit")
+    outs = [np.zeros(t.shape, t.dtype) for t in call.results]
     if not all(a.size for a, kind in zip(operands, kinds, strict=True) if kind == "m"):
         return tuple(outs)
-    for at in np.ndindex(() if routine in _WHOLE else batch):
-        try:
-            made = routine(flags, *(a[at] for a in operands))
-            for out, value in zip(outs, made, strict=True):
-                out[at] = value
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            raise LibraryError(call.target, f"the operands do not fit: {error}") from error
+    flat = [a.reshape(prod(batch), *a.shape[len(batch) :]) for a in operands]
+    made = routine(flags, *flat)
+    try:
+        for out, value in zip(outs, made, strict=True):
+            out[...] = value.reshape(batch + value.shape[1:])
+    except ValueError as error:
+        raise LibraryError(call.target, f"the operands do not fit: {error}") from error
     return tuple(outs)
 
 
@@ -299,7 +278,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def knows(target: str) -> bool:
     """Can a custom call of this name be computed here?"""
-    return target in FUNCTIONS and not (target in _NEEDS_SCIPY and scipy("linalg.lapack") is None)
+    return target in FUNCTIONS and not (target in _NEEDS_SCIPY and not _has_scipy())
 
 
 def needs_scipy(target: str) -> bool:

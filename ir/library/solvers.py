@@ -5,34 +5,17 @@ Narrow floats are computed in f32. No function here reads the triangle that is n
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .call import LibraryCall
+from .each import LETTERS, each, scipy
+from .lapack_numpy import potrf
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 32  # rows of a triangle that are solved one by one; the rest goes through matrix products
-LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
-"""The letter that BLAS and LAPACK have for NumPy's type of character ``dtype.char``."""
-
-
-@cache
-def scipy(name: str) -> Any:
-    """A module of SciPy, as ``linalg.blas``; None where SciPy is not installed."""
-    try:
-        return import_module(f"scipy.{name}")
-    except ImportError:
-        return None
-
-
-def routine(module: str, a: Array, name: str) -> Any:
-    """A routine of SciPy's ``blas`` or ``lapack`` for the type of an array."""
-    return getattr(scipy(f"linalg.{module}"), LETTERS[a.dtype.char] + name)
 
 
 def cholesky(call: LibraryCall, a: Array) -> Array:
@@ -55,28 +38,16 @@ def _lower_factors(half: Array) -> Array:
     """The lower factors; NaN for a matrix that has none."""
     if not half.size:
         return half
-    if half.shape[-1] < BLOCK or scipy("linalg.lapack") is None:
-        return _by_numpy(half)
-    potrf, out = routine("lapack", half, "potrf"), half.copy()
-    for at in np.ndindex(out.shape[:-2]):
+    n, out = half.shape[-1], half.reshape(-1, *half.shape[-2:]).copy()
+    if scipy("linalg.cython_lapack") is None:
+        out, info = potrf(out, True)
+    else:
+        info = np.zeros(len(out), np.int32)
         # The upper triangle of the transpose, where it lies: LAPACK has columns in order.
-        found, failed = potrf(out[at].T, lower=0, clean=1, overwrite_a=1)
-        good = not failed and bool(np.isfinite(np.diagonal(found)).all())
-        out[at] = found.T if good else np.nan
-    return out
-
-
-def _by_numpy(half: Array) -> Array:
-    """NumPy reads the lower triangle alone. It fails for all where one matrix is no good."""
-    try:
-        found = np.linalg.cholesky(half)
-    except np.linalg.LinAlgError:
-        if half.ndim == 2:
-            return np.full_like(half, np.nan)
-        return np.stack([_by_numpy(m) for m in half])
-    bad = np.atleast_1d(~np.isfinite(np.diagonal(found, axis1=-2, axis2=-1)).all(-1))
-    found.reshape(-1, *found.shape[-2:])[bad.reshape(-1)] = np.nan
-    return found
+        each("lapack", "potrf", out, "U", n, out, n, info)
+    good = (info == 0) & np.isfinite(np.diagonal(out, axis1=1, axis2=2)).all(1)
+    out[~good] = np.nan
+    return out.reshape(half.shape)
 
 
 def triangular_solve(call: LibraryCall, a: Array, b: Array) -> Array:
@@ -99,38 +70,28 @@ def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: st
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
     x = np.array(b, wide, order="C")
-    if x.size and _few(a) and scipy("linalg.blas") is not None:
-        _by_blas(a.astype(wide, copy=False), x, left, lower, unit, turned)
+    if x.size and scipy("linalg.cython_blas") is not None:
+        _by_blas(np.ascontiguousarray(a, wide), x, left, lower, unit, turned)
     elif x.size:
         x = _by_rows(a.astype(wide, copy=False), x, left, lower, unit, turned)
     return x.astype(b.dtype, copy=False)
 
 
-def _few(a: Array) -> bool:
-    """Is a call of BLAS for each matrix cheaper than steps for each row of all of them?
-
-    A row takes about as long as two calls, as long as it is short.
-    """
-    n: int = a.shape[-1]
-    return n >= BLOCK or prod(a.shape[:-2]) <= 2 * n
-
-
 def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: str) -> None:
     """Solve in place. BLAS has columns in order: it gets the transposes, on the other side."""
-    trans = {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
-    trsm, trsv = (routine("blas", x, name) for name in ("trsm", "trsv"))
-    flags = {"lower": int(not lower), "diag": int(unit)}
-    if left and (trans < 2 or not np.iscomplexobj(x)):
-        one, alone = int(not trans), x.shape[-1] == 1
+    n, (rows, columns) = a.shape[-1], x.shape[-2:]
+    a, x = a.reshape(-1, n, n), x.reshape(-1, rows, columns)
+    letter = {"TRANSPOSE": "T", "ADJOINT": "C"}.get(turned, "N")
+    triangle, diagonal = "U" if lower else "L", "U" if unit else "N"
+    if left and columns == 1 and not (letter == "C" and np.iscomplexobj(x)):
+        other = "T" if letter == "N" else "N"
+        each("blas", "trsv", x, triangle, other, diagonal, n, a, n, x, 1)
+    elif not left and rows == 1:
+        each("blas", "trsv", x, triangle, letter, diagonal, n, a, n, x, 1)
     else:
-        one, alone = trans, not left and x.shape[-2] == 1
-    for at in np.ndindex(x.shape[:-2]):
-        if alone:
-            row = x[at].reshape(-1)
-            row[:] = trsv(a[at].T, row, trans=one, overwrite_x=1, **flags)
-        else:
-            side = {"side": int(left), "trans_a": trans}
-            x[at] = trsm(1.0, a[at].T, x[at].T, overwrite_b=1, **side, **flags).T
+        letters = "R" if left else "L", triangle, letter, diagonal
+        one = np.broadcast_to(x.dtype.type(1), len(x))
+        each("blas", "trsm", x, *letters, columns, rows, one, a, n, x, columns)
 
 
 def _by_rows(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:

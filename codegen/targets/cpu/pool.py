@@ -33,6 +33,7 @@ from types import MappingProxyType
 from ....ir.target import Target
 from ...emit.llvm.template import render
 from ...runtime.structs import JOB, POOL, RECORD, SEAT, SEGMENT
+from . import each_ir
 
 SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
 _HEADER = 64  # bytes in front of a segment's memory, so that it is aligned
@@ -56,7 +57,7 @@ _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 def module_text(target: Target) -> str:
     """Return the LLVM module of the process's pool for a target."""
-    own = render(__package__, "pool_process.ll", [POOL.names])
+    own = render(__package__, "pool_process.ll", [POOL.names]) + each_ir.text()
     workers = workers_text(target)
     if workers is None:
         return base_text(target) + own + serial_text()
