@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import local
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -119,5 +119,5 @@ def array_at(address: int, of: ArrayType) -> Array:
     """Return an array over memory owned by someone else."""
     if not of.bytes:
         return np.empty(of.shape, of.dtype)
-    memory = (ctypes.c_uint8 * of.bytes).from_address(address)
-    return np.ndarray(of.shape, of.dtype, buffer=memoryview(memory))
+    memory: Any = (ctypes.c_uint8 * of.bytes).from_address(address)
+    return np.ndarray(of.shape, of.dtype, memory)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from math import ceil
+from struct import Struct
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,20 +37,16 @@ _ROUNDED = 1 + 2.0**-20  # a length that is told in f32 may have been rounded do
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """So many elements of memory, whose contents mean nothing before and after a call."""
+    """Memory of so many elements for a call, whose contents mean nothing before and after it.
+
+    With a size of 0 it is as long as the routine asks for, which gets that as the next argument.
+    """
 
     dtype: np.dtype[Any]
-    size: int
+    size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AskedWorkspace:
-    """Memory as long as the routine asks for, and the length, which is the next argument."""
-
-    dtype: np.dtype[Any]
-
-
-Argument: TypeAlias = str | int | Array | Workspace | AskedWorkspace | None
+Argument: TypeAlias = str | int | Array | Workspace | None
 """A letter, a number, an array with an element for each matrix, memory, a null pointer.
 
 An array may have a stride of 0 there; otherwise its elements lie in order."""
@@ -64,7 +61,9 @@ def scipy(name: str) -> Any:
         return None
 
 
-_native: list[Callable[[int, int, int, int], None]] = []
+_native: list[Callable[[int, int, int, bytes], None]] = []
+_scalars: dict[int | str, tuple[Array, int]] = {}  # each for ever: sizes are few
+_rows = Struct(f"{3 * ARGUMENTS}q")
 
 
 def install(address: int) -> None:
@@ -73,8 +72,14 @@ def install(address: int) -> None:
     The table has three rows of ``ARGUMENTS``: pointers, the bytes from one matrix to the next, the
     bytes from one chunk to the next.
     """
-    kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p
     _native[:] = [ctypes.CFUNCTYPE(None, *kinds)(address)]
+
+
+def shares(like: Array) -> bool:
+    """Do threads share the matrices of a batch, ``[B, m, n]``?"""
+    count, m, n = like.shape
+    return bool(_native) and count > 1 and max(m, n) <= SHARED
 
 
 def each(module: str, name: str, like: Array, *arguments: Argument) -> None:
@@ -85,15 +90,15 @@ def each(module: str, name: str, like: Array, *arguments: Argument) -> None:
     """
     routine = _routine(module, LETTERS[like.dtype.char] + name)
     count = len(like)
-    shared = bool(_native) and count > 1 and max(like.shape[1:]) <= SHARED
-    chunks = min(count, CHUNKS) if shared else 1
-    table, kept = _table(list(_with_lengths(routine, arguments)), chunks)
-    if shared:
-        _native[0](routine.address, count, chunks, table.ctypes.data)
+    chunks = min(count, CHUNKS) if shares(like) else 1
+    rows, kept = _table(routine, arguments, chunks)
+    if _native:
+        _native[0](routine.address, count, chunks, _rows.pack(*rows))
     else:
+        at, steps = rows[:ARGUMENTS], rows[ARGUMENTS : 2 * ARGUMENTS]
         for k in range(count):
-            routine.call(*(table[0] + k * table[1]).tolist())
-    del kept
+            routine.call(*[a + k * step for a, step in zip(at, steps, strict=True)])
+    kept.clear()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,53 +117,63 @@ def _routine(module: str, name: str) -> _Routine:
     return _Routine(address, ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * ARGUMENTS)(address))
 
 
-def _with_lengths(routine: _Routine, arguments: Sequence[Argument]) -> Iterator[Argument]:
-    """Yield the arguments with what the routine asks for in place of ``AskedWorkspace``."""
-    asks = any(isinstance(x, AskedWorkspace) for x in arguments)
-    kinds = tuple([None if isinstance(x, np.ndarray) else x for x in arguments])
-    lengths = iter(_lengths(routine, kinds) if asks else ())
+def _table(
+    routine: _Routine, arguments: Sequence[Argument], chunks: int
+) -> tuple[list[int], list[Array]]:
+    """Return the table of ``install``, flat, and what must live as long as it is in use."""
+    rows, kept, k = [0] * (3 * ARGUMENTS), list[Array](), 0
+    lengths: Iterator[int] | None = None
     for x in arguments:
-        if isinstance(x, AskedWorkspace):
-            size = next(lengths)
-            yield from (Workspace(x.dtype, size), size)
-        else:
-            yield x
+        if isinstance(x, np.ndarray):
+            rows[k], rows[ARGUMENTS + k] = _address(x), x.strides[0]
+        elif isinstance(x, int | str):
+            rows[k] = _scalar(x)
+        elif x is not None:
+            size = x.size
+            if asked := not size:
+                lengths = lengths or iter(_lengths(routine, _plain(arguments)))
+                size = next(lengths)
+            memory = np.empty((chunks, size), x.dtype)
+            kept.append(memory)
+            rows[k], rows[2 * ARGUMENTS + k] = _address(memory), memory.strides[0]
+            if asked:
+                k += 1
+                rows[k] = _scalar(size)
+        k += 1
+    return rows, kept
+
+
+def _address(x: Array) -> int:
+    found: int = x.__array_interface__["data"][0]
+    return found
+
+
+def _scalar(value: int | str) -> int:
+    """Return the address of a number of 32 bits, or of a letter."""
+    found = _scalars.get(value)
+    if found is None:
+        made = np.array([value], np.int32 if isinstance(value, int) else "S1")
+        found = _scalars.setdefault(value, (made, _address(made)))
+    return found[1]
+
+
+def _plain(arguments: Sequence[Argument]) -> tuple[str | int | Workspace | None, ...]:
+    """Return the arguments without arrays."""
+    return tuple([None if isinstance(x, np.ndarray) else x for x in arguments])
 
 
 @cache
 def _lengths(routine: _Routine, arguments: Sequence[Argument]) -> list[int]:
-    """Return the lengths of the memory that a routine asks for, which says so if it gets -1."""
-    asked = [np.zeros(1, x.dtype) for x in arguments if isinstance(x, AskedWorkspace)]
-    answers = iter(asked)
-    whole: list[Argument] = []
-    unused = np.zeros(1)
+    """Return the lengths of the workspaces that a routine asks for: it tells them if it gets -1."""
+    asked, pointers = list[Array](), list[int]()
+    unused = np.zeros(2)
     for x in arguments:
-        if isinstance(x, AskedWorkspace):
-            whole += [next(answers), -1]
+        if isinstance(x, int | str):
+            pointers.append(_scalar(x))
+        elif isinstance(x, Workspace) and not x.size:
+            asked.append(np.zeros(1, x.dtype))
+            pointers += [_address(asked[-1]), _scalar(-1)]
         else:
-            whole.append(unused if x is None else x)
-    table, kept = _table(whole, 1)
-    routine.call(*table[0].tolist())
-    del kept
+            pointers.append(_address(unused))
+    routine.call(*pointers, *[0] * (ARGUMENTS - len(pointers)))
     return [max(1, ceil(float(x[0].real) * _ROUNDED)) for x in asked]
-
-
-def _table(arguments: Sequence[Argument], chunks: int) -> tuple[Array, list[Array]]:
-    """Return the table of ``install``, and what must live as long as it is in use."""
-    table = np.zeros((3, ARGUMENTS), np.int64)
-    numbers = np.zeros(ARGUMENTS, np.int32)
-    kept = [numbers]
-    for k, x in enumerate(arguments):
-        if isinstance(x, np.ndarray):
-            table[:2, k] = x.ctypes.data, x.strides[0]
-        elif isinstance(x, Workspace):
-            memory = np.empty((chunks, max(1, x.size)), x.dtype)
-            kept.append(memory)
-            table[0, k], table[2, k] = memory.ctypes.data, memory.strides[0]
-        elif x is not None:
-            if isinstance(x, str):
-                numbers.view(np.uint8)[numbers.itemsize * k] = ord(x)
-            elif isinstance(x, int):
-                numbers[k] = x
-            table[0, k] = numbers.ctypes.data + numbers.itemsize * k
-    return table, kept

@@ -141,6 +141,8 @@ def _svd(name: str, flags: Flags, a: Array) -> Results:
     if mode not in "ASN":
         raise LibraryError(flags.call.target, f"mode {mode}", hint="modes are A, S and N")
     u, s, vt, info = _plain("svd")(a, name, mode)
+    if mode == "N":
+        u, vt = (np.zeros((len(a), *t.shape[-2:]), a.dtype) for t in flags.call.results[2:4])
     return a, s, u, vt, info
 
 
@@ -244,17 +246,12 @@ def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) 
     _require(flags, all(b == batch for b in others), "their batches differ")
     types = {a.dtype.char for a, kind in zip(operands, kinds, strict=True) if kind != "i"}
     _require(flags, len(types) == 1 and types <= LETTERS.keys(), "their types do not fit")
-    outs = [np.zeros(t.shape, t.dtype) for t in call.results]
     if not all(a.size for a, kind in zip(operands, kinds, strict=True) if kind == "m"):
-        return tuple(outs)
-    flat = [a.reshape(prod(batch), *a.shape[len(batch) :]) for a in operands]
-    made = routine(flags, *flat)
-    try:
-        for out, value in zip(outs, made, strict=True):
-            out[...] = value.reshape(batch + value.shape[1:])
-    except ValueError as error:
-        raise LibraryError(call.target, f"the operands do not fit: {error}") from error
-    return tuple(outs)
+        return tuple([np.zeros(t.shape, t.dtype) for t in call.results])
+    if len(batch) == 1:
+        return routine(flags, *operands)
+    made = routine(flags, *[a.reshape(prod(batch), *a.shape[len(batch) :]) for a in operands])
+    return tuple([x.reshape((*batch, *x.shape[1:])) for x in made])
 
 
 def _functions(table: Mapping[str, tuple[str, Routine, str]]) -> dict[str, Callable[..., Any]]:

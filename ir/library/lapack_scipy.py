@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .each import Argument, AskedWorkspace, Workspace, each
+from .each import Argument, Workspace, each
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Results: TypeAlias = tuple[Array, ...]
@@ -76,7 +76,7 @@ def geqrf(a: Array) -> Results:
     """R above the diagonal, the reflectors below it, and their factors."""
     _, m, n = a.shape
     h, tau = _columns(a), _made(a, min(m, n))
-    _lapack("geqrf", a, m, n, h, m, tau, AskedWorkspace(a.dtype))
+    _lapack("geqrf", a, m, n, h, m, tau, Workspace(a.dtype))
     return _turned(h), tau
 
 
@@ -85,7 +85,7 @@ def geqp3(a: Array) -> Results:
     _, m, n = a.shape
     h, tau, order = _columns(a), _made(a, min(m, n)), _made(a, n, dtype=_INT)
     more = (Workspace(_real(a), 2 * n),) if _is_complex(a) else ()
-    _lapack("geqp3", a, m, n, h, m, order, tau, AskedWorkspace(a.dtype), *more)
+    _lapack("geqp3", a, m, n, h, m, order, tau, Workspace(a.dtype), *more)
     return _turned(h), order, tau
 
 
@@ -94,7 +94,7 @@ def orgqr(a: Array, tau: Array) -> Results:
     _, m, n = a.shape
     q = _columns(a)
     name = "ungqr" if _is_complex(a) else "orgqr"
-    _lapack(name, a, m, n, tau.shape[1], q, m, np.ascontiguousarray(tau), AskedWorkspace(a.dtype))
+    _lapack(name, a, m, n, tau.shape[1], q, m, np.ascontiguousarray(tau), Workspace(a.dtype))
     return (_turned(q),)
 
 
@@ -106,7 +106,7 @@ def ormqr(a: Array, tau: Array, c: Array, left: bool, turned: bool) -> Results:
     h, out = _columns(a), _columns(c)
     sides = ("L" if left else "R", letter, rows, columns, tau.shape[1])
     factors = np.ascontiguousarray(tau)
-    _lapack(name, c, *sides, h, a.shape[1], factors, out, rows, AskedWorkspace(a.dtype))
+    _lapack(name, c, *sides, h, a.shape[1], factors, out, rows, Workspace(a.dtype))
     return (_turned(out),)
 
 
@@ -115,7 +115,7 @@ def syevd(a: Array, lower: bool, vectors: bool) -> Results:
     n, real = a.shape[2], _real(a)
     v, w = _columns(a), _made(a, n, dtype=real)
     kinds = [a.dtype, real, _INT] if _is_complex(a) else [real, _INT]
-    works = map(AskedWorkspace, kinds)
+    works = map(Workspace, kinds)
     letters = "V" if vectors else "N", "L" if lower else "U"
     info = _lapack("heevd" if _is_complex(a) else "syevd", a, *letters, n, v, n, w, *works)
     return _turned(v), w, info
@@ -127,7 +127,7 @@ def svd(a: Array, name: str, mode: str) -> Results:
     k, most, real = min(m, n), max(m, n), _real(a)
     u_dims, v_dims = {"A": ((m, m), (n, n)), "S": ((m, k), (k, n)), "N": ((1, 1), (1, 1))}[mode]
     u, s, vt = _made(a, *u_dims[::-1]), _made(a, k, dtype=real), _made(a, *v_dims[::-1])
-    arrays = m, n, _columns(a), m, s, u, u_dims[0], vt, v_dims[0], AskedWorkspace(a.dtype)
+    arrays = m, n, _columns(a), m, s, u, u_dims[0], vt, v_dims[0], Workspace(a.dtype)
     reals = k * max(5 * k + 7, 2 * most + 2 * k + 1) if name == "gesdd" else 5 * k
     more = (Workspace(real, reals),) if _is_complex(a) else ()
     if name == "gesdd":
@@ -148,7 +148,7 @@ def geev(a: Array, left: bool, right: bool) -> Results:
         n,
         vr,
         n,
-        AskedWorkspace(a.dtype),
+        Workspace(a.dtype),
         *((Workspace(_real(a), 2 * n),) if is_complex else ()),
     )
     info = _lapack("geev", a, *letters, n, _columns(a), n, *values, *sides)
@@ -171,7 +171,7 @@ def gehrd(a: Array, low: int, high: int) -> Results:
     """The Hessenberg form of rows ``low`` to ``high``, its reflectors' factors, and ``info``."""
     n = a.shape[2]
     h, tau = _columns(a), _made(a, n - 1)
-    info = _lapack("gehrd", a, n, low, high, h, n, tau, AskedWorkspace(a.dtype))
+    info = _lapack("gehrd", a, n, low, high, h, n, tau, Workspace(a.dtype))
     return _turned(h), tau, info
 
 
@@ -181,7 +181,7 @@ def gees(a: Array, vectors: bool) -> Results:
     values = [_made(a, n) for _ in range(1 if _is_complex(a) else 2)]
     t, vs, count = _columns(a), _made(a, n, n), _made(a, dtype=_INT)
     more = (Workspace(_real(a), n),) if _is_complex(a) else ()
-    arrays = n, t, n, count, *values, vs, n, AskedWorkspace(a.dtype), *more, Workspace(_INT, n)
+    arrays = n, t, n, count, *values, vs, n, Workspace(a.dtype), *more, Workspace(_INT, n)
     info = _lapack("gees", a, "V" if vectors else "N", "N", None, *arrays)
     return _turned(t), _turned(vs), *values, count, info
 
@@ -192,7 +192,7 @@ def sytrd(a: Array, lower: bool) -> Results:
     c, d, e = _columns(a), _made(a, n, dtype=real), _made(a, n - 1, dtype=real)
     tau = _made(a, n - 1)
     name = "hetrd" if _is_complex(a) else "sytrd"
-    info = _lapack(name, a, "L" if lower else "U", n, c, n, d, e, tau, AskedWorkspace(a.dtype))
+    info = _lapack(name, a, "L" if lower else "U", n, c, n, d, e, tau, Workspace(a.dtype))
     return _turned(c), d, e, tau, info
 
 

@@ -85,6 +85,8 @@ def checked(made: object, call: LibraryCall) -> list[Array]:
 
 
 def _fitting(value: object, wanted: ArrayType, number: int, where: str) -> Array:
+    if type(value) is np.ndarray and value.dtype == wanted.dtype and value.shape == wanted.shape:
+        return np.asarray(value, order="C")
     try:
         array = as_array(value, f"result {number} must be {wanted}")
     except ArgumentError as error:

@@ -5,17 +5,19 @@ Narrow floats are computed in f32. No function here reads the triangle that is n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .call import LibraryCall
-from .each import LETTERS, each, scipy
+from .each import LETTERS, each, scipy, shares
 from .lapack_numpy import potrf
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 32  # rows of a triangle that are solved one by one; the rest goes through matrix products
+ALONE = 1000  # elements of right sides that OpenBLAS solves on one thread
 
 
 def cholesky(call: LibraryCall, a: Array) -> Array:
@@ -91,7 +93,22 @@ def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: st
     else:
         letters = "R" if left else "L", triangle, letter, diagonal
         one = np.broadcast_to(x.dtype.type(1), len(x))
-        each("blas", "trsm", x, *letters, columns, rows, one, a, n, x, columns)
+        for part in _parts(x, left):
+            _, height, width = part.shape
+            each("blas", "trsm", x, *letters, width, height, one, a, n, part, columns)
+
+
+def _parts(x: Array, left: bool) -> Iterator[Array]:
+    """Yield right sides so few that BLAS, which threads call already, starts none of its own."""
+    _, rows, columns = x.shape
+    if not shares(x):
+        yield x
+    elif left:
+        step = max(1, ALONE // rows)
+        yield from (x[:, :, k : k + step] for k in range(0, columns, step))
+    else:
+        step = max(1, ALONE // columns)
+        yield from (x[:, k : k + step] for k in range(0, rows, step))
 
 
 def _by_rows(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:
