@@ -39,7 +39,7 @@ def coalesce(
             dropped.add(now)
     for now, thunk in enumerate(steps):
         if isinstance(thunk, KernelThunk) and thunk.in_place:
-            output = thunk.args[-1]
+            output = thunk.args[-thunk.outputs]
             _ = any(
                 merger.may_overwrite(thunk, i) and merger.merge(thunk.args[i], output, now)
                 for i in thunk.in_place
@@ -101,9 +101,14 @@ class _Merger:
 
         And the output has not already been merged with another argument.
         """
-        *read, output = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
+        read, output = self.ends_of(thunk)
         places = {i for i, v in enumerate(read) if v == read[argument]}
         return output not in read and places <= set(thunk.in_place)
+
+    def ends_of(self, thunk: KernelThunk) -> tuple[list[int], int]:
+        """Return the values that a kernel reads, and the first that it writes; -1 for others."""
+        values = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
+        return values[: -thunk.outputs], values[-thunk.outputs]
 
     def in_place(self, step: int, source: int, target: int) -> bool:
         """True if this step computes ``source`` from ``target`` and can do so in place."""
@@ -115,9 +120,9 @@ class _Merger:
             )
         if not isinstance(thunk, KernelThunk) or not thunk.in_place:
             return False
-        values = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
-        reads = {i for i, v in enumerate(values[:-1]) if v == target}
-        return values[-1] == source and reads <= set(thunk.in_place)
+        read, output = self.ends_of(thunk)
+        places = {i for i, v in enumerate(read) if v == target}
+        return output == source and places <= set(thunk.in_place)
 
 
 def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:

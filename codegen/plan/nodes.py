@@ -78,9 +78,9 @@ class KernelThunk(NamedTuple):
     """Call a compiled kernel; the last ``outputs`` of its arguments are written.
 
     ``task`` is the canonical key of the group it was compiled from, ``name`` the group's name.
-    ``in_place`` are the inputs, by number, that the one output may overwrite: each element is read
-    before the element at its index is written. ``facts`` is the number of its ``plan.facts``, -1
-    without any.
+    ``in_place`` are the inputs, by number, that the first output may overwrite: each element is
+    read before the element at its index is written. What is written after it is a workspace.
+    ``facts`` is the number of its ``plan.facts``, -1 without any.
     """
 
     symbol: str

@@ -343,9 +343,9 @@ class _Sequence:
         facts: int,
     ) -> KernelThunk:
         """Return the call of a kernel on these slices."""
+        in_place = compiled.sharing.in_place if len(written) == 1 else ()
         if compiled.workspace:
             written = [*written, self.value(compiled.workspace, name)]
-        in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
         own = compiled.key, name, in_place, facts
         return KernelThunk(compiled.symbol, args, len(written), *own)

@@ -88,7 +88,7 @@ def _may_join(thunk: Thunk, joints: Joints) -> bool:
         return False
     if sum(s.bytes for s in accesses(thunk)[1]) >= LARGE:
         return False
-    return not thunk.in_place or thunk.args[-1].bytes <= KEPT_IN_PLACE
+    return not thunk.in_place or thunk.args[-thunk.outputs].bytes <= KEPT_IN_PLACE
 
 
 @dataclass(slots=True)

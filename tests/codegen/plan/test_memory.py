@@ -163,6 +163,14 @@ def test_an_output_never_takes_the_place_of_an_input_read_in_other_ways_too() ->
     assert coalesce(before, sizes(3), frozenset()) == before
 
 
+def test_a_kernel_with_a_workspace_works_in_place() -> None:
+    """The result is the first that it writes, the workspace the second."""
+    kernel = KernelThunk("k", (value(0), value(1), value(2)), 2, in_place=(0,))
+    before = (call([], [0]), kernel, call([1], [3]))
+    _, second, third = coalesce(before, sizes(4), frozenset())
+    assert (second, third) == (kernel._replace(args=(value(1), value(1), value(2))), call([1], [3]))
+
+
 def test_a_loop_that_works_in_place_needs_no_copy() -> None:
     body = (in_place(0, 2), copy(2, 0))
     before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
