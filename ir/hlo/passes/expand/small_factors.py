@@ -9,6 +9,7 @@ Golub and Van Loan, Matrix Computations, algorithms 3.1.1, 3.4.1 and 4.2.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TypeAlias
 
 from ....dtypes import f32, f64, s32
@@ -19,6 +20,7 @@ from ...library import library_call
 from ...nodes import HloModule, Instruction, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
+from . import batched_factors
 
 Cells: TypeAlias = list[list[Instruction]]
 """The elements of matrices by row and column, each an array of the batch's shape."""
@@ -61,9 +63,9 @@ def _is_real(x: Instruction) -> bool:
 def _cholesky(i: Instruction) -> Instruction | None:
     (a,) = i.operands
     *batch, n, _ = a.array.dims
-    if n > FACTORED:
-        return None
     lower = bool(i.attrs.get("lower", False))
+    if n > FACTORED:
+        return _looped_cholesky(i, lower) if batched_factors.pays(a) else None
     made, good = _factor(_cells(a) if lower else _turned(_cells(a)))
     nan = build.full(float("nan"), a.array.dtype, tuple(batch))
     zero = build.full(0, a.array.dtype, tuple(batch))
@@ -73,13 +75,44 @@ def _cholesky(i: Instruction) -> Instruction | None:
     return _matrix(kept if lower else _turned(kept))
 
 
+def _looped_cholesky(i: Instruction, lower: bool) -> Instruction:
+    (a,) = i.operands
+    *batch, _, _ = dims = a.array.dims
+    dtype = a.array.dtype
+    made, diagonal = batched_factors.cholesky(i, a, lower)
+    bad = batched_factors.first_without(_finite_or_zero(diagonal))
+    good = _compare("EQ", build.reshape(bad, tuple(batch)), _number(0, batch))
+    kept = _select(_triangle(dims, lower), made, build.full(0, dtype, dims))
+    whole = build.broadcast(good, tuple(range(len(batch))), dims)
+    return _select(whole, kept, build.full(float("nan"), dtype, dims))
+
+
+def _finite_or_zero(x: Instruction) -> Instruction:
+    zero = build.full(0, x.array.dtype, x.array.dims)
+    return _select(build.pointwise("is-finite", x), x, zero)
+
+
+def _looped_potrf(a: Instruction, i: Instruction, lower: bool) -> Instruction:
+    *batch, _, _ = dims = a.array.dims
+    made, diagonal = batched_factors.cholesky(i, a, lower)
+    kept = _select(_triangle(dims, lower), made, a)
+    info = build.reshape(batched_factors.first_without(diagonal), tuple(batch))
+    return build.tuple_of([kept, info])
+
+
+def _triangle(dims: tuple[int, ...], lower: bool) -> Instruction:
+    """Return where the lower triangle of matrices is, or the upper one."""
+    row, column = (build.iota(s32, dims, len(dims) - d) for d in (2, 1))
+    return _compare("GE" if lower else "LE", row, column)
+
+
 def _potrf(i: Instruction) -> Instruction | None:
     """The factor in its triangle, the other one as it was; ``info`` says where it failed."""
     (a,) = i.operands
     *batch, n, _ = a.array.dims
-    if n > FACTORED:
-        return None
     lower = Flags(library_call(i)).letter("uplo") == "L"
+    if n > FACTORED:
+        return _looped_potrf(a, i, lower) if batched_factors.pays(a) else None
     given = _cells(a) if lower else _turned(_cells(a))
     made, _ = _factor(given)
     kept = [[(made if c <= r else given)[r][c] for c in range(n)] for r in range(n)]
@@ -113,7 +146,7 @@ def _getrf(i: Instruction) -> Instruction | None:
     (a,) = i.operands
     *batch, m, n = a.array.dims
     if max(m, n) > FACTORED:
-        return None
+        return build.tuple_of(batched_factors.lu(i, a)) if batched_factors.pays(a) else None
     rows, pivots, info = _cells(a), [], _number(0, batch)
     for k in range(min(m, n)):
         at = _pivot(rows, k, batch)
@@ -178,8 +211,11 @@ def _solved(
     *batch, n, _ = a.array.dims
     side = -2 if left else -1
     fits = a.array.dims[-1] == n == b.array.dims[side] and list(b.array.dims[:-2]) == batch
-    if n > SOLVED or not fits or a.array.dtype != b.array.dtype:
+    if not fits or a.array.dtype != b.array.dtype:
         return None
+    if n > SOLVED:
+        by_loop = batched_factors.pays_to_solve(a, b)
+        return _looped_solve(i, left, lower, unit, turned) if by_loop else None
     coefficients = _cells(a)
     if turned == left:  # x a = b is a' x' = b'
         coefficients = _turned(coefficients)
@@ -193,6 +229,21 @@ def _solved(
     at = len(batch) + (0 if left else 1)
     dims = [1 if d == at else size for d, size in enumerate(b.array.dims)]
     return make("concatenate", b.array, [build.reshape(v, dims) for v in x], dimensions=(at,))
+
+
+def _looped_solve(i: Instruction, left: bool, lower: bool, unit: bool, turned: bool) -> Instruction:
+    a, b = i.operands
+    (*batch, rows, columns), n = b.array.dims, a.array.dims[-1]
+    count = prod(batch)
+    if turned == left:
+        a_order, lower = (2, 1, 0), not lower
+    else:
+        a_order = (1, 2, 0)
+    given = build.transpose(build.reshape(a, (count, n, n)), a_order)
+    b_order = (1, 2, 0) if left else (2, 1, 0)
+    sides = build.transpose(build.reshape(b, (count, rows, columns)), b_order)
+    x = batched_factors.solve(i, given, sides, lower, unit)
+    return build.reshape(build.transpose(x, (2, 0, 1) if left else (2, 1, 0)), b.array.dims)
 
 
 def _cells(a: Instruction) -> Cells:

@@ -131,7 +131,8 @@ def test_a_second_run_is_not_counted() -> None:
 def test_library_calls_are_not_repeated() -> None:
     factor = (
         "n = f32[5,5] constant({{2,0,0,0,0},{0,2,0,0,0},{0,0,2,0,0},{0,0,0,2,0},{0,0,0,0,2}})\n"
-        "k = f32[5,5] cholesky(n)\nb = f32[1,3,5] dot(d, k), lhs_contracting_dims={1}, "
+        "half = f16[5,5] convert(n)\nlow = f16[5,5] cholesky(half)\nk = f32[5,5] convert(low)\n"
+        "b = f32[1,3,5] dot(d, k), lhs_contracting_dims={1}, "
         "rhs_contracting_dims={0}\n ROOT t = f32[1,3,5] negate(b)"
     )
     assert guard_of(f"{HEAD}{factor}\n}}", SIM) is None

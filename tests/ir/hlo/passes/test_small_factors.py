@@ -10,11 +10,8 @@ import pytest
 import nestwright as nw
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.expand.small_factors import (
-    FACTORED,
-    SOLVED,
-    expand_small_factors,
-)
+from nestwright.ir.hlo.passes.expand.batched_factors import ROWS, UPDATES
+from nestwright.ir.hlo.passes.expand.small_factors import SOLVED, expand_small_factors
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 from nestwright.ir.library.solvers import factor
@@ -189,10 +186,11 @@ def test_a_zero_on_the_diagonal_gives_infinities() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        getrf((3, FACTORED + 1, 2)),
+        getrf((3, ROWS + 1, 2)),
+        getrf((UPDATES // ROWS**3 + 1, ROWS, ROWS)),
         getrf((3, 2, 2), "c64"),
         getrf((0, 2, 2)),
-        solving("f32[9,9]", "f32[9,1]", left_side=1, lower=1, transpose_a="NO_TRANSPOSE"),
+        solving("f32[33,33]", "f32[33,1]", left_side=1, lower=1, transpose_a="NO_TRANSPOSE"),
         solving("bf16[2,2]", "bf16[2,1]", left_side=1, lower=1, transpose_a="NO_TRANSPOSE"),
         called("lapack_strsm_ffi", "f32[2,2]", "diag = 3 : ui8", "f32[2,2]", "f32[2,2]"),
         called("lapack_spotrf_ffi", "(f32[2,2], s32[])", "uplo = 0 : ui8", "f32[2,2]"),
