@@ -29,8 +29,8 @@ ARGUMENTS = 16
 CHUNKS = 8
 """The parts of a batch that threads share, each with its own scratch memory."""
 
-SHARED = 64
-"""Rows, up to which threads share a batch: beyond, a routine has threads of its own."""
+SHARED = 40
+"""Rows, up to which threads share a batch: OpenBLAS has threads of its own for more."""
 
 _ROUNDED = 1 + 2.0**-20  # a length that is told in f32 may have been rounded down
 
