@@ -144,8 +144,11 @@ def _table(
 
 
 def _address(x: Array) -> int:
-    found: int = x.__array_interface__["data"][0]
-    return found
+    memory: Any = x
+    try:  # three times as fast as what comes next
+        return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    except (TypeError, ValueError):  # it is read-only, has gaps, or is empty
+        return int(x.ctypes.data)
 
 
 def _scalar(value: int | str) -> int:
