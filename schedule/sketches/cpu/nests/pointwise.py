@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .....ir.loop.nodes import Buffer, For, Kind
-from .....ir.loop.visit import walk
+from .....ir.dtypes import index
+from .....ir.elementwise import TABLE
+from .....ir.loop.nodes import Buffer, For, Kind, Op
+from .....ir.loop.visit import exprs_under, walk
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
@@ -19,6 +21,7 @@ LANE_CYCLES = 0.5  # the same where the block has vector loops of its own
 LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less work than that
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 SQUARE = 16  # rows of those that are; wider vectors are several squares
+GATHERED = 8.0  # operations for each load from which lanes that gather pay
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -44,6 +47,28 @@ def trailing(info: BlockInfo) -> int:
                 return len(info.spatial) - outer - 1
             inner = outer
     return len(info.spatial)
+
+
+def _joined(run: Sequence[BlockInfo], target: Target) -> int:
+    """Return the number of trailing axes that blocks collapse into vectors.
+
+    Where rows are shorter than a vector and elements much work, they are all axes: a row's own
+    values are then gathered into the lanes.
+    """
+    joined, extents = min(map(trailing, run)), [a.extent for a in run[0].spatial]
+    lanes = min(lanes_of(b, target) for b in run)
+    if not math.prod(extents[-joined:]) < lanes <= math.prod(extents):
+        return joined
+    inner = {s.buffer for b in run for s in b.stores}
+    outer = [a for b in run for a in b.inputs if a.buffer not in inner and any(a.steps.values())]
+    loads = len({(a.buffer, repr(a.coefficients)) for a in outer})
+    return len(extents) if sum(map(_operations, run)) > GATHERED * loads else joined
+
+
+def _operations(b: BlockInfo) -> float:
+    """Return the operations on values of one point, those on indices left out."""
+    found = (x for x in exprs_under(b.block.body) if isinstance(x, Op) and x.dtype != index)
+    return sum(max(1.0, TABLE[x.name].flops) for x in found)
 
 
 def _innermost(info: BlockInfo) -> int:
@@ -141,7 +166,7 @@ def schedule_pointwise(
 
     ``squares`` is as in ``_vectors``.
     """
-    _share(sch, _vectors(sch, info, target, unroll, squares, trailing(info)), parallel)
+    _share(sch, _vectors(sch, info, target, unroll, squares, _joined((info,), target)), parallel)
 
 
 def schedule_together(
@@ -155,8 +180,7 @@ def schedule_together(
     for info in others:
         for x, y in zip(sch.get_loops(first.name), sch.get_loops(info.name), strict=True):
             sch.merge(x, y)
-    joined = min(map(trailing, run))
-    _share(sch, _vectors(sch, first, target, unroll, False, joined), parallel)
+    _share(sch, _vectors(sch, first, target, unroll, False, _joined(run, target)), parallel)
 
 
 def runs_of(

@@ -88,3 +88,26 @@ def test_a_row_of_a_table_is_little_work(text: str, block: str, shared: bool) ->
     sch = scheduled(text)
     kinds = {nest(sch.func).loops[x.var][-1].kind for x in sch.get_loops(block)}
     assert (Kind.PARALLEL in kinds) is shared
+
+
+SHORT = """HloModule short
+ENTRY main {{ x = f32[{n},3] parameter(0)
+  m = f32[3] parameter(1)
+  spread = f32[{n},3] broadcast(m), dimensions={{1}}
+  y = f32[{n},3] multiply(x, spread)
+  ROOT r = f32[{n},3] {op}(y) }}"""
+
+
+@pytest.mark.parametrize(
+    ("n", "op", "lanes"),
+    [(1024, "tanh", 32), (1000, "tanh", 16), (1024, "negate", 3), (2, "tanh", 3)],
+)
+def test_short_rows_of_much_work_share_vectors(n: int, op: str, lanes: int) -> None:
+    text = SHORT.format(n=n, op=op)
+    sch = scheduled(text)
+    (*_, last) = sch.get_loops("out")
+    assert (sch.loop(last).kind, sch.extent(last)) == (Kind.VECTOR, lanes)
+    rng = np.random.default_rng(n)
+    x, m = rng.standard_normal((n, 3), np.float32), rng.standard_normal(3, np.float32)
+    module = parse(text)
+    np.testing.assert_allclose(nw.build(module)(x, m), evaluate(module, [x, m]), rtol=1e-6)
