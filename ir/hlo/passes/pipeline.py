@@ -70,6 +70,7 @@ from .simplify.split_argmax import split_argmax
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 from .simplify.unroll_loops import unroll_loops
+from .simplify.values_alone import values_alone
 from .weights.blocks.products import blocked_products
 from .weights.narrow.computed import computed_weights
 from .weights.narrow.forms import check_form, narrow_weights
@@ -152,6 +153,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(raise_top_k, "No row is sorted of which only the first elements are read."),
         _FOLD,
         _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
+        _pass(values_alone, "No vectors are computed of which only the values are read."),
         _pass(sink_products, "What loops add up of products is one product, after them."),
         _pass(sink_constants, "Loops and branches have their constants in them."),
         _DOTS,
