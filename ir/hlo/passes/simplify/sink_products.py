@@ -28,7 +28,7 @@ BATCHED = ("lhs_batch_dims", "rhs_batch_dims")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sum:
+class _AddedProduct:
     """The part of a loop's state, by number, that is a sum of products.
 
     ``turned`` are the transpositions of each product before it is added, the first one first.
@@ -75,7 +75,7 @@ def _loop(i: Instruction) -> Instruction | None:
     return make("tuple", i.shape, results, name=i.name)
 
 
-def _sums(condition: Computation, body: Computation) -> Iterator[_Sum]:
+def _sums(condition: Computation, body: Computation) -> Iterator[_AddedProduct]:
     """Yield the parts of the state that nothing reads but the addition of a product."""
     using = users(body)
     read = {n for c in (condition,) for n in _elements(c)}
@@ -90,7 +90,7 @@ def _sums(condition: Computation, body: Computation) -> Iterator[_Sum]:
             dot = turned[0].operands[0] if turned else term
             mine = old.opcode == "get-tuple-element" and int(old.attrs["index"]) == number
             if mine and readers == {total} and old is not term and _pays(dot, body, using):
-                yield _Sum(number, dot, turned)
+                yield _AddedProduct(number, dot, turned)
                 break
 
 
@@ -143,7 +143,10 @@ def _widened(c: Computation, shape: TupleShape) -> Computation:
 
 
 def _keeping(
-    body: Computation, shape: TupleShape, sums: Sequence[_Sum], factors: Sequence[Instruction]
+    body: Computation,
+    shape: TupleShape,
+    sums: Sequence[_AddedProduct],
+    factors: Sequence[Instruction],
 ) -> Computation:
     """Return a body that keeps each turn's factors, and leaves the sums alone."""
     names = [o.name for o in factors]
@@ -163,7 +166,7 @@ def _keeping(
     return assemble(body.name, body.parameters, replace(body.root, shape=shape, operands=all_))
 
 
-def _product(s: _Sum, every: Mapping[Instruction, Instruction]) -> Instruction:
+def _product(s: _AddedProduct, every: Mapping[Instruction, Instruction]) -> Instruction:
     """Return the product of all turns, its transpositions done."""
     attrs = {k: v for k, v in s.dot.attrs.items() if k not in (*CONTRACTED, *BATCHED)}
     for name in BATCHED:
