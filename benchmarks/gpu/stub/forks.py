@@ -87,6 +87,8 @@ def _imported(path: Path) -> ModuleType:
     spec.loader.exec_module(module)
     if hasattr(module, "prepare"):
         module.prepare()
+    gc.collect()
+    gc.freeze()  # no fork has to look through all of it, at each collection
     return module
 
 

@@ -1,19 +1,25 @@
-"""A script that climbs over the stub with a thing of the runtime broken.
+"""Climbs over the stub with a thing of the runtime broken, in forks of one process.
 
-Its arguments: ``MUTATION OUT RUNG STUB``, the last of which is the library, built.
+What the rungs run is built before any fork (``prepare``): see ``gpu.stub.forks``.
 """
 
 from __future__ import annotations
 
-import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from checkout import importable
+from gpu.ladder import programs
+from gpu.ladder import stub as ladder_stub
 from gpu.ladder.main import main
+from gpu.ladder.site import Site
+from gpu.ladder.stub import Made
+from gpu.ladder.table import BY_NAME
 from gpu.stub import library
+from gpu.stub.control import Stub
+from gpu.stub.simulated import Kernels
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -143,9 +149,38 @@ MUTATIONS = {
 }
 """What breaks, by the rung that is meant to fail."""
 
-if __name__ == "__main__":
-    name, folder, rung, stub = sys.argv[1:]
-    replaced(library, "build", lambda plain: lambda folder: Path(stub))
-    with importable():
-        next(m for m in MUTATIONS[rung] if m.__name__ == name)()
-        sys.exit(main(["--dry-run", "--in-process", "--out", folder, "--only", rung]))
+
+
+def once(make: Callable[..., Any], key: Callable[[Any], object]) -> Callable[..., Any]:
+    """What ``make`` makes of arguments with the same key is made once; they are kept, too."""
+    made: dict[object, Any] = {}
+
+    def kept(*args: Any) -> Any:
+        about = tuple(map(key, args))
+        if about not in made:
+            made[about] = args, make(*args)
+        return made[about][1]
+
+    return kept
+
+
+def prepare() -> None:
+    """Build all that the rungs run, as each fork will ask for it again."""
+    behind = once(Kernels, id)
+    replaced(programs, "build", lambda plain: once(plain, repr))
+    replaced(
+        ladder_stub,
+        "put_behind",
+        lambda plain: lambda exe: behind(exe).attach(ladder_stub.control()),
+    )
+    for rung in MUTATIONS:
+        Site(BY_NAME[rung], dry=True, stub=Made(Path(library.NAME))).prepare()
+
+
+def climb(stub: Stub, mutation: str, folder: str, rungs: str, file: str) -> None:
+    """Climb some rungs, dry; ``file`` is the library of the stub, which is loaded."""
+    warnings.simplefilter("default")
+    replaced(library, "build", lambda plain: lambda folder: Path(file))
+    for broken in (m for many in MUTATIONS.values() for m in many if m.__name__ == mutation):
+        broken()
+    main(["--dry-run", "--in-process", "--out", folder, "--only", rungs])

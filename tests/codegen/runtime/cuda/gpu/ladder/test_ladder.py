@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gpu.ladder import hopper, main, probes, programs
 from gpu.ladder.rung import Needs, Skipped, Wrong, expect_equal, expect_near
 from gpu.ladder.site import Site
 from gpu.ladder.table import BY_NAME, RUNGS
+from gpu.stub.forks import Forks
 from gpu.stub.library import build, compiler
 
 from nestwright.codegen.targets.cuda import ptxas
@@ -175,9 +177,35 @@ def test_what_was_built_before_is_used(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in for the driver, built."""
     return build(tmp_path_factory.mktemp("stub"))
+
+
+@pytest.fixture(scope="module")
+def forks(library: Path) -> Iterator[Forks]:
+    """A process that has built what rungs run."""
+    made = Forks(library, SCRIPT.parents[2])
+    yield made
+    made.close()
+
+
+def climbed(forks: Forks, library: Path, out: Path, mutation: str, rungs: str) -> tuple[int, Any]:
+    """The status and the rows of a climb with something broken, in a fork."""
+    params = {"mutation": mutation, "folder": str(out), "rungs": rungs, "file": str(library)}
+    told = forks.run(HERE / "mutated.py", "climb", params)
+    assert (out / "ladder.json").is_file(), told
+    return json.loads((out / "ladder.json").read_text())["status"], rows(out)
+
+
+@needs_stub
+@needs_ptxas
+def test_with_nothing_broken_the_same_rungs_are_right(
+    forks: Forks, library: Path, tmp_path: Path
+) -> None:
+    for n, rungs in enumerate((",".join(r for r in MUTATIONS if r != "fault"), "fault")):
+        status, found = climbed(forks, library, tmp_path / str(n), "nothing", rungs)
+        assert status == 0 and {r["state"] for r in found.values()} == {"ok"}, found
 
 
 @needs_stub
@@ -186,15 +214,13 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("rung", "mutation"),
     [(rung, m.__name__) for rung, mutations in MUTATIONS.items() for m in mutations],
 )
-def test_what_breaks_fails_its_rung(rung: str, mutation: str, stub: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    command = [sys.executable, HERE / "mutated.py", mutation, tmp_path, rung, stub]
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 1, done.stdout
-    found = rows(tmp_path)[rung]
-    assert found["state"] == "FAILED"
+def test_what_breaks_fails_its_rung(
+    rung: str, mutation: str, forks: Forks, library: Path, tmp_path: Path
+) -> None:
+    status, found = climbed(forks, library, tmp_path, mutation, rung)
+    assert status == 1 and found[rung]["state"] == "FAILED"
     ours = ("ModuleNotFoundError", "ImportError", "AttributeError", "TypeError", "NameError")
-    assert not found["cause"].startswith(ours), found["cause"]
+    assert not found[rung]["cause"].startswith(ours), found[rung]["cause"]
 
 
 @pytest.mark.parametrize(
