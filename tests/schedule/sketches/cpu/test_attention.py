@@ -153,10 +153,10 @@ def test_rescale_refuses_parts_of_two_lengths() -> None:
         sch.rescale("E")
 
 
-SHAPES = [(1, 9, 7, 5, 3), (2, 8, 33, 4, 17), (3, 11, 128, 3, 8), (1, 13, 192, 2, 5)]
+SHAPES = [(1, 9, 7, 5, 3), (2, 8, 33, 4, 17), (2, 11, 128, 3, 8), (1, 13, 192, 2, 5)]
 
 
-CASES = [(s, PLAIN) for s in SHAPES] + [((6, 9, 7, 5, 3), BATCHES), ((4, 11, 128, 3, 8), BATCHES)]
+CASES = [(s, PLAIN) for s in SHAPES] + [((6, 9, 7, 5, 3), BATCHES), ((4, 7, 128, 3, 8), BATCHES)]
 
 
 @pytest.mark.parametrize(("shape", "result_of"), CASES)
@@ -171,7 +171,7 @@ def test_every_choice_computes_the_same(
         sketch = generate(func, Target.parse(spec))[0]
         assert sketch.name == "attention@2"
         points = [sketch.default]
-        while len(points) < 3:
+        while len(points) < 2:
             choices = {n: rng.choice(values) for n, values in sketch.decisions.items()}
             if sketch.valid(choices):
                 points.append(choices)

@@ -59,7 +59,7 @@ ENTRY main {{
 }}
 """
 Sizes = tuple[int, int, int, int, int]
-SHAPES = [(2, 1, 33, 5, 17), (1, 1, 128, 40, 3), (3, 2, 192, 33, 24), (2, 7, 45, 64, 9)]
+SHAPES = [(2, 1, 33, 5, 17), (1, 1, 128, 40, 3), (2, 2, 192, 17, 24), (2, 7, 45, 20, 9)]
 
 
 def text(h: int, s: int, t: int, d: int, w: int) -> str:
@@ -94,7 +94,7 @@ def test_every_choice_computes_the_same(shape: Sizes) -> None:
         sketch = generate(func, Target.parse(spec))[0]
         assert sketch.name == "attention_few@1"
         points = [sketch.default]
-        while len(points) < 4:
+        while len(points) < 3:
             choices = {n: rng.choice(values) for n, values in sketch.decisions.items()}
             if sketch.valid(choices):
                 points.append(choices)

@@ -22,7 +22,7 @@ from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo.group import lower_group
 
 CASES = {
-    "padded": "f32[1,4,9,32] f32[3,3,8,32] f32[1,4,9,32] 4 size=3x3 pad=1_1x1_1",
+    "padded": "f32[1,3,9,16] f32[3,3,4,32] f32[1,3,9,32] 4 size=3x3 pad=1_1x1_1",
     "narrow": "f32[1,4,20,8] f32[3,3,2,12] f32[1,4,20,12] 4 size=3x3 pad=1_1x1_1",
     "odd": "f32[2,5,7,6] f32[3,3,3,38] f32[2,3,4,38] 2 size=3x3 stride=2x2 pad=1_1x1_1",
     "without a window": "f32[1,3,5,12] f32[1,1,4,24] f32[1,3,5,24] 3 size=1x1",
@@ -79,7 +79,7 @@ def test_choices_compute_the_same(name: str, root: str, cheap_forks: None) -> No
     sketch = generate(func, target)[0]
     assert sketch.name == "grouped@1"
     drawn = [{k: rng.choice(v) for k, v in sketch.decisions.items()} for _ in range(30)]
-    for c in (sketch.default, *[c for c in drawn if sketch.valid(c)][:2]):
+    for c in (sketch.default, *[c for c in drawn if sketch.valid(c)][:1]):
         sch = Schedule(func)
         sketch.apply(sch, c)
         for result in (*run(sch.func, args), compile_func(sch.func, target)(*args)):
