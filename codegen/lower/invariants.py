@@ -33,18 +33,16 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.notes import UNPLACED
 from ...ir.loop.verify import verify
-from ...ir.loop.visit import children, own_reads, own_writes, walk
+from ...ir.loop.visit import children, walk
 from ...ir.passes import Invariant, LegalIR
 
 Rule: TypeAlias = Invariant[Func]
 
 
 def _buffers(func: Func) -> Iterable[Buffer]:
-    for s in walk(func.body):
-        if isinstance(s, Alloc):
-            yield s.buffer
-        yield from own_writes(s)
-        yield from own_reads(s)
+    """All that are not parameters: a function that is well formed touches no others."""
+    yield from func.allocs
+    yield from (s.buffer for s in walk(func.body) if isinstance(s, Alloc))
 
 
 def _first(func: Func, kind: type[Alloc] | type[AllReduce] | type[Block]) -> str:
