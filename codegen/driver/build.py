@@ -60,6 +60,7 @@ from ..runtime.packing import packers
 from ..targets.registry import backend
 from ..targets.timings import timed
 from ..targets.workers import cores
+from .compile_group import LoweredGroup
 from .frozen_weights import FrozenWeights
 from .joints import JointKernels, joint_kernels
 from .parallel import CompileJob, Helper, compile_all, started_helpers
@@ -184,14 +185,15 @@ class PreparedModule:
         chosen = for_groups(schedules, keys)
         library = _library(chosen, self.groups, target)
         traces = {key: trace for key, trace in chosen.items() if not trace.library}
-        kernels = self._compiled(traces, [k for k in keys if k not in library], helpers)
+        joint = joint_kernels(self.groups, target, traces, spent)
+        kept = None if joint is None else joint.known
+        kernels = self._compiled(traces, [k for k in keys if k not in library], helpers, kept)
         library |= dict.fromkeys(self._refused, INTERPRETER)
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
             used = {k: (t.record, k in library or kernels[k].traced) for k, t in chosen.items()}
             made = _as_called(self.groups, kernels, library, used)
             align = backend(target).alignment
-            joint = joint_kernels(self.groups, target, traces, spent)
             space = {k: code.workspace for k, code in kernels.items()}
             joints = joint.joints(space) if joint is not None else None
             parts = make_plan(self.optimized, self.groups, made.__getitem__, orders, align, joints)
@@ -259,14 +261,18 @@ class PreparedModule:
         return {FALLBACK: json.dumps(told)}
 
     def _compiled(
-        self, schedules: Mapping[str, Trace], keys: Sequence[str], helpers: Sequence[Helper]
+        self,
+        schedules: Mapping[str, Trace],
+        keys: Sequence[str],
+        helpers: Sequence[Helper],
+        kept: dict[str, LoweredGroup] | None,
     ) -> dict[str, KernelCode]:
         """Return the code of these groups by key, compiled where it is not cached."""
         names = {key: (key, _text(schedules.get(key))) for key in keys}
         missing = [key for key, name in names.items() if name not in self._kernels]
         if missing:
             made, refused = compile_groups(
-                self.groups, self.target, schedules, self.timings, missing, helpers
+                self.groups, self.target, schedules, self.timings, missing, helpers, kept
             )
             self._refuse(refused)
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
@@ -386,10 +392,11 @@ def compile_groups(
     timings: dict[str, float],
     wanted: Collection[str] | None = None,
     helpers: Sequence[Helper] = (),
+    kept: dict[str, LoweredGroup] | None = None,
 ) -> tuple[dict[str, KernelCode], dict[str, UnsupportedError]]:
     """Compile the groups of a module and of its guards, by key; only those in ``wanted``.
 
-    Also returns why groups cannot be compiled.
+    Also returns why groups cannot be compiled. ``kept`` gets groups as ``compile_all`` gives them.
     """
     known = {key: group.computation for key, group in groups.distinct.items()}
     streamed = streamed_outputs(groups, target)
@@ -398,7 +405,7 @@ def compile_groups(
         for key, c in (known | dict(groups.extra)).items()
         if wanted is None or key in wanted
     }
-    done, errors = compile_all(jobs, target, timings, helpers)
+    done, errors = compile_all(jobs, target, timings, helpers, kept)
     refused: dict[str, UnsupportedError] = {}
     for key, error in errors.items():
         if not isinstance(error, UnsupportedError) or key not in groups.distinct:

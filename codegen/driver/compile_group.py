@@ -72,13 +72,16 @@ def compile_text(
     trace: Trace | None,
     timings: dict[str, float],
     streamed: Sequence[int] = (),
+    kept: dict[str, LoweredGroup] | None = None,
 ) -> KernelCode:
     """Compile a group given as canonical text; its kernel is called ``symbol``.
 
-    ``streamed`` are the outputs that nothing reads soon, by number. ``UnsupportedError`` if it
-    cannot be compiled.
+    ``streamed`` are the outputs that nothing reads soon, by number; ``kept`` gets the group, by
+    symbol, if there are none. ``UnsupportedError`` if it cannot be compiled.
     """
     group = lower_text(text, symbol, target, trace, timings, streamed)
+    if kept is not None and not streamed:
+        kept[symbol] = group
     code = backend(target).compile(group.flat, target, timings)
     with timed(timings, "llvm"):
         packed = tuple(map(pack_code, group.packs))

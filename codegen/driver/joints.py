@@ -25,7 +25,8 @@ from .compile_group import LoweredGroup, buffer_sizes, lower_text, workspace_byt
 class JointKernels:
     """Joins the kernels of groups, given by key, under these schedules.
 
-    A group is lowered when it is first asked if it fits; ``made`` are the joint kernels, by symbol.
+    A group is lowered when it is first asked if it fits, unless it is ``known``, by symbol; so are
+    the joint kernels in ``made``.
     """
 
     groups: Mapping[str, Computation]
@@ -33,7 +34,7 @@ class JointKernels:
     traces: Mapping[str, Trace]
     timings: dict[str, float]
     made: dict[str, JointKernel] = field(default_factory=dict)
-    _lowered: dict[str, LoweredGroup] = field(default_factory=dict)
+    known: dict[str, LoweredGroup] = field(default_factory=dict)
     _shapes: dict[str, tuple[LaunchNeeds, ...]] = field(default_factory=dict)
 
     def joints(self, workspace: Mapping[str, int]) -> Joints:
@@ -52,10 +53,11 @@ class JointKernels:
 
     def lowered(self, key: str) -> LoweredGroup:
         """Return a group, lowered."""
-        if key not in self._lowered:
+        name = symbol(key)
+        if name not in self.known:
             text, trace = canonical_text(self.groups[key]), self.traces.get(key)
-            self._lowered[key] = lower_text(text, symbol(key), self.target, trace, self.timings)
-        return self._lowered[key]
+            self.known[name] = lower_text(text, name, self.target, trace, self.timings)
+        return self.known[name]
 
     def join(self, keys: tuple[str, ...]) -> Joint | None:
         """Return the joint kernel of several; None if it asks for more than the GPU has."""

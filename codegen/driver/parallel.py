@@ -25,7 +25,7 @@ from ...schedule.language.trace import Trace
 from ..plan.code.kernel import KernelCode, PackCode, Sharing
 from ..targets.registry import backend, codec
 from ..targets.workers import workers
-from .compile_group import compile_text
+from .compile_group import LoweredGroup, compile_text
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
 
@@ -76,10 +76,12 @@ def compile_all(
     target: Target,
     timings: dict[str, float],
     started: Sequence[Helper] = (),
+    kept: dict[str, LoweredGroup] | None = None,
 ) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
     """Return object code by key, and the errors of the jobs that failed.
 
     ``started`` are the helpers to use first; others are started if there are jobs for more.
+    ``kept`` gets the groups that are lowered in this process, as from ``compile_text``.
     ``timings`` gets the wall time, distributed over the stages in proportion to their CPU time.
     """
     start = perf_counter()
@@ -91,10 +93,10 @@ def compile_all(
     try:
         for helper in helpers:
             helper.feed(queue)
-        _compile_here(queue, errors)
+        _compile_here(queue, errors, kept)
         for helper in helpers:
             helper.wait()
-        _compile_here(queue, errors)  # what a helper gave back
+        _compile_here(queue, errors, kept)  # what a helper gave back
     finally:
         for helper in helpers:
             helper.stop()
@@ -111,14 +113,16 @@ def _useful_helpers(target: Target, jobs: int) -> int:
     return max(0, min(workers() - 1, useful)) if sys.executable else 0
 
 
-def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
+def _compile_here(
+    queue: Queue, errors: dict[str, Exception], kept: dict[str, LoweredGroup] | None
+) -> None:
     timings: dict[str, float] = {}
     queue.timings.append(timings)
     while (key := queue.take()) is not None:
         job = queue.jobs[key]
         try:
             queue.done[key] = compile_text(
-                job.text, job.symbol, queue.target, job.trace, timings, job.streamed
+                job.text, job.symbol, queue.target, job.trace, timings, job.streamed, kept
             )
         except Exception as error:
             errors[key] = error

@@ -150,7 +150,6 @@ MUTATIONS = {
 """What breaks, by the rung that is meant to fail."""
 
 
-
 def once(make: Callable[..., Any], key: Callable[[Any], object]) -> Callable[..., Any]:
     """What ``make`` makes of arguments with the same key is made once; they are kept, too."""
     made: dict[object, Any] = {}
