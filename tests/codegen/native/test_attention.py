@@ -8,6 +8,7 @@ relative positions, ALiBi, soft caps, windows as additive masks, caches of fixed
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,17 @@ def arguments(module: HloModule, seed: int = 0) -> list[Array]:
     return [argument(p, rng, last) for p in module.entry.parameters]
 
 
-def assert_same(module: HloModule, args: list[Array]) -> None:
+@cache
+def built(name: str) -> tuple[HloModule, nw.Executable]:
+    module = parse(TEXTS[name])
+    return module, nw.build(module, target="cpu -threads=2")
+
+
+def assert_same(name: str, args: list[Array]) -> None:
+    module, run = built(name)
     with np.errstate(all="ignore"):
         expected = np.asarray(evaluate_computation(module.entry, args)).astype(np.float64)
-    found = np.asarray(nw.build(module, target="cpu -threads=2")(*args)).astype(np.float64)
+    found = np.asarray(run(*args)).astype(np.float64)
     error = ERRORS[module.name.rsplit("_", 1)[1]]
     np.testing.assert_allclose(found, expected, rtol=error, atol=error)
 
@@ -86,8 +94,7 @@ def test_guarded_rows_are_taken_in_parts() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_spelling_computes_the_same(name: str) -> None:
-    module = parse(TEXTS[name])
-    assert_same(module, arguments(module))
+    assert_same(name, arguments(parse(TEXTS[name])))
 
 
 @pytest.mark.parametrize("name", [n for n in TEXTS if n.endswith("16")])
@@ -105,8 +112,7 @@ def test_each_narrow_spelling_may_be_strict(name: str) -> None:
 @pytest.mark.parametrize("name", GUARDED)
 def test_rows_of_nothing_but_what_is_no_number(name: str, bad: float) -> None:
     """A row of -inf is NaN, or zero where the graph says so; no other row changes."""
-    module = parse(TEXTS[name])
-    args = arguments(module)
+    args = arguments(parse(TEXTS[name]))
     mask = max(args, key=lambda a: a.shape[-1])
     if mask.dtype == np.bool_:
         mask[:, :, 3, :] = False
@@ -114,4 +120,4 @@ def test_rows_of_nothing_but_what_is_no_number(name: str, bad: float) -> None:
     else:
         mask[:, :, 3, :] = bad
         mask[:, :, 4, 1:] = bad
-    assert_same(module, args)
+    assert_same(name, args)

@@ -81,8 +81,14 @@ def getrf(dims: tuple[int, ...], t: str = "f32") -> HloModule:
     )
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
-@pytest.mark.parametrize("sides", [(1, 1), (2, 2), (3, 3), (4, 4), (4, 2), (2, 4)], ids=str)
+@pytest.mark.parametrize(
+    ("batch", "sides"),
+    [
+        *(((3,), sides) for sides in ((1, 1), (2, 2), (4, 4), (4, 2), (2, 4))),
+        *((batch, (3, 3)) for batch in BATCHES),
+    ],
+    ids=str,
+)
 def test_lu_factors(batch: tuple[int, ...], sides: tuple[int, int]) -> None:
     agrees(getrf((*batch, *sides)), drawn(*batch, *sides))
 
@@ -107,8 +113,7 @@ def test_lu_factors_of_f64() -> None:
     agrees(getrf(a.shape, "f64"), a, rtol=1e-13)
 
 
-@pytest.mark.parametrize("letter", "LU")
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize(("batch", "letter"), [((), "L"), ((3,), "U"), ((2, 3), "L")], ids=str)
 def test_cholesky_factors_of_lapack(batch: tuple[int, ...], letter: str) -> None:
     a = positive(*batch, 4, 4)
     out = f"({shape(a.shape)}, {shape(batch, 's32')})"
@@ -127,7 +132,7 @@ def test_info_is_the_first_row_without_a_factor() -> None:
 
 
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
 def test_cholesky_reads_one_triangle_and_zeroes_the_other(
     batch: tuple[int, ...], lower: bool
 ) -> None:
@@ -157,7 +162,8 @@ def test_what_is_not_positive_definite_is_nan_everywhere() -> None:
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("unit", [True, False])
 def test_triangular_systems(turned: str, left: bool, lower: bool, unit: bool) -> None:
-    for batch, n, m in (((), 3, 5), ((2, 3), 4, 1), ((4,), SOLVED, 3), ((5,), 1, 2)):
+    ends = (((), 3, 5), ((5,), 1, 2)) if lower else (((2, 3), 4, 1),)
+    for batch, n, m in (((4,), SOLVED, 3), *ends):
         a = drawn(*batch, n, n) + 3 * np.eye(n, dtype=np.float32)
         b = drawn(*batch, *((n, m) if left else (m, n)), seed=1)
         flags = {"left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": turned}
