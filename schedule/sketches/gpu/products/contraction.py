@@ -77,6 +77,7 @@ class MatmulSpace:
     core: Core | None
     copied: dict[int, tuple[Copied, Copied]] = field(default_factory=dict, compare=False)
     """What ``operands`` gave, by ``pack``: it is asked for at every point."""
+    _last: dict[tuple[tuple[str, Choice], ...], int] = field(default_factory=dict, compare=False)
 
     @property
     def kind(self) -> str:
@@ -208,7 +209,7 @@ class MatmulSpace:
             if int(c[tile]) * tile_k % (threads * copy_width(x, straight)):
                 return False
         registers = self.registers(c)
-        return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
+        return registers <= self.target.gpu.registers_per_thread and self._fitting(c) > 0
 
     def _tail_fits(self, c: Choices) -> bool:
         """True if some tiles do not fill all multiprocessors, and their parts can be joined."""
@@ -270,6 +271,16 @@ class MatmulSpace:
         """Return the blocks that run concurrently on a multiprocessor."""
         return resident(self.target, self.launch(c))
 
+    def _fitting(self, c: Choices) -> int:
+        """Return the same; a point that has just been found valid is priced next."""
+        key = tuple(c.items())
+        found = self._last.get(key)
+        if found is None:
+            found = self.resident(c)
+            self._last.clear()
+            self._last[key] = found
+        return found
+
     def launch(self, c: Choices) -> LaunchShape:
         """Return the shape of the product\'s launch."""
         return LaunchShape(
@@ -295,7 +306,7 @@ class MatmulSpace:
 
     def cost(self, c: Choices) -> float:
         """Estimate the seconds of all launches."""
-        here = self.resident(c)
+        here = self._fitting(c)
         if not here:
             return math.inf
         gpu, most = self.target.gpu, self.waves(c)
@@ -373,7 +384,7 @@ class MatmulSpace:
         result = k.result.bytes if int(c["split"]) == 1 else 0.0
         if once <= gpu.l2 * KEPT:
             return once + result
-        slots = self.resident(c) * gpu.multiprocessors
+        slots = self._fitting(c) * gpu.multiprocessors
         rows, columns = self.grid(c)
         near = min(int(c["group"]), rows)
         wide = max(1, min(columns, slots // near))
