@@ -22,20 +22,20 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "main.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")
 FEW = {
-    "programs": 120,
-    "schedules": 250,
-    "hlo": 2000,
-    "malformed": 2000,
-    "bytes": 500,
-    "built": 60,
-    "stablehlo": 2000,
-    "proto": 2000,
-    "loop": 400,
-    "trace": 300,
-    "log": 60,
-    "nw": 500,
-    "report": 500,
-    "npz": 600,
+    "programs": 60,
+    "schedules": 120,
+    "hlo": 1200,
+    "malformed": 1200,
+    "bytes": 400,
+    "built": 40,
+    "stablehlo": 1200,
+    "proto": 1200,
+    "loop": 200,
+    "trace": 150,
+    "log": 24,
+    "nw": 250,
+    "report": 300,
+    "npz": 400,
 }
 """Cases of a run of the suite: a few seconds each."""
 

@@ -42,7 +42,8 @@ LARGE = {
 SMALL = [name for name in MODELS if name not in LARGE]
 ARCHS = ("sm_80", "sm_90")
 WHOLE = bool(os.environ.get("NESTWRIGHT_WHOLE_CORPUS"))
-LOWERED, ASSEMBLED = (1, 1) if WHOLE else (3, 12)  # one group in so many
+LOWERED, ASSEMBLED = (1, 1) if WHOLE else (6, 24)  # one group in so many
+PART = 1 if WHOLE else 3  # one group in so many of a model whose code the simulator runs
 
 pytestmark = [
     pytest.mark.corpus,
@@ -69,7 +70,7 @@ def flat_groups(name: str, target: Target, part: int = 1) -> Iterator[tuple[str,
 @pytest.mark.parametrize("name", MODELS or ["none"])
 def test_groups_get_code(name: str) -> None:
     target = Target.parse("cuda -arch=sm_80")
-    for _, flat in flat_groups(name, target, LOWERED if name in LARGE else 1):
+    for _, flat in flat_groups(name, target, LOWERED if name in LARGE else PART):
         assert emit(flat, target)
         for launch in launches(flat):
             assert 1 <= launch.threads <= target.gpu.threads_per_block
