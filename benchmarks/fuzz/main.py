@@ -28,6 +28,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
 
 from fuzz import formats, kernels, programs, sandbox, schedules, sketches, xla
+from nestwright.codegen.driver import parallel
 
 GENERATED = ("programs", "schedules", "sketches")
 
@@ -50,6 +51,7 @@ def main() -> int:
     p.add_argument("--keep", metavar="FOLDER", help="write what failed there")
     args = p.parse_args()
     os.environ["NESTWRIGHT_CACHE"] = "off"
+    parallel.JOBS_PER_HELPER = sys.maxsize  # programs are small: --jobs says what runs at once
     if args.xla and not xla.here():
         p.error("--xla needs jax")
     found = 0

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from nestwright.codegen.driver import parallel
+
 from . import control
 from .library import environment
 
@@ -65,6 +67,7 @@ def main() -> None:
     """Serve the requests."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what functions print is not an answer
+    parallel.JOBS_PER_HELPER = sys.maxsize  # models are small, and whoever forks uses other cores
     library = Path(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)
