@@ -48,10 +48,8 @@ def _made(a: Array, *dims: int, dtype: Any = None) -> Array:
 
 def potrf(a: Array, lower: bool) -> Results:
     """The factor in its triangle, the other one as it was, and ``info``."""
-    n, out = (
-        a.shape[2],
-        np.array(a, order="C"),
-    )  # a lower triangle by rows is an upper one by columns
+    n, out = a.shape[2], np.array(a, order="C")
+    # A lower triangle by rows is an upper one by columns.
     info = _lapack("potrf", a, "U" if lower else "L", n, out, n)
     return out, info
 
