@@ -7,8 +7,8 @@ from typing import Any
 from ....dtypes import s32, s64
 from ...lax.indexing import scatter_nd, take_along_axis
 from ...lax.order import sort, top_k
-from ...lax.reductions import any_, argmax, max_, min_, sum_
-from ...lax.shaping import expand_dims, full, iota, reshape, slice_in_dim, squeeze
+from ...lax.reductions import any_, argmax, cumulative, max_, min_, sum_
+from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim, squeeze
 from ...lax.term import Term
 from .call import AtenCall, Rows, wide
 from .reductions import ordered
@@ -96,14 +96,15 @@ def _mode(c: AtenCall, x: Term, dim: int = -1, keepdim: bool = False) -> list[Te
     """The most frequent element of each row, the smallest of several, and its last place."""
     if not x.rank:
         return [x, full(c.graph, 0, s64)]
-    axis = dim % x.rank
+    axis, n = dim % x.rank, x.dims[dim % x.rank]
     values, places = _sorted(c, x, axis, descending=False)
-    rows, columns = expand_dims(values, [axis + 1]), expand_dims(values, [axis])
-    counts = sum_(rows.equals(columns).to(s64), [axis + 1])
-    best = argmax(counts, axis, s64, keep=True, last=False)
-    value = take_along_axis(values, best, axis)
-    last = take_along_axis(places, best + take_along_axis(counts, best, axis) - 1, axis)
-    found = [value, last]
+    place = iota(c.graph, s32, values.dims, axis)
+    before = concatenate(
+        [slice_in_dim(values, 0, 1, axis), slice_in_dim(values, 0, n - 1, axis)], axis
+    )
+    first = cumulative(values.differs(before).select(place, 0), "maximum", axis)  # of equals
+    best = argmax(place - first, axis, s64, keep=True, last=False)  # the end of the longest run
+    found = [take_along_axis(values, best, axis), take_along_axis(places, best, axis)]
     return found if keepdim else [squeeze(t, [axis]) for t in found]
 
 
