@@ -26,7 +26,7 @@ CASES = {
     "narrow": "f32[1,4,20,8] f32[3,3,2,12] f32[1,4,20,12] 4 size=3x3 pad=1_1x1_1",
     "odd": "f32[2,5,7,6] f32[3,3,3,38] f32[2,3,4,38] 2 size=3x3 stride=2x2 pad=1_1x1_1",
     "without a window": "f32[1,3,5,12] f32[1,1,4,24] f32[1,3,5,24] 3 size=1x1",
-    "transposed": "f32[1,3,4,8] f32[3,3,4,16] f32[1,5,7,16] 2 size=3x3 pad=1_1x1_1 lhs_dilate=2x2",
+    "far apart": "f32[1,3,4,8] f32[3,3,4,16] f32[1,11,16,16] 2 size=3x3 pad=1_1x1_1 lhs_dilate=5x5",
 }
 
 
