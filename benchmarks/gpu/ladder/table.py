@@ -9,7 +9,7 @@ from __future__ import annotations
 from . import exchange, faults, hopper, kernels, machine, matrices, probes, programs, runs
 from .rung import Needs, Rung
 
-SQUARES, DRY_SQUARES = (64, 192, 1000), (64, 100, 192)
+SQUARES, DRY_SQUARES = (64, 192, 1000), (100, 192)
 COPIED = (1, 3, 255, 4097, (1 << 22) - 1, (1 << 22) + 1, (1 << 23) + 3)  # about the staging's 4 MiB
 LARGE_COPY = (1 << 28) + 5
 ONE = 20_003  # elements of the first kernel

@@ -27,18 +27,25 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("weights", ["object", "file"])
-@pytest.mark.parametrize("name", INPUTS)
-def test_a_model_as_a_program(name: str, weights: str, tools: Any, tmp_path: Path) -> None:
-    path = CORPUS / f"{name}.hlo"
+@pytest.fixture(scope="module", params=INPUTS)
+def model(request: pytest.FixtureRequest, tools: Any) -> tuple[nw.Executable, list[Any], bool]:
+    """A model, its arguments, and if it has weights."""
+    path = CORPUS / f"{request.param}.hlo"
     values = tools("make_inputs").make_inputs(json.loads(path.with_suffix(".json").read_text()))
     numbers = list(range(len(values)))
-    kept = numbers[slice(*INPUTS[name])]
+    kept = numbers[slice(*INPUTS[request.param])]
     frozen = {n: values[n] for n in numbers if n not in kept}
     exe = nw.build(path, constants=frozen or None)
-    args = [values[n] for n in kept]
+    return exe, [values[n] for n in kept], bool(frozen)
+
+
+@pytest.mark.parametrize("weights", ["object", "file"])
+def test_a_model_as_a_program(
+    model: tuple[nw.Executable, list[Any], bool], weights: str, tmp_path: Path
+) -> None:
+    exe, args, frozen = model
     made = exe.export_c(tmp_path / "m", name="model", weights=weights)
-    assert (made.weights_bytes > 0) == bool(frozen)
+    assert (made.weights_bytes > 0) == frozen
     one = Library(tmp_path / "m", "model", exe)
     program = one.program(one.folder / "main.c")
     for n, x in enumerate(args):

@@ -30,6 +30,8 @@ X86 = (
     *("nehalem", "haswell", "alderlake", "skylake-avx512", "cooperlake", "znver5"),
     *("sapphirerapids", "sapphirerapids -mattr=-avx512f", "haswell -mattr=+amx-bf16"),
 )
+VECTORS = ("nehalem", "haswell", "skylake-avx512", "sapphirerapids")
+"""One of each width of vectors, and the one with tile registers."""
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -threads=1"
 ASSEMBLER, LINKER, EMULATOR = "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld", "qemu-aarch64"
 DOT = """HloModule product
@@ -74,8 +76,13 @@ def case(text: str, name: str) -> tuple[str, Array, Array]:
     return text, made[0], made[1]
 
 
-@pytest.mark.parametrize("processor", X86)
-@pytest.mark.parametrize(("text", "name"), CASES)
+@pytest.mark.parametrize(
+    ("processor", "text", "name"),
+    [
+        *((processor, DOT, name) for processor in X86 for name in TYPES),
+        *((processor, CONV, name) for processor in VECTORS for name in TYPES),
+    ],
+)
 def test_code_for_another_x86_computes_the_same(processor: str, text: str, name: str) -> None:
     target = Target.parse(f"cpu -mcpu={processor} -threads=2")
     if not target.is_host:
