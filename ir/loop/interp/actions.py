@@ -42,6 +42,7 @@ from ..nodes import (
     Var,
 )
 from ..visit import free_vars
+from .indices import compiled, maker, source, text_of
 from .memory import Memory
 from .races import UndefinedError, Watch
 from .scalar import (
@@ -144,17 +145,11 @@ class Compiler:
         at, value = self.offset(s.buffer, s.index), self.expr(s.value)
         if self.watch is not None:
             at = self.watch.writing(s.buffer, at, self.where, self.sums.get(s.buffer, _NONE))
+        place = text_of(at) or "at(env)"
         if _plain(s.value):
-
-            def put(env: Env) -> None:
-                data[at(env)] = value(env)
-
-            return put
-
-        def run(env: Env) -> None:
-            data[at(env)] = boxed(value(env), dtype)
-
-        return run
+            return maker("data, at, value", f"data[{place}] = value(env)")(data, at, value)
+        stored = f"data[{place}] = boxed(value(env), dtype)"
+        return maker("data, at, value, boxed, dtype", stored)(data, at, value, boxed, dtype)
 
     def alloc(self, buffer: Buffer, body: Stmt) -> Action:
         """Return the action of a body in which ``buffer`` starts unwritten."""
@@ -303,6 +298,8 @@ class Compiler:
             case Cast(value=value, dtype=dtype, bits=bits):
                 make = reinterpretation if bits else conversion
                 return make(value.dtype, dtype, self.expr(value))
+            case Op() if text := source(e, self.slots):
+                return compiled(text)
             case Op(name="add" | "subtract" | "multiply", dtype=dtype) if (
                 dtype == index and (form := linear(e)).atom() is not e  # not a product of variables
             ):
@@ -320,14 +317,11 @@ class Compiler:
         if self.watch is not None:
             at = self.watch.reading(buffer, at, where, self.sums.get(buffer, _NONE))
 
-        def run(env: Env) -> Any:
-            i = at(env)
-            value = data[i]
-            if value is None:
-                raise unwritten(buffer, i, where)
-            return value
+        def missing(i: int) -> None:
+            raise unwritten(buffer, i, where)
 
-        return run
+        lines = f"i = {text_of(at) or 'at(env)'}", "x = data[i]", "if x is None: missing(i)"
+        return maker("data, at, missing", *lines, "return x")(data, at, missing)
 
     def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
         """The row-major position of an element; dimensions not provably in range are checked."""
@@ -359,12 +353,11 @@ class Compiler:
 
     def affine(self, form: Linear) -> Closure:
         """The value of a linear form."""
-        terms = form.terms.items()
-        total = _weighted(
-            [(self.slots[a], k) for a, k in terms if isinstance(a, Var)], form.constant
-        )
-        for a, k in terms:
-            if not isinstance(a, Var):
+        texts = {a: source(a, self.slots) for a in form.terms}
+        told = (f"{texts[a]} * {k}" for a, k in form.terms.items() if texts[a])
+        total = compiled(" + ".join([*told, f"({form.constant})"]))
+        for a, k in form.terms.items():
+            if not texts[a]:
                 total = _plus(total, self.expr(a), k)
         return total
 
@@ -400,23 +393,6 @@ def _meet(a: Interval, b: Interval) -> Interval:
     return (low, high) if low <= high else b
 
 
-def _weighted(parts: list[tuple[int, int]], c: int) -> Closure:
-    """The sum of variables, by slot, times their factors, and of a constant."""
-    match parts:
-        case []:
-            return lambda env: c
-        case [(i, k)]:
-            return lambda env: env[i] * k + c
-        case [(i, k), (j, m)]:
-            return lambda env: env[i] * k + env[j] * m + c
-        case [(i, k), (j, m), (h, n)]:
-            return lambda env: env[i] * k + env[j] * m + env[h] * n + c
-        case [(i, k), (j, m), (h, n), (g, p)]:
-            return lambda env: env[i] * k + env[j] * m + env[h] * n + env[g] * p + c
-    some, others = _weighted(parts[:4], c), _weighted(parts[4:], 0)
-    return lambda env: some(env) + others(env)
-
-
 def _plus(total: Closure, value: Closure, k: int) -> Closure:
     return lambda env: total(env) + value(env) * k
 
@@ -438,11 +414,8 @@ def _numbers(extent: Closure, order: random.Random | None) -> Closure:
 
 
 def _assign(slot: int, value: Closure, body: Action) -> Action:
-    def run(env: Env) -> None:
-        env[slot] = value(env)
-        body(env)
-
-    return run
+    line = f"env[{slot}] = {text_of(value) or 'value(env)'}"
+    return maker("value, body", line, "body(env)")(value, body)
 
 
 def _in_order(actions: list[Action]) -> Action:
@@ -457,42 +430,34 @@ def _in_order(actions: list[Action]) -> Action:
 
 
 def _branch(cond: Closure, then: Action, orelse: Action) -> Action:
-    return lambda env: then(env) if cond(env) else orelse(env)
+    line = f"then(env) if {text_of(cond) or 'cond(env)'} else orelse(env)"
+    return maker("cond, then, orelse", line)(cond, then, orelse)
 
 
 def _bound(binds: list[tuple[int, Closure]], body: Action) -> Action:
-    match binds:
-        case []:
-            return body
-        case [(slot, value)]:
-            return _assign(slot, value, body)
-
-    def run(env: Env) -> None:
-        for slot, value in binds:
-            env[slot] = value(env)
-        body(env)
-
-    return run
+    if not binds:
+        return body
+    values = [value for _, value in binds]
+    lines = (
+        f"env[{slot}] = {text_of(value) or f'values[{n}](env)'}"
+        for n, (slot, value) in enumerate(binds)
+    )
+    return maker("values, body", *lines, "body(env)")(values, body)
 
 
 def _initialised(init: Action, body: Action, reduce: list[int]) -> Action:
-    def run(env: Env) -> None:
-        for slot in reduce:
-            if env[slot] != 0:
-                break
-        else:
-            init(env)
-        body(env)
-
-    return run
+    first = " and ".join(["True", *(f"env[{slot}] == 0" for slot in reduce)])
+    return maker("init, body", f"if {first}: init(env)", "body(env)")(init, body)
 
 
 def _in_range(checks: list[tuple[int, int, str]], where: str, body: Action) -> Action:
-    def run(env: Env) -> None:
-        for slot, extent, name in checks:
-            if not 0 <= env[slot] < extent:
-                why = f"{name} is {env[slot]}, its extent is {extent}"
-                raise UndefinedError("a block axis is out of range", why, where)
-        body(env)
+    def wrong(env: Env, n: int) -> None:
+        slot, extent, name = checks[n]
+        why = f"{name} is {env[slot]}, its extent is {extent}"
+        raise UndefinedError("a block axis is out of range", why, where)
 
-    return run
+    lines = (
+        f"if not 0 <= env[{slot}] < {extent}: wrong(env, {n})"
+        for n, (slot, extent, _) in enumerate(checks)
+    )
+    return maker("wrong, body", *lines, "body(env)")(wrong, body)
