@@ -131,7 +131,7 @@ def test_without_total_order_rows_are_merged() -> None:
     assert np.isnan(y).sum() == (x > 0).sum()
 
 
-LENGTHS = [2, 3, 7, 16, 17, 33, 100, 1000, 1025]
+LENGTHS = [2, 7, 16, 17, 100, 1025]
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -171,9 +171,7 @@ ENTRY e {{
 """
 
 
-@pytest.mark.parametrize(
-    ("t", "n"), [*((t, 7) for t in WIDE if t not in KINDS), *((t, 20) for t in KINDS)], ids=str
-)
+@pytest.mark.parametrize(("t", "n"), [(f32, 7), (s16, 7), *((t, 20) for t in KINDS)], ids=str)
 def test_the_order_of_short_rows_is_stable(t: DType, n: int) -> None:
     order = ", type=TOTALORDER" if t.is_float else ""
     module = ORDER.format(t=t, rows=33, n=n, direction="GT", order=order)

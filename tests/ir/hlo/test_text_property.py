@@ -71,7 +71,7 @@ def _numeric(v: Instruction) -> bool:
     return isinstance(v.shape, Shape) and v.shape.dtype.kind in ("signed", "float")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(modules())
 def test_show_then_parse(module: HloModule) -> None:
     verify(module)
@@ -115,7 +115,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(TEXT)), st.integers(0, 20), PIECES), max_size=3))
 def test_damaged_text_is_read_or_refused(edits: list[tuple[int, int, str]]) -> None:
     text = TEXT

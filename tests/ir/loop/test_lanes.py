@@ -114,7 +114,7 @@ def test_what_is_undefined_is_told_by_element(always: list[bool]) -> None:
     assert always == [False]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_random_nests_mean_the_same(random_nest: Callable[[int, Kind], Func], seed: int) -> None:
     func = random_nest(seed, Kind.SERIAL)
@@ -133,7 +133,7 @@ def outcome(func: Func, a: np.ndarray[Any, Any], seed: int | None) -> object:
         return str(e)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_simplified_nests_mean_the_same(
     random_nest: Callable[[int, Kind], Func], seed: int

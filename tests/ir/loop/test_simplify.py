@@ -156,7 +156,7 @@ def value(e: Expr, env: dict[Expr, int]) -> int:
     return MEANING[e.name](*(value(x, env) for x in e.args)) if isinstance(e, Op) else env[e]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(INDICES | CONDITIONS, POINTS)
 def test_simplified_means_the_same(e: Expr, points: list[tuple[int, int, int]]) -> None:
     once = simplify(e, RANGES)
@@ -170,7 +170,7 @@ def test_simplified_means_the_same(e: Expr, points: list[tuple[int, int, int]]) 
     assert again is once
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(CONDITIONS, POINTS)
 def test_a_condition_refines_ranges_soundly(e: Expr, points: list[tuple[int, int, int]]) -> None:
     refined = refine(RANGES, e)

@@ -312,7 +312,7 @@ class Draw:
         return Func(name, params, 1, body, allocs, (n,), self.notes())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_random_functions_round_trip(seed: int) -> None:
     func = Draw(seed).func()
@@ -322,7 +322,7 @@ def test_random_functions_round_trip(seed: int) -> None:
     assert show(again) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_equality_is_up_to_renaming_only(seed: int) -> None:
     func = Draw(seed).func()

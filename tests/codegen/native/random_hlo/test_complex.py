@@ -201,4 +201,4 @@ def window(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [program, sort, scatter, window])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 10 if generator is program else 4)
+    agrees(generator, 6 if generator is program else 3)

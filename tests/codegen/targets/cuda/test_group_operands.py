@@ -96,8 +96,7 @@ def test_sums_of_products(
         assert not ptxas.assemble(text, HOPPER.cpu).warnings
 
 
-@pytest.mark.parametrize("bulk", [0, 1])
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("dtype", "bulk"), [("f16", 0), ("bf16", 1)])
 def test_sums_and_held_operands_of_attention(dtype: str, bulk: int) -> None:
     module = ATTENTION.format(dtype=dtype, m=128, n=320)
     text = code(module, "gpu_attention_wgmma@1", {"bulk": bulk})

@@ -97,7 +97,8 @@ CASES = [
     *((operations, d, "sm_80") for d in TYPES),
     *((conversions, d, "sm_80") for d in TYPES),
     *((conversions, dtypes.BY_NAME[name], "sm_80") for name in ("s4", "u2", "f8e4m3fn", "f8e3m4")),
-    *((operations, d, arch) for d in FLOATS for arch in ("sm_90", "sm_100")),
+    *((operations, d, "sm_90") for d in (dtypes.bf16, dtypes.f32)),
+    *((operations, d, "sm_100") for d in FLOATS),
 ]
 
 

@@ -311,12 +311,13 @@ def check(func: Func, sch: Schedule, spec: str) -> None:
 
 def test_choices_compute_the_same(case: str) -> None:
     rng = random.Random(f"{case} loops")
+    drawn = rng.choice(TARGETS)
     for func in groups(case):
         for spec in TARGETS:
             sketches = generate(func, Target.parse(spec))
             check(func, apply(func, sketches[0], sketches[0].default), spec)
-            for sketch in sketches:
-                for choices in draws(sketch, rng, 1):
+            for sketch in sketches if spec == drawn else ():
+                for choices in draws(sketch, rng, 2):
                     check(func, apply(func, sketch, choices), spec)
 
 
