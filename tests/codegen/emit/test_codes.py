@@ -60,7 +60,7 @@ def module(rest: str, code: str, zero: float, ends: Ends | None, shift: float) -
     ("target", "code"),
     [(t, code) for t in TARGETS for code in ("s8", "u16", "s32")]
     + [(t, code) for t in TARGETS[:1] for code in ("u8", "s16")],
-    ids=str,
+    ids=lambda v: v if isinstance(v, str) else v.spec,
 )
 @pytest.mark.parametrize(
     ("zero", "ends"),
