@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ..nodes import Computation, Instruction, Shape
-from ..rewrite import users
+from ..nodes import Computation, Instruction, Shape, TupleShape
+from ..rewrite import rebuild, users
 
 HOLDS: Mapping[str, Callable[[int, int], bool]] = {
     "LT": lambda a, b: a < b,
@@ -117,6 +118,26 @@ def by_element(c: Computation) -> bool:
     if len(c.parameters) != 1 or c.root in c.parameters:
         return False
     return all(u.opcode == "get-tuple-element" for u in users(c)[c.parameters[0]])
+
+
+def parts_of_loop(i: Instruction) -> tuple[Computation, Computation, Instruction] | None:
+    """Return the condition, the body and the start of a loop whose state is a tuple.
+
+    None for others, and where the state is used but by its elements.
+    """
+    if i.opcode != "while" or i.operands[0].opcode != "tuple":
+        return None
+    condition, body = i.attrs["condition"], i.attrs["body"]
+    if body.root.opcode != "tuple" or not (by_element(condition) and by_element(body)):
+        return None
+    return condition, body, i.operands[0]
+
+
+def with_more_state(c: Computation, shape: TupleShape) -> Computation:
+    """Return a loop's condition or body whose parameter has further elements."""
+    (old,) = c.parameters
+    new = replace(old, shape=shape)
+    return rebuild(c, lambda i: new if i is old else None)
 
 
 def hands_on(body: Computation, k: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
 from ...patterns import build
-from ...patterns.loops import by_element, hands_on, trip_count
+from ...patterns.loops import hands_on, parts_of_loop, trip_count, with_more_state
 from ...patterns.match import all_static
 from ...rewrite import assemble, make, map_computations, rebuild, with_attrs
 
@@ -45,17 +45,16 @@ def hoist_products(module: HloModule) -> HloModule:
 
 
 def _loop(i: Instruction) -> Instruction | None:
-    if i.opcode != "while" or i.operands[0].opcode != "tuple":
+    loop_parts = parts_of_loop(i)
+    if loop_parts is None:
         return None
-    condition, body, start = i.attrs["condition"], i.attrs["body"], i.operands[0]
-    if body.root.opcode != "tuple" or not (by_element(condition) and by_element(body)):
-        return None
+    condition, body, start = loop_parts
     found = dict(_products(i))
     if not found:
         return None
     given = (*start.operands, *(h.value for h in found.values()))
     shape = TupleShape(tuple(x.shape for x in given))
-    attrs = {"condition": _widened(condition, shape), "body": _reading(body, shape, found)}
+    attrs = {"condition": with_more_state(condition, shape), "body": _reading(body, shape, found)}
     loop = replace(i, shape=shape, operands=(replace(start, shape=shape, operands=given),))
     loop = with_attrs(loop, **attrs)
     results = (build.element(loop, k) for k in range(len(start.operands)))
@@ -129,16 +128,9 @@ def _every(dot: Instruction, side: int, xs: Instruction, weights: Instruction) -
     return build.transpose(product, turned) if side else product
 
 
-def _widened(c: Computation, shape: TupleShape) -> Computation:
-    """Return a computation whose parameter has further elements."""
-    (old,) = c.parameters
-    new = replace(old, shape=shape)
-    return rebuild(c, lambda i: new if i is old else None)
-
-
 def _reading(body: Computation, shape: TupleShape, products: Mapping[str, _Hoisted]) -> Computation:
     """Return a body that reads the products, and hands them on."""
-    body = _widened(body, shape)
+    body = with_more_state(body, shape)
     (state,) = body.parameters
     before = len(body.root.operands)
     rows = {name: build.element(state, before + n) for n, name in enumerate(products)}

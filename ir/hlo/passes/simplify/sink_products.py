@@ -13,7 +13,7 @@ from math import prod
 from ....dtypes import f32, f64, s32
 from ...nodes import Computation, HloModule, Instruction, TupleShape
 from ...patterns import build
-from ...patterns.loops import by_element, hands_on, trip_count
+from ...patterns.loops import hands_on, parts_of_loop, trip_count, with_more_state
 from ...patterns.match import all_static
 from ...rewrite import assemble, make, map_computations, rebuild, users, with_attrs
 
@@ -49,11 +49,10 @@ def sink_products(module: HloModule) -> HloModule:
 
 
 def _loop(i: Instruction) -> Instruction | None:
-    if i.opcode != "while" or i.operands[0].opcode != "tuple":
+    loop_parts = parts_of_loop(i)
+    if loop_parts is None:
         return None
-    condition, body, start = i.attrs["condition"], i.attrs["body"], i.operands[0]
-    if body.root.opcode != "tuple" or not (by_element(condition) and by_element(body)):
-        return None
+    condition, body, start = loop_parts
     trips = trip_count(i)
     found = tuple(_sums(condition, body)) if trips is not None and trips > 1 else ()
     if trips is None or not found:
@@ -64,7 +63,10 @@ def _loop(i: Instruction) -> Instruction | None:
     kept = (build.full(0, o.array.dtype, (trips, *o.array.dims)) for o in factors)
     given = (*start.operands, build.scalar(0, s32), *kept)
     shape = TupleShape(tuple(x.shape for x in given))
-    attrs = {"condition": _widened(condition, shape), "body": _keeping(body, shape, found, factors)}
+    attrs = {
+        "condition": with_more_state(condition, shape),
+        "body": _keeping(body, shape, found, factors),
+    }
     loop = replace(i, shape=shape, operands=(replace(start, shape=shape, operands=given),))
     loop = with_attrs(loop, **attrs)
     before = len(start.operands)
@@ -135,13 +137,6 @@ def _is_fixed(x: Instruction, body: Computation) -> bool:
     return x.opcode == "constant"
 
 
-def _widened(c: Computation, shape: TupleShape) -> Computation:
-    """Return a computation whose parameter has further elements."""
-    (old,) = c.parameters
-    new = replace(old, shape=shape)
-    return rebuild(c, lambda i: new if i is old else None)
-
-
 def _keeping(
     body: Computation,
     shape: TupleShape,
@@ -150,7 +145,7 @@ def _keeping(
 ) -> Computation:
     """Return a body that keeps each turn's factors, and leaves the sums alone."""
     names = [o.name for o in factors]
-    body = _widened(body, shape)
+    body = with_more_state(body, shape)
     (state,) = body.parameters
     made = {i.name: i for i in body.instructions}
     root = list(body.root.operands)
