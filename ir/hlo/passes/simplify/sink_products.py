@@ -79,14 +79,13 @@ def _loop(i: Instruction) -> Instruction | None:
 
 def _sums(condition: Computation, body: Computation) -> Iterator[_AddedProduct]:
     """Yield the parts of the state that nothing reads but the addition of a product."""
-    using = users(body)
-    read = {n for c in (condition,) for n in _elements(c)}
+    using, elements, tested = users(body), _elements(body), _elements(condition)
     for number, total in enumerate(body.root.operands):
-        if number in read or total.opcode != "add" or using[total] != (body.root,):
+        if number in tested or total.opcode != "add" or using[total] != (body.root,):
             continue
         if body.root.operands.count(total) > 1 or total.array.dtype not in (f32, f64):
             continue
-        readers = {u for e in _elements(body).get(number, ()) for u in using[e]}
+        readers = {u for e in elements.get(number, ()) for u in using[e]}
         for old, term in (total.operands, total.operands[::-1]):
             turned = _turned(term, using)
             dot = turned[0].operands[0] if turned else term
@@ -157,8 +156,8 @@ def _keeping(
         new = build.reshape(made[name], (1, *made[name].array.dims))
         rows.append(build.put_rows(build.element(state, len(root) + 1 + n), new, turn))
     after = build.pointwise("add", turn, build.scalar(1, s32))
-    all_ = (*root, after, *rows)
-    return assemble(body.name, body.parameters, replace(body.root, shape=shape, operands=all_))
+    parts = (*root, after, *rows)
+    return assemble(body.name, body.parameters, replace(body.root, shape=shape, operands=parts))
 
 
 def _product(s: _AddedProduct, every: Mapping[Instruction, Instruction]) -> Instruction:
