@@ -72,8 +72,8 @@ class AccessPattern:
 class BlockInfo:
     """One block of a function in default order.
 
-    ``touched`` has for each buffer at least as many elements as all instances access: of a table of
-    which one row is read, those of the row.
+    ``touched`` has for each buffer at least as many elements as the loads and stores of all
+    instances access: of a table of which one row is read, those of the row.
     """
 
     block: Block

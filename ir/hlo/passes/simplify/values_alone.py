@@ -29,14 +29,14 @@ def values_alone(module: HloModule) -> HloModule:
 
 
 def _changed(c: Computation) -> Computation:
-    using = users(c)
+    using = {i.name: found for i, found in users(c).items()}  # rebuilding keeps names
 
     def rule(i: Instruction) -> Instruction | None:
-        if i.opcode != "custom-call" or i not in using or i is c.root:
-            return None  # rebuilt: it reads another that has changed
-        read = {int(u.attrs["index"]) for u in using[i] if u.opcode == "get-tuple-element"}
-        whole = any(u.opcode != "get-tuple-element" for u in using[i])
-        return None if whole else _without(i, read)
+        if i.opcode != "custom-call" or i.name == c.root.name:
+            return None
+        read = [u for u in using[i.name] if u.opcode == "get-tuple-element"]
+        whole = len(read) < len(using[i.name])
+        return None if whole else _without(i, {int(u.attrs["index"]) for u in read})
 
     return rebuild(c, rule)
 

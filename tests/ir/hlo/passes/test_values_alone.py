@@ -67,3 +67,17 @@ def test_a_call_that_is_the_result_stays() -> None:
     head = text[: text.index("  v = ")].replace("  c =", "  ROOT c =")
     m = parse(head + "}")
     assert values_alone(m) is m
+
+
+def test_calls_on_what_a_changed_call_gives_change_too() -> None:
+    call = """custom_call_target="lapack_ssyevd_ffi", api_version=API_VERSION_TYPED_FFI,
+    backend_config={mode = 86 : ui8, uplo = 76 : ui8}"""
+    m = parse(f"""HloModule two
+ENTRY main {{ x = f32[4,4] parameter(0)
+  c = (f32[4,4], f32[4], s32[]) custom-call(x), {call}
+  w = f32[4] get-tuple-element(c), index=1
+  y = f32[4,4] broadcast(w), dimensions={{1}}
+  d = (f32[4,4], f32[4], s32[]) custom-call(y), {call}
+  ROOT v = f32[4] get-tuple-element(d), index=1 }}""")
+    calls = [i for i in values_alone(m).entry.instructions if i.opcode == "custom-call"]
+    assert ["mode = 78" in i.attrs["backend_config"].text for i in calls] == [True, True]
