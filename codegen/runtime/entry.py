@@ -4,10 +4,11 @@
 by a structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats,
 the function to run, the arena. It takes every argument but arrays of derived classes through the
 buffer protocol, and arrays of one other type by DLPack (``dlpack.exchange``), and checks rank,
-dimensions, item size, format and contiguity; allocates the results; releases the GIL while the
-program runs, if the program is long enough for that to pay; and returns one array or a tuple.
-Anything else (another kind of argument, a keyword, a wrong shape) goes to the Python function
-``slow``, which converts or raises: a masked array is such.
+dimensions, item size, format and contiguity; allocates the results, or takes NumPy's arrays of
+``out=`` for them; releases the GIL while the program runs, if the program is long enough for that
+to pay; and returns one array or a tuple. Anything else (another kind of argument or keyword, a
+wrong shape, an ``out=`` that overlaps an argument) goes to the Python function ``slow``, which
+converts or raises: a masked array is such.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
@@ -16,6 +17,7 @@ because another thread is inside, makes an arena of its own.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -84,13 +86,14 @@ class Entry:
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
     returns 0, or 2 where a library call failed: ``failure()`` then raises its exception.
-    ``makers[i]`` makes result i. ``slow`` gets the calls that do not fit. ``threads`` is the number
-    of threads that the pool uses during a run.
+    ``makers[i]`` makes result i, which ``results[i]`` describes. ``slow`` gets the calls that do
+    not fit. ``threads`` is the number of threads that the pool uses during a run.
     """
 
     def __init__(
         self,
         params: Sequence[ArraySpec],
+        results: Sequence[ArraySpec],
         makers: Sequence[Maker],
         *,
         run: int,
@@ -104,20 +107,21 @@ class Entry:
     ) -> None:
         """Fill the structure."""
         self._keep: list[object] = []
-        self._dtypes = [p.dtype for p in params]
-        self._parameters = PARAMETER.table([self._parameter(p) for p in params])
-        results = RESULT.table([self._result(*maker) for maker in makers])
+        self._dtypes = [s.dtype for s in (*params, *results)]
+        self._parameters = PARAMETER.table([self._parameter(s) for s in (*params, *results)])
+        made = RESULT.table([self._result(*maker) for maker in makers])
         values = {
             "parameters_count": len(params),
             "parameters": self._kept(self._parameters),
             "results_count": len(makers),
-            "results": self._kept(results),
+            "results": self._kept(made),
             "run": run,
             "arena_bytes": arena_bytes,
             "arena": 0,
             "constants": constants,
             "slow": self._object(slow),
             "dtype_name": self._object("dtype"),
+            "out_name": self._object(sys.intern("out")),
             "flags": RELEASE_GIL * release_gil | AS_TUPLE * as_tuple,
             "threads": threads,
             "failure": self._object(failure),
@@ -156,6 +160,7 @@ class Entry:
         return {
             "rank": len(spec.dims),
             "itemsize": spec.dtype.bytes,
+            "bytes": spec.bytes,
             "code": int.from_bytes((formats or "").encode(), "little"),
             "dlpack": 0,
             "dtype": 0 if formats else self._object(to_numpy(spec.dtype)),

@@ -120,7 +120,7 @@ class Executable:
         if named:
             args = _ARGUMENTS.in_order(args, named, self.input_names, self.name)
         loaded = self._loaded or self.loaded()
-        return loaded.call(*args) if out is None else loaded.run(args, out)
+        return loaded.call(*args) if out is None else loaded.call(*args, out=out)
 
     def _named(self, args: tuple[object, ...], named: dict[str, object]) -> Any:
         tree = self._tree is not None and not self._tree.after_leaves

@@ -115,6 +115,7 @@ class Native:
         polling = any(map(polls_interrupts, bundle.kernels.values()))
         entry = Entry(
             slots(plan.params),
+            slots(plan.results),
             makers,
             run=self.library.address(PROGRAM),
             arena_bytes=plan.arena_bytes,

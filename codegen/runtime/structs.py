@@ -17,6 +17,7 @@ ENTRY = Struct(
         "constants": "ptr",
         "slow": "ptr",
         "dtype_name": "ptr",
+        "out_name": "ptr",
         "flags": "i64",
         "threads": "i32",
         "failure": "ptr",
@@ -26,8 +27,10 @@ ENTRY = Struct(
     },
 )
 """An executable, as passed to ``nw_call`` and ``nw_run``. ``arena`` is the cached arena's slot,
-null while in use; ``type_offset`` is the offset of an object's type, ``dtype_name`` the string
-``"dtype"``; ``exchange`` is null or a type of arrays that is read by DLPack."""
+null while in use; ``type_offset`` is the offset of an object's type, ``dtype_name`` and
+``out_name`` are the strings ``"dtype"`` and ``"out"``; ``exchange`` is null or a type of arrays
+that is read by DLPack. The table of parameters continues with the results, as ``out=`` needs
+them."""
 
 RELEASE_GIL, AS_TUPLE = 1, 2  # flags of an entry
 
@@ -36,6 +39,7 @@ PARAMETER = Struct(
     {
         "rank": "i64",
         "itemsize": "i64",
+        "bytes": "i64",
         "code": "i32",
         "dlpack": "i32",
         "dtype": "ptr",

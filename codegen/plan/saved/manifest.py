@@ -21,7 +21,7 @@ from ....ir.arrays import Bytes
 from ....ir.digests import hex_digest
 from ....ir.errors import ArtifactError
 
-FORMAT = 6
+FORMAT = 7
 KIND = "nestwright executable"
 MANIFEST, SIGNATURE, CONSTANTS = "manifest.json", "manifest.sig", "constants"
 ALIGNED = 4096

@@ -14,6 +14,7 @@ declare i32 @PyType_IsSubtype(ptr, ptr)
 declare void @PyErr_Clear()
 declare ptr @PyErr_NoMemory()
 declare void @Py_DecRef(ptr)
+declare void @Py_IncRef(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
@@ -111,19 +112,33 @@ no:
   ret i1 false
 }
 
-; Is this of a class derived from NumPy's arrays? The buffer of a masked array would do, and its
-; mask be lost.
-define internal i1 @is_derived(ptr %table, ptr %object) {
-entry:
+define internal ptr @type_of(ptr %table, ptr %object) {
   %offset_p = getelementptr i8, ptr %table, i64 ${entry.type_offset}
   %offset = load i64, ptr %offset_p
   %type_p = getelementptr i8, ptr %object, i64 %offset
   %type = load ptr, ptr %type_p
+  ret ptr %type
+}
+
+; Is this one of NumPy's arrays, and not of a derived class?
+define internal i1 @is_array(ptr %table, ptr %object) {
+  %type = call ptr @type_of(ptr %table, ptr %object)
   %plain_p = getelementptr i8, ptr %table, i64 ${entry.ndarray}
   %plain = load ptr, ptr %plain_p
-  %is_plain = icmp eq ptr %type, %plain
+  %is = icmp eq ptr %type, %plain
+  ret i1 %is
+}
+
+; Is this of a class derived from NumPy's arrays? The buffer of a masked array would do, and its
+; mask be lost.
+define internal i1 @is_derived(ptr %table, ptr %object) {
+entry:
+  %is_plain = call i1 @is_array(ptr %table, ptr %object)
   br i1 %is_plain, label %no, label %look
 look:
+  %type = call ptr @type_of(ptr %table, ptr %object)
+  %plain_p = getelementptr i8, ptr %table, i64 ${entry.ndarray}
+  %plain = load ptr, ptr %plain_p
   %derived = call i32 @PyType_IsSubtype(ptr %type, ptr %plain)
   %yes = icmp ne i32 %derived, 0
   ret i1 %yes
@@ -142,8 +157,17 @@ foreign:
   ret i1 %taken
 array:
   %derived = call i1 @is_derived(ptr %table, ptr %object)
-  br i1 %derived, label %no, label %start
-start:
+  br i1 %derived, label %no, label %own_array
+own_array:
+  %fits = call i1 @take_array(ptr %table, ptr %object, ptr %parameter, ptr %view, i32 0)
+  ret i1 %fits
+no:
+  ret i1 false
+}
+
+; The same through the buffer protocol, with ``access`` beside the flags of a contiguous buffer.
+define internal i1 @take_array(ptr %table, ptr %object, ptr %parameter, ptr %view, i32 %access) {
+entry:
   %code_p = getelementptr i8, ptr %parameter, i64 ${parameter.code}
   %code = load i32, ptr %code_p
   %exact_p = getelementptr i8, ptr %parameter, i64 ${parameter.dtype}
@@ -161,7 +185,8 @@ compare:
   %is = icmp eq ptr %dtype, %exact
   br i1 %is, label %get, label %no
 get:
-  %flags = select i1 %by_format, i32 ${WITH_FORMAT}, i32 ${C_CONTIGUOUS}
+  %layout = select i1 %by_format, i32 ${WITH_FORMAT}, i32 ${C_CONTIGUOUS}
+  %flags = or i32 %layout, %access
   %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 %flags)
   %got = icmp eq i32 %status, 0
   br i1 %got, label %dims, label %no
@@ -448,17 +473,35 @@ entry:
   %table = call ptr @PyLong_AsVoidPtr(ptr %number)
   %taken = alloca i64
   %made = alloca i64
+  store i64 0, ptr %made
   %count_p = getelementptr i8, ptr %table, i64 ${entry.parameters_count}
   %count = load i64, ptr %count_p
+  %into = call i1 @has_out(ptr %table, ptr %kwnames)
   %named = icmp ne ptr %kwnames, null
+  %misnamed = xor i1 %named, %into
   %other = icmp ne i64 %nargs, %count
-  %unusual = or i1 %named, %other
+  %unusual = or i1 %misnamed, %other
   br i1 %unusual, label %slow, label %take
 take:
-  %views = alloca [${sizeof.Py_buffer} x i8], i64 %count, align 8
+  %results_n_p = getelementptr i8, ptr %table, i64 ${entry.results_count}
+  %results_n = load i64, ptr %results_n_p
+  %flags_p = getelementptr i8, ptr %table, i64 ${entry.flags}
+  %flags = load i64, ptr %flags_p
+  %most = add i64 %count, %results_n
+  %views = alloca [${sizeof.Py_buffer} x i8], i64 %most, align 8
   %params = alloca ptr, i64 %count
+  %objects = alloca ptr, i64 %results_n
+  %results = alloca ptr, i64 %results_n
   %fit = call i1 @take_all(ptr %table, ptr %args, i64 %count, ptr %views, ptr %params, ptr %taken)
-  br i1 %fit, label %make, label %misfit
+  br i1 %fit, label %place, label %misfit
+place:
+  br i1 %into, label %targets, label %make
+targets:
+  %out_p = getelementptr ptr, ptr %args, i64 %nargs
+  %out = load ptr, ptr %out_p
+  %ready = call i1 @take_targets(ptr %table, ptr %out, i64 %flags, ptr %views, ptr %results,
+                                 ptr %taken)
+  br i1 %ready, label %run, label %misfit
 misfit:
   %some = load i64, ptr %taken
   call void @release_views(ptr %views, i64 %some)
@@ -470,12 +513,6 @@ slow:
   %answer = call ptr @PyObject_Vectorcall(ptr %python, ptr %args, i64 %nargs, ptr %kwnames)
   ret ptr %answer
 make:
-  %results_n_p = getelementptr i8, ptr %table, i64 ${entry.results_count}
-  %results_n = load i64, ptr %results_n_p
-  %flags_p = getelementptr i8, ptr %table, i64 ${entry.flags}
-  %flags = load i64, ptr %flags_p
-  %objects = alloca ptr, i64 %results_n
-  %results = alloca ptr, i64 %results_n
   %good = call i1 @make_all(ptr %table, i64 %results_n, ptr %objects, ptr %results, ptr %made)
   br i1 %good, label %run, label %fail
 run:
@@ -483,7 +520,15 @@ run:
   switch i32 %status, label %memory [ i32 0, label %finish i32 ${FAILED}, label %raise
       i32 ${INTERRUPTED}, label %fail ]
 finish:
-  call void @release_views(ptr %views, i64 %count)
+  %all = load i64, ptr %taken
+  call void @release_views(ptr %views, i64 %all)
+  br i1 %into, label %written, label %pack
+written:
+  %given_p = getelementptr ptr, ptr %args, i64 %nargs
+  %given = load ptr, ptr %given_p
+  call void @Py_IncRef(ptr %given)
+  ret ptr %given
+pack:
   %value = call ptr @bundle(ptr %objects, i64 %results_n, i64 %flags)
   ret ptr %value
 memory:
@@ -495,8 +540,9 @@ raise: ; a Python function knows what the library call raised, and raises it her
   %null = call ptr @PyObject_Vectorcall(ptr %raise_f, ptr null, i64 0, ptr null)
   br label %fail
 fail:
-  %ready = load i64, ptr %made
-  call void @drop_objects(ptr %objects, i64 %ready)
-  call void @release_views(ptr %views, i64 %count)
+  %begun = load i64, ptr %made
+  call void @drop_objects(ptr %objects, i64 %begun)
+  %held = load i64, ptr %taken
+  call void @release_views(ptr %views, i64 %held)
   ret ptr null
 }

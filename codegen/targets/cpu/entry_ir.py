@@ -33,11 +33,14 @@ def module_text(target: Target) -> str:
         "WITH_FORMAT": _C_CONTIGUOUS | _FORMAT,
         "WRITABLE": _WRITABLE,
     }
-    tables = [s.names for s in (ENTRY, PARAMETER, RESULT, PY_BUFFER, RECORD, DL_TENSOR)]
-    others = [s.names for s in (ENTRY, PARAMETER, PY_BUFFER, EXCHANGE, DL_TENSOR)]
+    out = {"AS_TUPLE": AS_TUPLE, "WRITABLE": _WRITABLE}
+    arrays = [s.names for s in (ENTRY, PARAMETER, PY_BUFFER)]
+    tables = [*arrays, RESULT.names, RECORD.names, DL_TENSOR.names]
+    others = [*arrays, EXCHANGE.names, DL_TENSOR.names]
     pages = "entry_ir_linux.ll" if "linux" in target.triple else "entry_ir_other.ll"
     return (
         render(__package__, "entry_ir.ll", tables, names)
+        + render(__package__, "out_ir.ll", arrays, out)
         + render(__package__, "exchange_ir.ll", others, {"CPU": CPU, "DERIVED": DERIVED})
         + render(__package__, pages)
     )
