@@ -8,26 +8,32 @@ the copy, and the row may be written where the cache is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from .nodes import BufferSlice, CopyThunk, Plan, Thunk, accesses, children
 from .signature import slots
 
+Updates: TypeAlias = frozenset[tuple[int, int]]
+"""Pairs of an argument and a result, by slot, that may be the same memory."""
 
-def updated_in_place(plan: Plan) -> frozenset[tuple[int, int]]:
-    """Return the pairs of an argument and a result, by slot, that may be the same memory.
+
+def updated_in_place(plan: Plan) -> Updates:
+    """Return the pairs of an argument and a result of a plan that may be the same memory.
 
     The result begins as a copy of the argument, and nothing reads the argument once something else
     has been written to the result.
     """
+    copies = [
+        (n, t.source, t.target)
+        for n, t in enumerate(plan.thunks)
+        if isinstance(t, CopyThunk) and (t.source.memory, t.target.memory) == ("param", "result")
+    ]
+    if not copies:
+        return frozenset()
     params, results = slots(plan.params), slots(plan.results)
     accessed = [tuple(map(set, _slots(t))) for t in plan.thunks]
     found = set[tuple[int, int]]()
-    for n, thunk in enumerate(plan.thunks):
-        if not isinstance(thunk, CopyThunk):
-            continue
-        a, b = thunk.source, thunk.target
-        if (a.memory, b.memory) != ("param", "result"):
-            continue
+    for n, a, b in copies:
         if not a.bytes == params[a.index].bytes == results[b.index].bytes:
             continue
         source, target = ("param", a.index), ("result", b.index)

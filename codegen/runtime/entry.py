@@ -27,6 +27,7 @@ import numpy as np
 from ...ir.dtypes import to_numpy
 from ...ir.lazy import LazyModule
 from ..plan.signature import ArraySpec
+from ..plan.updates import Updates
 from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class Entry:
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
     returns 0, or 2 where a library call failed: ``failure()`` then raises its exception.
-    ``makers[i]`` makes result i, which ``results[i]`` describes. ``slow`` gets the calls that do
+    ``makers[i]`` makes result i, which ``results[i]`` describes; ``updated`` has the arguments that
+    results may overwrite. ``slow`` gets the calls that do
     not fit. ``threads`` is the number of threads that the pool uses during a run.
     """
 
@@ -96,6 +98,7 @@ class Entry:
         results: Sequence[ArraySpec],
         makers: Sequence[Maker],
         *,
+        updated: Updates,
         run: int,
         arena_bytes: int,
         constants: int,
@@ -108,7 +111,10 @@ class Entry:
         """Fill the structure."""
         self._keep: list[object] = []
         self._dtypes = [s.dtype for s in (*params, *results)]
-        self._parameters = PARAMETER.table([self._parameter(s) for s in (*params, *results)])
+        updates = {result: param for param, result in updated}
+        rows = [self._parameter(p, -1) for p in params]
+        rows += [self._parameter(r, updates.get(n, -1)) for n, r in enumerate(results)]
+        self._parameters = PARAMETER.table(rows)
         made = RESULT.table([self._result(*maker) for maker in makers])
         values = {
             "parameters_count": len(params),
@@ -155,12 +161,13 @@ class Entry:
         self._keep.append(array)
         return int(array.ctypes.data)
 
-    def _parameter(self, spec: ArraySpec) -> dict[str, Any]:
+    def _parameter(self, spec: ArraySpec, updates: int) -> dict[str, Any]:
         formats = _FORMATS.get(spec.dtype.name)
         return {
             "rank": len(spec.dims),
             "itemsize": spec.dtype.bytes,
             "bytes": spec.bytes,
+            "updates": updates,
             "code": int.from_bytes((formats or "").encode(), "little"),
             "dlpack": 0,
             "dtype": 0 if formats else self._object(to_numpy(spec.dtype)),

@@ -68,7 +68,9 @@ class Executable:
         The arguments are the entry's parameters in order, without frozen ones; after those that are
         given by place, others may be given by name (``input_names``). Arrays must have the exact
         element type and shape; see ``arguments`` for other accepted types. ``out=``, an array
-        or tuples of arrays like the result, receives the results and is returned. Raises
+        or tuples of arrays like the result, receives the results and is returned. It may overlap
+        arguments; one that the model copies and then updates, such as a cache, is updated where it
+        is if it is also given for that result. Raises
         ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, if the results
         cannot be allocated. A signal whose handler raises, such as Ctrl-C, ends the call with that
         exception; the contents of ``out`` are then undefined.

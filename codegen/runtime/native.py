@@ -34,6 +34,7 @@ from ..plan.symbols import (
     PROGRAM,
     polls_interrupts,
 )
+from ..plan.updates import updated_in_place
 from ..targets.registry import backend
 from . import jit
 from .entry import MAX_PARAMETERS, Entry, Maker
@@ -77,6 +78,7 @@ class Native:
         """Load a bundle; ``probed`` is object code to run its plan with, and to time it."""
         self.bundle = bundle
         self.plan = bundle.plan
+        self._updated = updated_in_place(self.plan)
         shared = runtime(bundle.runtime[:SHARED])
         self.host = _host(self.plan, bundle.name)
         symbols = {**shared.addresses, **({LIBRARY: self.host.address} if self.host else {})}
@@ -117,6 +119,7 @@ class Native:
             slots(plan.params),
             slots(plan.results),
             makers,
+            updated=self._updated,
             run=self.library.address(PROGRAM),
             arena_bytes=plan.arena_bytes,
             constants=int(bundle.constants.ctypes.data),
@@ -162,7 +165,8 @@ class Native:
 
     def run(self, args: Sequence[object], out: object) -> Any:
         """Run the program; the results go to ``out`` unless it is None."""
-        return _CONVERTED.run(self.plan, args, out, self.run_arrays, self.bundle.name)
+        name, updated = self.bundle.name, self._updated
+        return _CONVERTED.run(self.plan, args, out, self.run_arrays, name, updated)
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
         """Run on C-contiguous arrays that are known to fit the parameters' and results' slots."""

@@ -40,15 +40,18 @@ PARAMETER = Struct(
         "rank": "i64",
         "itemsize": "i64",
         "bytes": "i64",
+        "updates": "i64",
         "code": "i32",
         "dlpack": "i32",
         "dtype": "ptr",
         "dims": "ptr",
     },
 )
-"""A parameter of an entry. ``code`` has the characters that its buffer format may begin with;
-``dtype`` is null, or the very object that the array must have if its type has no format;
-``dlpack`` is DLPack's element type as a number, or 0, and is set with the entry's ``exchange``."""
+"""A parameter of an entry, or a result. ``updates`` is the number of the parameter whose memory a
+result may have, or -1 (``plan.updates``); ``code`` has the characters that the buffer format may
+begin with; ``dtype`` is null, or the very object that the array must have if its type has no
+format; ``dlpack`` is DLPack's element type as a number, or 0, and is set with the entry's
+``exchange``."""
 
 RESULT = Struct("result", {"allocator": "ptr", "arguments": "[2 x ptr]"})
 """A result of an entry: the function that makes it, and its arguments, shape and dtype."""

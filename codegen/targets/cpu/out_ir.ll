@@ -1,5 +1,6 @@
 ; Results that go to the caller's arrays: ``out=``. What is not plain (a strided or derived array, one
-; that overlaps an argument or another result) is left to Python; see ``runtime/converted.py``.
+; that overlaps another result, or an argument that it does not update) is left to Python; see
+; ``runtime/converted.py``.
 declare i64 @PyTuple_Size(ptr)
 
 ; Is ``out`` the one keyword of a call?
@@ -31,9 +32,12 @@ define internal ptr @view_end(ptr %view, ptr %spec) {
   ret ptr %end
 }
 
-; Is the memory of ``view`` apart from that of the first ``count`` views?
+; Is the memory of ``view`` apart from that of the first ``count`` views, or just that of the argument
+; which it updates?
 define internal i1 @is_apart(ptr %view, ptr %spec, ptr %views, ptr %specs, i64 %count) {
 entry:
+  %updates_p = getelementptr i8, ptr %spec, i64 ${parameter.updates}
+  %updates = load i64, ptr %updates_p
   %start_p = getelementptr i8, ptr %view, i64 ${Py_buffer.buf}
   %start = load ptr, ptr %start_p
   %end = call ptr @view_end(ptr %view, ptr %spec)
@@ -50,7 +54,11 @@ compare:
   %other_end = call ptr @view_end(ptr %other, ptr %other_spec)
   %before = icmp ule ptr %end, %other_start
   %behind = icmp ule ptr %other_end, %start
-  %apart = or i1 %before, %behind
+  %separate = or i1 %before, %behind
+  %old = icmp eq i64 %i, %updates
+  %there = icmp eq ptr %start, %other_start
+  %in_place = and i1 %old, %there
+  %apart = or i1 %separate, %in_place
   %after = add i64 %i, 1
   br i1 %apart, label %next, label %no
 yes:

@@ -252,6 +252,20 @@ class _Writer:
         return self.value(f"mul i64 {at}, {start.step}")
 
     def copy(self, source: BufferSlice, target: BufferSlice) -> None:
+        """Copy a buffer, unless a caller updates it in place (``plan.updates``)."""
+        if (source.memory, target.memory) != ("param", "result"):
+            self.copy_parts(source, target)
+            return
+        name = self.fresh()
+        same = self.value(f"icmp eq ptr {self.pointer(source)}, {self.pointer(target)}")
+        self.emit(f"br i1 {same}, label %{name}.done, label %{name}.copy")
+        self.label(f"{name}.copy")
+        self.copy_parts(source, target)
+        self.emit(f"br label %{name}.done")
+        self.label(f"{name}.done")
+
+    def copy_parts(self, source: BufferSlice, target: BufferSlice) -> None:
+        """Copy a buffer in parts, and poll between them."""
         for at in range(0, source.bytes, COPIED):
             size = min(COPIED, source.bytes - at)
             if at:
