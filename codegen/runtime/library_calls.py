@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ from ..plan.nodes import LibraryThunk
 from ..plan.symbols import EACH
 
 if TYPE_CHECKING:
-    from ...ir.library.call import ArrayType
+    from ...ir.library.call import ArrayType, LibraryCall
     from ...ir.library.session import Session
+    from ...ir.library.tape import Prepared
     from .collectives.communicator import Communicator
 
 _FUNCTIONS = LazyModule("...ir.library.functions", __package__)  # a model may call none
@@ -29,11 +31,15 @@ _OPERATIONS = LazyModule(".collectives.operations", __package__)
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 
 
+KEPT_BYTES = 1 << 20  # of a tape's buffers: for more, routines take much longer than Python
+
+
 class LibraryCalls:
     """The library calls of one executable, by number, as one native function."""
 
     def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:
         self._calls = [t.call for t in thunks]
+        self._prepared: list[list[Prepared] | None] = [[] for _ in thunks]
         self.communicator: Communicator | None = None
         self._raised = local()
         self.callback = _CALLBACK(_answer(self, where))
@@ -46,6 +52,8 @@ class LibraryCalls:
     def run(self, number: int, addresses: Sequence[int]) -> None:
         """Run a call on operands and results at these addresses; its exceptions propagate."""
         call = self._calls[number]
+        if self._run_prepared(number, call, addresses):
+            return
         count = len(call.operands)
         operands = list(map(array_to_read, addresses[:count], call.operands))
         results = list(map(array_at, addresses[count:], call.results))
@@ -61,6 +69,26 @@ class LibraryCalls:
         finally:  # the frames of what was raised live on, the memory may not
             operands.clear()
             results.clear()
+
+    def _run_prepared(self, number: int, call: LibraryCall, addresses: Sequence[int]) -> bool:
+        """Run a call whose work is the same each time; False if it is none.
+
+        Each thread that is inside has a tape of its own; small ones are kept.
+        """
+        free = self._prepared[number]
+        if free is None or call.is_group or call.is_collective or self._session.is_users(call):
+            return False
+        found = _taken(free) or self._session.prepared(call)
+        if found is None:
+            self._prepared[number] = None
+            return False
+        count = len(found.operands)
+        operands = list(map(array_at, addresses[:count], found.operands))
+        results = list(map(array_at, addresses[count:], found.results))
+        found.run(operands, results)
+        if found.tape.bytes <= KEPT_BYTES:
+            free.append(found)
+        return True
 
     @cached_property
     def _session(self) -> Session:
@@ -91,6 +119,12 @@ class LibraryCalls:
             del error
 
 
+def _taken(free: list[Prepared]) -> Prepared | None:
+    with suppress(IndexError):  # another thread may take the last one
+        return free.pop()
+    return None
+
+
 def _answer(calls: LibraryCalls, where: str) -> Callable[[int, int], int]:
     """Return the callback, which returns 1 on success, 0 if an exception was raised."""
 
@@ -117,7 +151,8 @@ def array_to_read(address: int, of: ArrayType) -> Array:
 
 def array_at(address: int, of: ArrayType) -> Array:
     """Return an array over memory owned by someone else."""
-    if not of.bytes:
+    size = of.bytes
+    if not size:
         return np.empty(of.shape, of.dtype)
-    memory: Any = (ctypes.c_uint8 * of.bytes).from_address(address)
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
     return np.ndarray(of.shape, of.dtype, memory)

@@ -8,7 +8,7 @@ the calls where it is loaded (``install``), on several threads.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -88,17 +88,49 @@ def each(module: str, name: str, like: Array, *arguments: Argument) -> None:
     ``name`` lacks the letter of the type, which is that of ``like``. Nothing is checked: the caller
     guarantees that the arguments fit.
     """
+    prepared_call(module, name, like, arguments).run({}, ())
+
+
+def prepared_call(
+    module: str, name: str, like: Array, arguments: Sequence[Argument]
+) -> PreparedCall:
+    """Return what ``each`` calls, with memory of its own where a routine needs some."""
     routine = _routine(module, LETTERS[like.dtype.char] + name)
-    count = len(like)
-    chunks = min(count, CHUNKS) if shares(like) else 1
-    rows, kept = _table(routine, arguments, chunks)
-    if _native:
-        _native[0](routine.address, count, chunks, _rows.pack(*rows))
-    else:
-        at, steps = rows[:ARGUMENTS], rows[ARGUMENTS : 2 * ARGUMENTS]
-        for k in range(count):
-            routine.call(*[a + k * step for a, step in zip(at, steps, strict=True)])
-    kept.clear()
+    chunks = min(len(like), CHUNKS) if shares(like) else 1
+    rows, arrays, kept = _table(routine, arguments, chunks)
+    return PreparedCall(routine, len(like), chunks, rows, arrays, kept)
+
+
+@dataclass(slots=True, eq=False)
+class PreparedCall:
+    """A call of a routine for each matrix of a batch: its table, and the memory that it names."""
+
+    routine: _Routine
+    count: int
+    chunks: int
+    rows: list[int]
+    arrays: dict[int, Array]
+    """The arrays among the arguments, by their place in the table."""
+    kept: list[Array]
+    _packed: bytes = b""
+
+    @property
+    def bytes(self) -> int:
+        """The size of the memory that is the call's own."""
+        return sum(x.nbytes for x in self.kept)
+
+    def run(self, given: Mapping[int, int], operands: Sequence[Array]) -> None:
+        """Call the routine; arguments at the places ``given`` are operands, by number."""
+        for k, number in given.items():
+            self.rows[k] = _address(operands[number])
+        if not _native:
+            at, steps = self.rows[:ARGUMENTS], self.rows[ARGUMENTS : 2 * ARGUMENTS]
+            for k in range(self.count):
+                self.routine.call(*[a + k * step for a, step in zip(at, steps, strict=True)])
+            return
+        if given or not self._packed:
+            self._packed = _rows.pack(*self.rows)
+        _native[0](self.routine.address, self.count, self.chunks, self._packed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,13 +151,13 @@ def _routine(module: str, name: str) -> _Routine:
 
 def _table(
     routine: _Routine, arguments: Sequence[Argument], chunks: int
-) -> tuple[list[int], list[Array]]:
-    """Return the table of ``install``, flat, and what must live as long as it is in use."""
-    rows, kept, k = [0] * (3 * ARGUMENTS), list[Array](), 0
+) -> tuple[list[int], dict[int, Array], list[Array]]:
+    """Return the table of ``install``, flat, the arrays in it by place, and its own memory."""
+    rows, arrays, kept, k = [0] * (3 * ARGUMENTS), dict[int, Array](), list[Array](), 0
     lengths: Iterator[int] | None = None
     for x in arguments:
         if isinstance(x, np.ndarray):
-            rows[k], rows[ARGUMENTS + k] = _address(x), x.strides[0]
+            rows[k], rows[ARGUMENTS + k], arrays[k] = _address(x), x.strides[0], x
         elif isinstance(x, int | str):
             rows[k] = _scalar(x)
         elif x is not None:
@@ -140,7 +172,7 @@ def _table(
                 k += 1
                 rows[k] = _scalar(size)
         k += 1
-    return rows, kept
+    return rows, arrays, kept
 
 
 def _address(x: Array) -> int:

@@ -12,7 +12,9 @@ import numpy as np
 from ..arrays import as_array
 from ..errors import ArgumentError, LibraryError
 from .call import ArrayType, LibraryCall
-from .registry import function
+from .lapack import prepared as lapack_prepared
+from .registry import function, is_registered
+from .tape import Prepared
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -56,6 +58,14 @@ class Session:
             error.add_note(f"raised by the function registered for {call.target!r}")
             raise
         return checked(made, call)
+
+    def prepared(self, call: LibraryCall) -> Prepared | None:
+        """A call on tape, of a routine of LAPACK whose steps are the same each time."""
+        return lapack_prepared(call) if call.opcode == "custom-call" else None
+
+    def is_users(self, call: LibraryCall) -> bool:
+        """Does a function that a user registered answer the call, for now?"""
+        return is_registered(call.target)
 
     def _next_state(self, call: LibraryCall) -> Array:
         """The 128-bit state, low word first; ``delta`` is added to it."""

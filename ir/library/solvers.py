@@ -5,7 +5,7 @@ Narrow floats are computed in f32. No function here reads the triangle that is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from .call import LibraryCall
 from .each import LETTERS, each, scipy, shares
 from .lapack_numpy import potrf
+from .tape import Tape, at_once
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -71,31 +72,42 @@ def triangular_solve(call: LibraryCall, a: Array, b: Array) -> Array:
 def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: str) -> Array:
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
-    x = np.array(b, wide, order="C")
+    n, (rows, columns) = a.shape[-1], b.shape[-2:]
+    x = b.astype(wide)
     if x.size and scipy("linalg.cython_blas") is not None:
-        _by_blas(np.ascontiguousarray(a, wide), x, left, lower, unit, turned)
+        systems = a.astype(wide, copy=False).reshape(-1, n, n), x.reshape(-1, rows, columns)
+        (x,) = at_once(_one(add_solution), *systems, left, lower, unit, turned)
     elif x.size:
         x = _by_rows(a.astype(wide, copy=False), x, left, lower, unit, turned)
-    return x.astype(b.dtype, copy=False)
+    return x.astype(b.dtype, copy=False).reshape(b.shape)
 
 
-def _by_blas(a: Array, x: Array, left: bool, lower: bool, unit: bool, turned: str) -> None:
-    """Solve in place. BLAS has columns in order: it gets the transposes, on the other side."""
-    n, (rows, columns) = a.shape[-1], x.shape[-2:]
-    a, x = a.reshape(-1, n, n), x.reshape(-1, rows, columns)
+def _one(add: Callable[..., Array]) -> Callable[..., tuple[Array]]:
+    return lambda *arguments: (add(*arguments),)
+
+
+def add_solution(
+    tape: Tape, a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str
+) -> Array:
+    """The solutions of ``solve``, of operands ``[B, n, n]`` and ``[B, m, n]`` of one wide type.
+
+    BLAS has columns in order: it gets the transposes, on the other side.
+    """
+    n, (count, rows, columns), x = a.shape[-1], b.shape, tape.copy(b)
     letter = {"TRANSPOSE": "T", "ADJOINT": "C"}.get(turned, "N")
     triangle, diagonal = "U" if lower else "L", "U" if unit else "N"
     if left and columns == 1 and not (letter == "C" and np.iscomplexobj(x)):
         other = "T" if letter == "N" else "N"
-        each("blas", "trsv", x, triangle, other, diagonal, n, a, n, x, 1)
+        tape.blas("trsv", x, triangle, other, diagonal, n, a, n, x, 1)
     elif not left and rows == 1:
-        each("blas", "trsv", x, triangle, letter, diagonal, n, a, n, x, 1)
+        tape.blas("trsv", x, triangle, letter, diagonal, n, a, n, x, 1)
     else:
         letters = "R" if left else "L", triangle, letter, diagonal
-        one = np.broadcast_to(x.dtype.type(1), len(x))
+        one = np.broadcast_to(x.dtype.type(1), count)
         for part in _parts(x, left):
             _, height, width = part.shape
-            each("blas", "trsm", x, *letters, width, height, one, a, n, part, columns)
+            tape.blas("trsm", x, *letters, width, height, one, a, n, part, columns)
+    return x
 
 
 def _parts(x: Array, left: bool) -> Iterator[Array]:

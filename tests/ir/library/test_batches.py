@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.library import each, lapack, lapack_numpy, lapack_scipy, solvers
+from nestwright.ir.library.tape import at_once
 
 Array = np.ndarray[Any, Any]
 Routines = Callable[..., tuple[Array, ...]]
@@ -38,7 +40,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def by(way: str, name: str) -> Routines:
     found: Routines = getattr(lapack_numpy if way == "numpy" else lapack_scipy, name)
-    return found
+    return found if way == "numpy" else partial(at_once, found)
 
 
 def matrices(letter: str, *dims: int, seed: int = 1) -> Array:
