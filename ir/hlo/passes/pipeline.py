@@ -28,6 +28,7 @@ from .expand.ragged_dot import expand_ragged_dot
 from .expand.random_bits import expand_random_bits
 from .expand.rng import expand_rng
 from .expand.scan import expand_scan
+from .expand.short_transforms import expand_short_transforms
 from .expand.small_factors import expand_small_factors
 from .expand.stochastic_convert import expand_stochastic_convert
 from .invariants import (
@@ -135,6 +136,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(pad_dynamic, "Only the entry's parameters and results are bounded.", PADDED),
         _pass(expand_custom_calls, "Custom calls that HLO can express are HLO."),
         _pass(expand_small_factors, "Factors of matrices of a few rows are arithmetic."),
+        _pass(expand_short_transforms, "Short Fourier transforms are products."),
         _pass(expand_batch_norm, "Batch normalisation is arithmetic and reductions."),
         _pass(expand_stochastic_convert, "Stochastic rounding is a comparison with random bits."),
         _pass(expand_rng, "Random numbers are made of random bits, whose counter is state."),

@@ -14,8 +14,8 @@ ENTRY main {
 }
 """
 FFT = """HloModule m
-ENTRY e { x = c64[8] parameter(0)
- ROOT y = c64[8] fft(x), fft_type=FFT, fft_length={8} }"""
+ENTRY e { x = c64[37] parameter(0)
+ ROOT y = c64[37] fft(x), fft_type=FFT, fft_length={37} }"""
 
 
 def test_sizes_are_printed(nestwright) -> None:

@@ -17,8 +17,8 @@ from nestwright.ir.errors import ArgumentError, ArtifactError, LimitError, Unsup
 from .conftest import built, library
 
 FFT = """HloModule m
-ENTRY e { x = c64[8] parameter(0)
- ROOT y = c64[8] fft(x), fft_type=FFT, fft_length={8} }"""
+ENTRY e { x = c64[37] parameter(0)
+ ROOT y = c64[37] fft(x), fft_type=FFT, fft_length={37} }"""
 BOUNDED = """HloModule m
 add { a = f32[] parameter(0)
  b = f32[] parameter(1)

@@ -1,0 +1,194 @@
+"""Short Fourier transforms as products with matrices of roots of unity.
+
+A library's transform of a few hundred numbers takes less time than the call of it. A length of two
+factors is transformed in two steps (Cooley and Tukey, An Algorithm for the Machine Calculation of
+Complex Fourier Series, 1965): of ``j = j1 n2 + j2`` and ``k = k1 + n1 k2``, first over ``j1``, then
+times the roots for ``j2 k1``, then over ``j2``. Real and imaginary parts, the planes, stand beside
+each other in one product, so that planes which are zero or which nothing reads cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from ....arrays import Array
+from ....dtypes import DType, c64, c128, f32, f64, to_numpy
+from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
+from ...patterns import build
+from ...rewrite import constant, make, map_computations, rebuild
+
+WHOLE = 16
+"""The length, up to which one product takes the place of two."""
+
+FACTOR = 32
+"""The largest factor, and the largest length that has none."""
+
+TERMS = 1 << 21
+"""Terms of all products, up to which they beat the library, which threads do not share."""
+
+_REAL = {c64: f32, c128: f64}
+Planes = tuple[Instruction, ...]
+"""The real part, and the imaginary one if it is not zero."""
+
+
+def expand_short_transforms(module: HloModule) -> HloModule:
+    """``fft`` of short lengths  ->  ``dot``"""
+    return map_computations(module, lambda c: rebuild(c, _rule))
+
+
+def _rule(i: Instruction) -> Instruction | None:
+    if i.opcode != "fft" or any(i.array.dynamic) or 0 in i.array.dims:
+        return None
+    lengths = tuple(i.attrs["fft_length"])
+    factors = [_factors(n) for n in lengths]
+    elements = prod(i.operands[0].array.dims[: -len(lengths)]) * prod(lengths)
+    if not all(factors) or elements * sum(map(sum, factors)) > TERMS:
+        return None
+    return _transform(i, str(i.attrs["fft_type"]), lengths)
+
+
+@cache
+def _factors(n: int) -> tuple[int, ...]:
+    """The lengths of the products for a transform of ``n`` numbers; none if it is not short."""
+    if 1 < n <= WHOLE:
+        return (n,)
+    pairs = [(k, n // k) for k in range(2, FACTOR + 1) if n % k == 0 and k <= n // k <= FACTOR]
+    return max(pairs, default=(n,) if 1 < n <= FACTOR else ())
+
+
+def _transform(i: Instruction, kind: str, lengths: Sequence[int]) -> Instruction:
+    (x,), rank = i.operands, len(i.array.dims)
+    sign, last = (-1 if kind in ("FFT", "RFFT") else 1), rank - 1
+    others = range(rank - len(lengths), last)
+    planes = (x,) if kind == "RFFT" else (_plane(x, "real"), _plane(x, "imag"))
+    if kind != "IRFFT":
+        n = lengths[-1]
+        planes = _along(planes, last, n, sign, n // 2 + 1 if kind == "RFFT" else n)
+    for axis in others:
+        n = lengths[axis - others.start]
+        planes = _along(planes, axis, n, sign, n)
+    if kind == "IRFFT":
+        return _along(_weighted(planes, lengths[-1]), last, lengths[-1], sign, lengths[-1], 1)[0]
+    return make("complex", i.array, planes, name=i.name, metadata=i.metadata)
+
+
+def _plane(x: Instruction, part: str) -> Instruction:
+    return make(part, Shape(_REAL[x.array.dtype], x.array.dims), (x,))
+
+
+def _weighted(planes: Planes, n: int) -> Planes:
+    """The first half of a spectrum, whose other half is its conjugate: the real part of what twice
+    it gives is what both give. Followed by zeros.
+    """
+    half = n // 2 + 1
+    weights = np.full(half, 2.0)
+    weights[0] = 1
+    weights[n // 2 :] = 1 if n % 2 == 0 else 2
+    dims, dtype = planes[0].array.dims, planes[0].array.dtype
+    factor = build.broadcast(_constant(weights, dtype), (len(dims) - 1,), dims)
+    zero = build.scalar(0, dtype)
+    padding = [PadDim(0, 0, 0)] * (len(dims) - 1) + [PadDim(0, n - half, 0)]
+    return tuple(build.pad(build.pointwise("multiply", p, factor), zero, padding) for p in planes)
+
+
+def _along(planes: Planes, axis: int, n: int, sign: int, count: int, made: int = 2) -> Planes:
+    """Transform along a dimension, of which ``count`` numbers are wanted, in ``made`` planes.
+
+    The sign is that of the exponent; with a positive one the result is scaled by ``1 / n``.
+    """
+    dims = planes[0].array.dims
+    order = [d for d in range(len(dims)) if d != axis] + [axis]
+    outer = tuple(dims[d] for d in order[:-1])
+    flat = tuple(build.reshape(build.transpose(p, order), (prod(outer), n)) for p in planes)
+    found = (_once if len(_factors(n)) == 1 else _twice)(flat, n, sign, count, made)
+    back = [order.index(d) for d in range(len(dims))]
+    return tuple(build.transpose(build.reshape(p, (*outer, count)), back) for p in found)
+
+
+def _once(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
+    roots = _roots(n, np.outer(np.arange(n), np.arange(count)), sign) / _scale(n, sign)
+    matrix = _constant(_by_planes(roots, len(planes), made), planes[0].array.dtype)
+    return _parts(_product(_joined(planes), matrix), made, 1)
+
+
+def _twice(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
+    (batch, _), dtype, (n1, n2) = planes[0].array.dims, planes[0].array.dtype, _factors(n)
+    first = _roots(n1, np.outer(np.arange(n1), np.arange(n1)), sign)
+    rows = -(-count // n1)
+    second = _roots(n2, np.outer(np.arange(n2), np.arange(rows)), sign) / _scale(n, sign)
+    matrices = _by_planes(first, len(planes), 2), _by_planes(second, 2, made)
+    given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
+    turned = _twiddled(_parts(_product(given, _constant(matrices[0], dtype)), 2, 2), n, sign)
+    found = _product(_joined(turned), _constant(matrices[1], dtype))
+    parts = _parts(build.transpose(found, (0, 2, 1)), made, 1)
+    return tuple(_slice(build.reshape(p, (batch, rows * n1)), 1, 0, count) for p in parts)
+
+
+def _twiddled(planes: Planes, n: int, sign: int) -> Planes:
+    """Planes ``[batch, j2, k1]`` times the roots for ``j2 k1``."""
+    real, imaginary = planes
+    dims, dtype = real.array.dims, real.array.dtype
+    roots = _roots(n, np.outer(np.arange(dims[1]), np.arange(dims[2])), sign)
+    a, b = (build.broadcast(_constant(x, dtype), (1, 2), dims) for x in (roots.real, roots.imag))
+    times = [[build.pointwise("multiply", p, x) for x in (a, b)] for p in (real, imaginary)]
+    return (
+        build.pointwise("subtract", times[0][0], times[1][1]),
+        build.pointwise("add", times[0][1], times[1][0]),
+    )
+
+
+def _roots(n: int, powers: Array, sign: int) -> Array:
+    """The powers of an ``n``-th root of unity, in f64; those from ``n`` on are those below."""
+    return np.exp(sign * 2j * np.pi * (powers % n) / n)
+
+
+def _scale(n: int, sign: int) -> int:
+    return n if sign > 0 else 1
+
+
+def _by_planes(roots: Array, given: int, made: int) -> Array:
+    """The matrix whose product with planes beside each other is that of complex numbers."""
+    whole = np.block([[roots.real, roots.imag], [-roots.imag, roots.real]])
+    n, count = roots.shape
+    return whole[: given * n, : made * count]
+
+
+def _constant(values: Array, dtype: DType) -> Instruction:
+    return constant(np.ascontiguousarray(values.astype(to_numpy(dtype))))
+
+
+def _joined(planes: Sequence[Instruction]) -> Instruction:
+    """Planes behind each other in dimension 1."""
+    if len(planes) == 1:
+        return planes[0]
+    batch, n, *rest = planes[0].array.dims
+    shape = Shape(planes[0].array.dtype, (batch, len(planes) * n, *rest))
+    return make("concatenate", shape, tuple(planes), dimensions=(1,))
+
+
+def _parts(x: Instruction, count: int, dim: int) -> Planes:
+    """The parts of equal size that stand behind each other in a dimension."""
+    size = x.array.dims[dim] // count
+    return tuple(_slice(x, dim, k * size, size) for k in range(count))
+
+
+def _slice(x: Instruction, dim: int, start: int, count: int) -> Instruction:
+    """``count`` indices of a dimension, from ``start`` on."""
+    if x.array.dims[dim] == count:
+        return x
+    starts = {dim: SliceDim(start, start + count)}
+    kept = tuple(starts.get(d, SliceDim(0, n)) for d, n in enumerate(x.array.dims))
+    dims = tuple(s.limit - s.start for s in kept)
+    return make("slice", Shape(x.array.dtype, dims), (x,), slice=kept)
+
+
+def _product(x: Instruction, matrix: Instruction) -> Instruction:
+    """Contract dimension 1 of ``x`` with dimension 0 of a matrix, whose other one comes last."""
+    batch, _, *rest = x.array.dims
+    shape = Shape(x.array.dtype, (batch, *rest, matrix.array.dims[1]))
+    dims = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
+    return make("dot", shape, (x, matrix), **dims)
