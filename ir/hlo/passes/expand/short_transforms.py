@@ -20,6 +20,7 @@ from ....dtypes import DType, c64, c128, f32, f64, to_numpy
 from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import constant, make, map_computations, rebuild
+from ..weights.narrow.weighted import LEAST
 
 WHOLE = 16
 """The length, up to which one product takes the place of two."""
@@ -111,21 +112,19 @@ def _along(planes: Planes, axis: int, n: int, sign: int, count: int, made: int =
 
 def _once(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
     roots = _roots(n, np.outer(np.arange(n), np.arange(count)), sign) / _scale(n, sign)
-    matrix = _constant(_by_planes(roots, len(planes), made), planes[0].array.dtype)
-    return _parts(_product(_joined(planes), matrix), made, 1)
+    return _products(_joined(planes), _by_planes(roots, len(planes), made), made)
 
 
 def _twice(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
-    (batch, _), dtype, (n1, n2) = planes[0].array.dims, planes[0].array.dtype, _factors(n)
+    (batch, _), (n1, n2) = planes[0].array.dims, _factors(n)
     first = _roots(n1, np.outer(np.arange(n1), np.arange(n1)), sign)
     rows = -(-count // n1)
     second = _roots(n2, np.outer(np.arange(n2), np.arange(rows)), sign) / _scale(n, sign)
-    matrices = _by_planes(first, len(planes), 2), _by_planes(second, 2, made)
     given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
-    turned = _twiddled(_parts(_product(given, _constant(matrices[0], dtype)), 2, 2), n, sign)
-    found = _product(_joined(turned), _constant(matrices[1], dtype))
-    parts = _parts(build.transpose(found, (0, 2, 1)), made, 1)
-    return tuple(_slice(build.reshape(p, (batch, rows * n1)), 1, 0, count) for p in parts)
+    turned = _twiddled(_products(given, _by_planes(first, len(planes), 2), 2), n, sign)
+    found = _products(_joined(turned), _by_planes(second, 2, made), made)
+    flat = (build.reshape(build.transpose(p, (0, 2, 1)), (batch, rows * n1)) for p in found)
+    return tuple(_slice(p, 1, 0, count) for p in flat)
 
 
 def _twiddled(planes: Planes, n: int, sign: int) -> Planes:
@@ -170,10 +169,16 @@ def _joined(planes: Sequence[Instruction]) -> Instruction:
     return make("concatenate", shape, tuple(planes), dimensions=(1,))
 
 
-def _parts(x: Instruction, count: int, dim: int) -> Planes:
-    """The parts of equal size that stand behind each other in a dimension."""
-    size = x.array.dims[dim] // count
-    return tuple(_slice(x, dim, k * size, size) for k in range(count))
+def _products(x: Instruction, matrix: Array, made: int) -> Planes:
+    """The product with a matrix, by plane: one product, unless its matrix would pass for weights,
+    which users may have narrowed.
+    """
+    dtype = x.array.dtype
+    if matrix.size >= LEAST:
+        return tuple(_product(x, _constant(m, dtype)) for m in np.split(matrix, made, axis=1))
+    found, size = _product(x, _constant(matrix, dtype)), matrix.shape[1] // made
+    last = len(found.array.dims) - 1
+    return tuple(_slice(found, last, k * size, size) for k in range(made))
 
 
 def _slice(x: Instruction, dim: int, start: int, count: int) -> Instruction:

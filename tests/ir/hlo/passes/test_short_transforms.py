@@ -101,6 +101,15 @@ def test_built_for_a_processor_and_for_a_gpu(kind: str, target: str) -> None:
     close(exe(x), wanted(kind, x, (36,)), "f32")
 
 
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("weights", ["int8", "bf16"])
+def test_roots_are_no_weights(kind: str, weights: str) -> None:
+    module = transform(kind, (3,), (1024,), "f32")
+    x = argument(module)
+    exe = nw.build(module, target="cpu", cache=False, weights=weights)
+    close(exe(x), wanted(kind, x, (1024,)), "f32")
+
+
 @pytest.mark.parametrize(
     ("outer", "lengths"),
     [
