@@ -20,6 +20,11 @@ from .tile_dots import tile_dot
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+LEAST_WEIGHTS = 4096
+"""Elements of the smallest weights that are narrowed: smaller ones are in cache, so that reading
+them costs nothing.
+"""
+
 BF16_PRODUCTS = math.sqrt(2) * 2.0**-9
 """Most of the error of a sum of products of operands that were rounded to bf16, over its RMS.
 

@@ -15,12 +15,12 @@ from math import prod
 
 import numpy as np
 
+from ....accuracy import LEAST_WEIGHTS
 from ....arrays import Array
 from ....dtypes import DType, c64, c128, f32, f64, to_numpy
 from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import constant, make, map_computations, rebuild
-from ..weights.narrow.weighted import LEAST
 
 WHOLE = 16
 """The length, up to which one product takes the place of two."""
@@ -65,7 +65,7 @@ def _transform(i: Instruction, kind: str, lengths: Sequence[int]) -> Instruction
     (x,), rank = i.operands, len(i.array.dims)
     sign, last = (-1 if kind in ("FFT", "RFFT") else 1), rank - 1
     others = range(rank - len(lengths), last)
-    planes = (x,) if kind == "RFFT" else (_plane(x, "real"), _plane(x, "imag"))
+    planes: Planes = (x,) if kind == "RFFT" else (_plane(x, "real"), _plane(x, "imag"))
     if kind != "IRFFT":
         n = lengths[-1]
         planes = _along(planes, last, n, sign, n // 2 + 1 if kind == "RFFT" else n)
@@ -174,7 +174,7 @@ def _products(x: Instruction, matrix: Array, made: int) -> Planes:
     which users may have narrowed.
     """
     dtype = x.array.dtype
-    if matrix.size >= LEAST:
+    if matrix.size >= LEAST_WEIGHTS:
         return tuple(_product(x, _constant(m, dtype)) for m in np.split(matrix, made, axis=1))
     found, size = _product(x, _constant(matrix, dtype)), matrix.shape[1] // made
     last = len(found.array.dims) - 1
@@ -195,5 +195,4 @@ def _product(x: Instruction, matrix: Instruction) -> Instruction:
     """Contract dimension 1 of ``x`` with dimension 0 of a matrix, whose other one comes last."""
     batch, _, *rest = x.array.dims
     shape = Shape(x.array.dtype, (batch, *rest, matrix.array.dims[1]))
-    dims = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
-    return make("dot", shape, (x, matrix), **dims)
+    return make("dot", shape, (x, matrix), lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))

@@ -7,12 +7,12 @@ Those in a narrow form that kernels read stay as they are.
 
 from __future__ import annotations
 
+from .....accuracy import LEAST_WEIGHTS
 from ....nodes import HloModule, Instruction
 from ....patterns.nibbles import nibbles_of
 from ....patterns.parts import parts_of
 from ....rewrite import constant, map_computations, post_order, rebuild, with_operands
 from ...simplify.fold_constants import is_known, value_of
-from .weighted import LEAST
 
 GROWTH = 16
 """Bytes of weights for each byte that they follow from; codes of 2 bits become f32."""
@@ -38,7 +38,7 @@ def _computed(x: Instruction) -> Instruction:
     if x.opcode in ("constant", "parameter") or _is_narrow(x) or not is_known(x):
         return x
     read = sum(i.array.bytes for i in post_order([x]) if i.opcode == "constant")
-    if x.array.size < LEAST or x.array.bytes > GROWTH * read:
+    if x.array.size < LEAST_WEIGHTS or x.array.bytes > GROWTH * read:
         return x
     return constant(value_of(x), name=x.name)
 

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .....accuracy import LEAST_WEIGHTS
 from .....dtypes import f32
 from ....nodes import HloModule, Instruction
-
-LEAST = 4096
-"""Weights of fewer elements stay f32: they are in cache, and reading them costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +52,12 @@ class WeightedProduct:
 
 
 def weighted_product(i: Instruction) -> WeightedProduct | None:
-    """Return an f32 product with a constant of ``LEAST`` elements or more; None for all else."""
+    """Return an f32 product with a constant of ``LEAST_WEIGHTS`` elements or more, else None."""
     if i.opcode not in ("dot", "convolution") or i.array.dtype != f32:
         return None
     for side in (1, 0) if i.opcode == "dot" else (1,):
         w = i.operands[side]
-        if w.opcode == "constant" and w.array.dtype == f32 and w.array.size >= LEAST:
+        if w.opcode == "constant" and w.array.dtype == f32 and w.array.size >= LEAST_WEIGHTS:
             return WeightedProduct(i, side)
     return None
 
