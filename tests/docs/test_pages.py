@@ -117,11 +117,13 @@ def test_stale_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_map_names_what_is_there() -> None:
     """Every path in the map exists, and every folder of the package is on it."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    named = set(re.findall(r"`((?:ir|te|schedule|codegen|autotune|cli|tests)/[\w./]*)`", text))
+    named = set(
+        re.findall(r"`((?:ir|te|schedule|codegen|autotune|cli|interop|tests)/[\w./]*)`", text)
+    )
     assert sorted(p for p in named if not (ROOT / p).exists()) == []
     folders = {
         f"{p.parent.relative_to(ROOT)}/"
-        for floor in ("ir", "te", "schedule", "codegen", "autotune", "cli")
+        for floor in ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
         for p in (ROOT / floor).rglob("__init__.py")
     }
     inner = ("ir/hlo/passes/", "ir/frontends/")  # the map names these rooms, not those inside
