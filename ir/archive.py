@@ -117,9 +117,9 @@ class Archive:
             self.damaged(_reason(error))
         return memoryview(pages)[start - first :]
 
-    def json(self, name: str, most: int = JSON_BYTES) -> dict[str, Any]:
+    def json(self, name: str) -> dict[str, Any]:
         """Return the JSON object that a member holds; ``ArtifactError`` if it holds none."""
-        return parse_object(self.read(name, most), name, self.where)
+        return parse_object(self.read(name, JSON_BYTES), name, self.where)
 
     def damaged(self, why: str) -> NoReturn:
         """Raise ``ArtifactError``: the file is damaged, and ``why``."""

@@ -247,8 +247,8 @@ def constant(value: Number, dtype: DType) -> Const:
     }.get(dtype.kind, isinstance(value, int) and not isinstance(value, bool))
     if not fits:
         raise ArgumentError(f"{value!r} is not a literal of type {dtype}", hint="use te.cast")
-    if dtype.is_float:
-        return Const(float(value), dtype)  # type: ignore[arg-type]
+    if dtype.is_float and not isinstance(value, complex):
+        return Const(float(value), dtype)
     return Const(value, dtype)
 
 

@@ -15,7 +15,7 @@ from .host.placement import placed
 from .machine import measure_peak
 
 
-def profiled(exe: Executable, args: Sequence[Any], rounds: int | None = None) -> Profile:
+def profiled(exe: Executable, args: Sequence[Any]) -> Profile:
     """Return the profile of a model with its machine's peaks, measured once per process.
 
     Threads are placed as for other timings. A simulator has no peaks. Errors as for
@@ -23,8 +23,8 @@ def profiled(exe: Executable, args: Sequence[Any], rounds: int | None = None) ->
     """
     target = exe.bundle.target
     if target.row.simulated:
-        return exe.profile(*args, rounds=rounds)
+        return exe.profile(*args)
     with placed(target.threads):
-        found = exe.profile(*args, rounds=rounds)
+        found = exe.profile(*args)
     peak = measure_peak(target)
     return found.against(peak.flops, peak.bandwidth)

@@ -26,7 +26,6 @@ from ...ir.loop.notes import OPAQUE, UPDATES, WORKSPACE_BYTES
 from ...ir.loop.parser import parse as parse_loops
 from ...ir.loop.visit import children, walk
 from ...ir.target import Target
-from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
 from ..lower.invariants import SCHEDULED_IR
 from ..lower.passes.weight import weight
@@ -98,14 +97,12 @@ def build_from(
     text: str,
     target: Target | str = "cpu",
     source: str = "<text>",
-    schedules: Mapping[str, Trace] | None = None,
 ) -> Executable | bytes:
     """Compile a text that is at a stage of compilation; nothing before that stage runs.
 
     ``hlo``, ``optimized`` and one group of ``fused`` become an executable; one function of
     ``loop``, ``scheduled`` or ``flat`` an executable of one kernel; ``llvm`` becomes object code,
-    or PTX for a GPU; ``ptx`` becomes machine code, where there is an assembler. ``schedules`` are
-    traces for groups of HLO, as for ``build``.
+    or PTX for a GPU; ``ptx`` becomes machine code, where there is an assembler.
 
     ``ArgumentError`` for a stage that nothing can begin with, and for text of another one;
     ``ParseError``, ``VerifyError`` and ``LimitError`` say what is wrong with the text.
@@ -123,10 +120,10 @@ def build_from(
     with exhaustion_as_limit(source):
         match stage:
             case "hlo":
-                return build(parse_hlo(text, source), machine, schedules)
+                return build(parse_hlo(text, source), machine)
             case "optimized" | "fused":
                 module = _one_group(text, source) if group else parse_hlo(text, source)
-                return build(require_optimized(module, source), machine, schedules, passes=False)
+                return build(require_optimized(module, source), machine, passes=False)
             case "loop" | "scheduled" | "flat":
                 return Executable(function_bundle(stage, text, machine, source))
             case _:

@@ -29,9 +29,7 @@ def compile_object(func: Func, target: Target) -> CompiledFunc:
     return replace(made, params=params, packs=tuple(map(pack_code, packs)))
 
 
-def compile_flat(
-    flat: Func, target: Target, timings: dict[str, float] | None = None
-) -> CompiledFunc:
+def compile_flat(flat: Func, target: Target) -> CompiledFunc:
     """Compile a lowered function."""
     found = backend(target)
     return CompiledFunc(
@@ -39,7 +37,7 @@ def compile_flat(
         target=target,
         params=tuple(map(_spec, flat.params)),
         outputs=flat.outputs,
-        code=found.compile(flat, target, {} if timings is None else timings),
+        code=found.compile(flat, target, {}),
         workspace=workspace_bytes(flat),
         runtime=found.runtime(target)[SHARED:],
     )

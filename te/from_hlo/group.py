@@ -115,7 +115,7 @@ def _output_buffers(plan: StagePlan) -> tuple[Buffer, ...]:
     single = len(plan.outputs) == 1
     found = []
     for n, (x, element) in enumerate(plan.outputs):
-        shape = x.shape if isinstance(x.shape, Shape) else x.shape.elements[element]  # type: ignore[union-attr]
+        shape = x.shape.elements[element] if isinstance(x.shape, TupleShape) else x.shape
         assert isinstance(shape, Shape)
         found.append(buffer_of("out" if single else f"out{n}", shape))
     return tuple(found)

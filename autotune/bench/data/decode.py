@@ -29,7 +29,7 @@ def decoded(kind: type[T], value: object, where: str = "") -> T:
     if unknown := sorted(value.keys() - hints.keys()):
         raise Mismatch(f"{where or 'it'} has an unknown field {unknown[0]!r}")
     found = {}
-    for f in fields(kind):  # type: ignore[arg-type]
+    for f in fields(known):
         place = f"{where}.{f.name}" if where else f.name
         if f.name in value:
             found[f.name] = _value(hints[f.name], value[f.name], place)

@@ -198,7 +198,7 @@ def _arithmetic(value: Array, error: Array | None, args: Sequence[Bounded], to: 
     return rounded(value, error, to, always=not whole)
 
 
-def _monotone(name: str, exact_at: tuple[float, ...] = (), units: float = 2 * LIBRARY) -> Rule:
+def _monotone(name: str, exact_at: tuple[float, ...] = ()) -> Rule:
     """A function that rises or falls all along, given by a library to within some ulps."""
     f = _F[name]
 
@@ -211,7 +211,7 @@ def _monotone(name: str, exact_at: tuple[float, ...] = (), units: float = 2 * LI
                 low, high = ends(x)
                 error = hull(value, np.asarray(f(low)), np.asarray(f(high)))
         known = np.isin(x.value, exact_at) if exact_at else np.zeros(value.shape, bool)
-        found = rounded(value, error, to, _units(to, units), always=True)
+        found = rounded(value, error, to, _units(to, 2 * LIBRARY), always=True)
         kept = known & (x.errors == 0) | np.isnan(value) & (x.errors == 0)
         return Bounded(found.value, np.where(kept, 0.0, found.errors))
 

@@ -20,18 +20,15 @@ from ..meaning.collectives import exchanged, zeros
 from ..meaning.values import Array, CallEvaluator, Handler, Value, shaped
 from ..nodes import HloModule, Instruction
 from ..ops.collectives import devices, groups, number, pairs
-from .evaluate import Observer, evaluate_device
+from .evaluate import evaluate_device
 
 
-def evaluate_devices(
-    module: HloModule, args: Sequence[Sequence[Any]], observe: Sequence[Observer] | None = None
-) -> list[Value]:
+def evaluate_devices(module: HloModule, args: Sequence[Sequence[Any]]) -> list[Value]:
     """Return the result of each device of a program, by its number.
 
     ``args`` has the arguments of each device, which is ``replica * partitions + partition``;
     arguments and errors are those of ``evaluate``. ``UnsupportedError`` if the devices come to
-    different collectives and would wait for each other forever. ``observe`` has a function for each
-    device, called as that of ``evaluate_computation``.
+    different collectives and would wait for each other forever.
     """
     require_supported(module)
     known = devices(module)
@@ -41,9 +38,8 @@ def evaluate_devices(
     meeting = _Meeting(known, module.name)
 
     def run(device: int) -> Value:
-        watch = observe[device] if observe is not None else None
         try:
-            found = evaluate_device(module, args[device], meeting.handler(device), watch)
+            found = evaluate_device(module, args[device], meeting.handler(device))
         except BaseException as error:
             meeting.leave(error)
             raise

@@ -53,12 +53,12 @@ def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
     return _evaluate(module.entry, args, None, _alone(collectives.devices(module), module.name))
 
 
-def evaluate_device(
-    module: HloModule, args: Sequence[Any], collective: Handler, observe: Observer | None
-) -> Value:
-    """Return the result of one device of a supported module; ``collective`` computes its exchanges
-    with the others."""
-    return _evaluate(module.entry, args, observe, collective)
+def evaluate_device(module: HloModule, args: Sequence[Any], collective: Handler) -> Value:
+    """Return the result of one device of a supported module.
+
+    ``collective`` computes its exchanges with the others; arguments and errors as for ``evaluate``.
+    """
+    return _evaluate(module.entry, args, None, collective)
 
 
 def evaluate_computation(
