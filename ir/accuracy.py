@@ -9,16 +9,14 @@ ones by much relative to the RMS, but by little relative to themselves.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .arrays import Array
 from .dtypes import DType, bf16, s8, u8
 from .lane_dots import LaneDot, lane_dot
 from .target import Target
 from .tile_dots import tile_dot
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 LEAST_WEIGHTS = 4096
 """Elements of the smallest weights that are narrowed: smaller ones are in cache, so that reading

@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import ArgumentError
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = np.ndarray[Any, Any]
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 ALIGNMENT = 64

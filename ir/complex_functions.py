@@ -10,11 +10,10 @@ direction depends on an angle that is none, or on a part that is NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from .arrays import Array
 
 
 def _of_parts(re: Array, im: Array) -> Array:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import ml_dtypes
 import numpy as np
 
+from .arrays import Array
 from .dtypes import is_numpy_dtype
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def is_float(dtype: np.dtype[np.generic]) -> bool:

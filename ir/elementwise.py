@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from . import complex_functions
+from .arrays import Array
 from .conversion import convert, is_narrow_int
 from .dtypes import BY_NAME, DType, is_numpy_dtype, pred, to_numpy
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Result: TypeAlias = Literal["same", "pred", "real"]
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .archive import MOST_BYTES, Archive
+from .arrays import Array
 from .errors import ArtifactError
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 MOST_DIMS = 32  # of an array, in all versions of NumPy
 HEADER_BYTES = 1 << 16

@@ -6,14 +6,12 @@ A reduction of elements of one array and one over devices share these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .arrays import Array
 from .conversion import convert, is_narrow_int
 from .dtypes import is_numpy_dtype
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 1 << 13
 """Elements that ``in_order`` combines at once, so that their wider copies stay in cache."""

@@ -358,7 +358,7 @@ LIGHT = {
     "nw.load": (29, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
     LOADED: (46, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
     "nw.build({model!r})": (90, COMPILER),
-    "{main}(['show', {model!r}, '--stage', 'hlo'])": (68, (*COMPILER, "schedule", "ir.loop")),
+    "{main}(['show', {model!r}, '--stage', 'hlo'])": (69, (*COMPILER, "schedule", "ir.loop")),
     "{main}(['--help'])": (
         34,
         (*COMPILER, "schedule", "autotune", "codegen", "ir.hlo", "ir.loop"),

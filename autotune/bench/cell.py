@@ -11,6 +11,7 @@ from ...codegen.driver.build import PreparedModule
 from ...codegen.plan.saved.write import write
 from ...codegen.runtime.executable import Executable
 from ...ir.accuracy import relative_error, rounds_products, tolerance
+from ...ir.arrays import Array
 from ...ir.dtypes import from_numpy
 from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
@@ -29,7 +30,7 @@ from .groups import bench_groups, edges
 from .logs import unused
 from .peers import table
 from .peers.table import PeerWay
-from .race.arrays import Array, write_arrays
+from .race.arrays import write_arrays
 from .race.entrant import Lost, WayEntry
 from .race.run import RaceRules, first_cores, race
 from .subject import BenchModel

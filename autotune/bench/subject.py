@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.driver.oracle import reference
+from ...ir.arrays import Array
 from ...ir.comparison import leaves
 from ...ir.errors import ArgumentError
 from ...ir.frontends.declared import family, with_batch
@@ -23,7 +24,6 @@ from ...ir.hlo.nodes import HloModule, Shape
 from ...ir.target import Target
 from ..lowered import as_arguments
 from ..recipe import Constants, GraphLike
-from .race.arrays import Array
 
 
 @dataclass(slots=True)

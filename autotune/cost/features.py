@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.gpus import Gpu
 from ...ir.loop.nodes import Func
 from ...ir.target import Target, Work
@@ -24,7 +25,6 @@ from ...schedule.space.space import Choice
 from ..log.records import Json, canonical
 from ..search.space import Point, Space
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
 Code: TypeAlias = Mapping[str, Json]
 Compiled: TypeAlias = tuple[float, float, float]

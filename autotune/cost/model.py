@@ -13,11 +13,11 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ...ir.arrays import Array
 
 DEPTH = 5
 ROUNDS = 70

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from ...schedule.sketches.generate import generate
 from ..compiled import key_of
 from ..log.best import AUTO
 from ..log.contents import Log
-from ..log.journal import read
+from ..log.journal import PathLike, read
 from ..log.shelf import shelved, with_kin
 from ..lowered import Lowered
 from ..tasks.programs import Program
@@ -29,8 +28,6 @@ from .promise import Experience, Promise, experience, promise
 from .texts import group_texts, stages_of
 
 _TEXT = ".text:show_model"
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ import numpy as np
 from ...codegen.plan.nodes import ALIGNMENT
 from ...codegen.runtime.function import NativeFunc
 from ...codegen.targets.registry import backend
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
-from .machine import Array, CheckedRun
+from .machine import CheckedRun
 from .memory.guarded import GuardedMemory
 from .memory.stain import stain
 

@@ -21,6 +21,7 @@ from ...codegen.runtime.cuda.memory import DeviceMemory
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
 from ...codegen.runtime.packing import packers
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
@@ -29,7 +30,7 @@ from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected
 from .host.peak import REPEATS, Peak
-from .machine import Array, CheckedRun, Meter, copies
+from .machine import CheckedRun, Meter, copies
 from .protocol import Outcome
 from .timing import SAMPLE, Clock, Regain, at_pace
 

@@ -8,18 +8,16 @@ values hide.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.conversion import convert
 from ...ir.dtypes import DType, to_numpy
 from ...ir.formats import FORMATS
 from ...ir.hlo.analysis.inputs import Draw, draws
 from ...te.from_hlo.storage import stored
 from ..tasks.programs import Program
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 ORDINARY, WHOLE, FAR = "ordinary values", "whole numbers", "values far apart"
 LADDER = (7, 2, 1)  # largest whole numbers to try, until all results are exact

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ...codegen.runtime.library_calls import array_at, array_to_read
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ...ir.library.call import GROUP, ArrayType, LibraryCall
 from ...ir.library.functions import run
@@ -17,7 +18,7 @@ from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected, in_short
-from .machine import Array, CheckedRun
+from .machine import CheckedRun
 from .memory.stir import Passing, Stirrer
 from .protocol import Outcome
 

@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
-
+from ...ir.arrays import Array
 from ...ir.errors import TargetError
 from ...ir.loop.nodes import Func
 from ...ir.target import Place, Target
@@ -22,8 +21,6 @@ from ..log.records import Json
 from ..tasks.programs import Program
 from .host.peak import Peak
 from .timing import Clock, Regain
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

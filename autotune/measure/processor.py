@@ -14,7 +14,7 @@ from ...codegen.driver.kernel import compile_object
 from ...codegen.plan.nodes import ALIGNMENT
 from ...codegen.runtime.function import NativeFunc
 from ...codegen.targets.registry import load_function
-from ...ir.arrays import HUGE, aligned_zeros, alignment_of
+from ...ir.arrays import HUGE, Array, aligned_zeros, alignment_of
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import HERE, Target
@@ -25,7 +25,7 @@ from .host.pace import pace_of
 from .host.peak import processor_peak, processor_rate, processor_stream
 from .host.placement import placed
 from .library import LibraryRun, library_call
-from .machine import Array, CheckedRun, Meter
+from .machine import CheckedRun, Meter
 from .memory.stain import stained
 from .memory.stir import Stirrer, passing, room_for
 from .timing import SAMPLE, Clock, Regain, clock_for

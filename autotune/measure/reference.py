@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ...ir.accuracy import tolerance
+from ...ir.arrays import Array
 from ...ir.dtypes import DType, f64, to_numpy
 from ...ir.files import whole_file
 from ...ir.hlo.bounds.bounded import Bounded, MachineRounding
@@ -28,8 +29,6 @@ from ...ir.target import Target
 from ...te.from_hlo.storage import restored
 from ..tasks.programs import Program
 from .inputs import FAR, LADDER, ORDINARY, WHOLE, far_apart, whole_numbers
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 STRAY = 1e-3  # share of integers without a bound that may differ
 TF32 = 2.0**-10 * 2 / 3  # relative error of an operand of ten bits: see TF32_SCALE

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...schedule.space.space import Array, Batch, Choice, Sketch
+from ...ir.arrays import Array
+from ...schedule.space.space import Batch, Choice, Sketch
 from ..log.records import Json, canonical
 
 ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ...ir.errors import LogError
 from ...ir.formats import FORMATS
@@ -22,8 +22,6 @@ from ...ir.loop.parser import parse as parse_loops
 from ...ir.loop.widen import in_f64
 from ...te.from_hlo import lower_group
 from ...te.from_hlo.storage import restored, stored
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 KERNEL = "kernel"
 

@@ -17,18 +17,17 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ...ir.archive import Archive, in_memory, is_unicode, opened
+from ...ir.arrays import Array
 from ...ir.dtypes import BY_NAME, from_numpy, is_numpy_dtype, to_numpy
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.npy import read_arrays
 from ...ir.target import Target
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 FORMAT = 1
 _KIND = "nestwright replay"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ...ir.arrays import refuse_masked
+from ...ir.arrays import Array, refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
 from ...ir.lazy import LazyModule
@@ -23,8 +23,6 @@ from .dlpack.elements import CPU
 
 _CAPSULES = LazyModule(".dlpack.capsules", __package__)  # most calls have NumPy's arrays
 _EXCHANGE = LazyModule(".dlpack.exchange", __package__)
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def convert_all(

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.dtypes import to_numpy
 from ..plan.signature import ArraySpec, bounded_dims, slots
 from .outputs import allocator
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def padded(arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[Array]:

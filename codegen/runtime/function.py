@@ -10,11 +10,11 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from ...ir.arrays import ALIGNMENT, Bytes
+from ...ir.arrays import ALIGNMENT, Array, Bytes
 from ...ir.dtypes import to_numpy
 from ..plan.function import CompiledFunc
 from . import jit
-from .arguments import Array, check_outputs, convert_all
+from .arguments import check_outputs, convert_all
 from .converted import into
 from .packing import LoadedPack, packers
 from .process import runtime

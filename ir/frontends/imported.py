@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from ..arrays import Array
 from ..errors import ArgumentError
 from ..hlo.nodes import HloModule, Shape
 from ..hlo.shape_text import show_shape
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 Flatten: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any] | None]
 """From the arguments of a model's own call, by place and by name, to its flat inputs; None for

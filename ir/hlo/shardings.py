@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..arrays import Array
 from .device_groups import MANY
 from .nodes import Instruction, Raw
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _TILES = re.compile(
     r"\{\s*devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))\s*([a-z_]*)[^{}]*\}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-
+from ..arrays import Array
 from ..dtypes import DType
 from ..gpus import Gpu
 from .build import as_int
@@ -17,7 +16,6 @@ from .nodes import Intrinsic, Region, Scope
 from .tensor_memory import TensorMatrix
 from .warpgroups import GroupMatrix
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Meaning: TypeAlias = Callable[..., Array]
 """From the matrices read, then ``args``, to the matrix written, if of a wider type."""
 

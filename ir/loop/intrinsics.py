@@ -16,9 +16,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ..arrays import Array
 from ..dtypes import BY_NAME, DType, bf16, f16, f32, s8, s32, u32, u64
 from .build import as_int
-from .forms import Array, Form, IntrinsicDef, Operand, Signature
+from .forms import Form, IntrinsicDef, Operand, Signature
 from .fragments import Matrix
 from .nodes import Intrinsic, Scope
 from .tensor_rows import tensor_rows

@@ -11,8 +11,9 @@ from itertools import product
 
 import numpy as np
 
+from ..arrays import Array
 from ..dtypes import DType, f32, s8, s32, u32, u64
-from .forms import Array, Form, IntrinsicDef, Meaning, Operand, Signature
+from .forms import Form, IntrinsicDef, Meaning, Operand, Signature
 from .nodes import Scope
 from .tensor_memory import HELD, LANES, TensorMatrix
 

@@ -7,10 +7,11 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.loop.nodes import Func
 from ..errors import ScheduleError
 from ..holes import Choice as Choice
@@ -23,7 +24,6 @@ _log = logging.getLogger("nestwright.schedule")
 
 CHUNK = 1 << 16  # combinations that are priced at once: their columns fit in the caches
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
 """The values of every decision at many points: arrays of one shape, or of shape ()."""
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .table import Array, Given, Opened
+from ....ir.arrays import Array
+from .table import Given, Opened
 
 
 def open_model(given: Given) -> Opened:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.comparison import leaves
 from ....ir.errors import UnsupportedError
 from ....ir.hlo import parse
@@ -19,7 +20,7 @@ from ....ir.hlo.meaning.values import CallEvaluator
 from ....ir.hlo.nodes import Instruction
 from ....ir.hlo.ops.definition import Pattern
 from ....ir.hlo.ops.registry import definition
-from .table import Array, Given, Opened
+from .table import Given, Opened
 
 Step: TypeAlias = tuple[Instruction, Callable[[list[Any]], Any]]
 DIRECT = {Pattern.ALIAS, Pattern.BROADCAST, Pattern.ELEMENTWISE, Pattern.INJECTIVE}

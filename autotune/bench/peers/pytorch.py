@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.errors import UnsupportedError
-from .table import Array, Given, Opened
+from .table import Given, Opened
 
 
 def open_eager(given: Given) -> Opened:

@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.errors import ArgumentError
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

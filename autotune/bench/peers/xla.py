@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .table import Array, Given, Opened
+from ....ir.arrays import Array
+from .table import Given, Opened
 
 CONSUMED = "input_output_alias"
 """The attribute of a module that reuses the memory of its arguments."""

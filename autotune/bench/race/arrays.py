@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import ml_dtypes  # noqa: F401  (NumPy knows its types by name from here on)
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ....ir.arrays import Array
+
 LENGTH = 8  # bytes at the start: the length of the description, which is JSON
 
 

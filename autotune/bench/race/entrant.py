@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ....ir.arrays import Array
 from ....ir.library.functions import for_children
 from ...measure.protocol import LIBRARIES
-from .arrays import Array, read_arrays
+from .arrays import read_arrays
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.bench.race.child")
 POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NESTWRIGHT_NUM_THREADS")

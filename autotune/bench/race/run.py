@@ -11,11 +11,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ....ir.arrays import Array
 from ...log.records import quantile
 from ...measure.compare import settled
 from ...measure.host.lock import MachineLock
 from ..data import Latency, Throughput, WayBench
-from .arrays import Array
 from .entrant import Entrant, Lost, WayEntry
 
 TURN = 0.01  # seconds of calls in a turn

@@ -25,6 +25,7 @@ from ....codegen.emit.llvm.template import render
 from ....codegen.runtime import jit
 from ....codegen.runtime.process import runtime
 from ....codegen.targets.cpu import toolchain as cpu
+from ....ir.arrays import Array
 from ....ir.dtypes import f32
 from ....ir.target import Target
 from ...log.units import rate
@@ -44,7 +45,6 @@ COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 
 PASSED = 64 << 20  # bytes at least that a call accesses, so that calls of threads rarely meet
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Seconds: TypeAlias = Callable[[], float]
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ....ir.arrays import Array
 
 PAGE = mmap.PAGESIZE
 NO_ACCESS = 0  # PROT_NONE

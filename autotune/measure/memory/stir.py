@@ -16,20 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import Literal
 
 from ....codegen.emit.llvm.template import render
 from ....codegen.plan.struct_table import Struct
 from ....codegen.runtime import jit
 from ....codegen.runtime.process import runtime
 from ....codegen.targets.cpu import toolchain as cpu
-from ....ir.arrays import aligned_zeros
+from ....ir.arrays import Array, aligned_zeros
 from ....ir.dtypes import f32
 from ....ir.target import HERE, Target
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 LINE = 64  # bytes of the unit that threads claim
 CODE = 2048  # lines of code that evict a core's cache of instructions

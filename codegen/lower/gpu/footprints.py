@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.elementwise import TABLE
 from ....ir.loop.affine import Interval, Linear, bounds, linear, to_expr
 from ....ir.loop.build import add, as_int, mul, sub
@@ -23,7 +23,6 @@ from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, substitute_expr, walk_expr
 
-Array: TypeAlias = np.ndarray[Any, Any]
 MOST = 1 << 20  # points that are looked at; beyond, threads are taken to conflict
 
 

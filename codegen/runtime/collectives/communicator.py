@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.errors import ArgumentError, CommunicationError
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 SECONDS = 120.0
 """How long an exchange waits for the other processes, unless told otherwise."""

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.errors import CommunicationError
 from ....ir.lazy import resolve
 from ....ir.library.call import COLLECTIVE, LibraryCall
 from ....ir.reducers import in_order
-from .communicator import Array, Communicator
+from .communicator import Communicator
 
 DIRECT = 1 << 15
 """Bytes up to which every rank sends an operand of ``all-reduce`` whole, in one round, and not in

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError, NestwrightError
 from ...plan.signature import ArraySpec
-from ..arguments import Array, as_seen
+from ..arguments import as_seen
 from ..dlpack import capsules, elements
 from .device import Device
 from .memory import DeviceMemory

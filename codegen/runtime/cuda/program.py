@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.arrays import as_array
+from ....ir.arrays import Array, as_array
 from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, NestwrightError, TargetError, UnsupportedError
 from ....ir.library.session import Session
@@ -25,7 +25,6 @@ from ...plan.nodes import KernelThunk, LibraryThunk, Plan, walk
 from ...plan.signature import ArraySpec, is_bounded, slots
 from ...plan.updates import updated_in_place
 from ..arguments import (
-    Array,
     answer,
     as_seen,
     check_outputs,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Array
+from ....ir.arrays import Array
 from .device import Device
 from .driver import DriverError
 

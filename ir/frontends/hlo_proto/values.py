@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import BY_NAME, DType, to_numpy
 from ...hlo.nodes import AnyShape, Shape, TokenShape, TupleShape
 from ...hlo.shape_text import UNKNOWN, show_shape, too_large
 from .schema import BUFFER, LITERALS, OPAQUE, TOKEN, TUPLE, TYPES, UNBOUNDED, VARINTS, WORDS
 from .wire import Message
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Literal: TypeAlias = "Array | tuple[Literal, ...]"
 
 _NAMES = {number: name for name, number in TYPES.items()}

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import ArgumentError, UnsupportedError
 from ...lazy import resolve
-from ..imported import Array, Imported
+from ..imported import Imported
 from ..registry import Shapes
 
 BACKENDS: Mapping[str, str] = {

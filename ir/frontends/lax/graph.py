@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import from_numpy
 from ...errors import NestwrightError
 from ...hlo.analysis.verify import check_instruction
@@ -28,8 +29,6 @@ from ...hlo.nodes import (
 )
 from ...hlo.ops.registry import definition, infer
 from ...hlo.rewrite import constant, make, with_entry, with_operands
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 MAX_KNOWN = 1024  # elements of a value that is evaluated while reading
 MAX_STEPS = 100_000  # instructions of one computation that are

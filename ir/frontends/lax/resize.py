@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, f32, f64, pred, s32
 from .indexing import take
 from .linear import matmul
 from .shaping import broadcast_to, expand_dims, literal, reshape, slice_, transpose
 from .term import Term
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 MOST_TAPS = 8
 """Most neighbours that are added one by one; more of them make a product with a matrix."""

@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ...errors import VerifyError
 from ...hlo.nodes import AnyShape, Instruction, Shape, TupleShape
 
 Number: TypeAlias = "float | int | complex"
-Array: TypeAlias = np.ndarray[Any, Any]
 Dims: TypeAlias = tuple[int, ...]
 
 

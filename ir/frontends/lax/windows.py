@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import s64
 from ...hlo.nodes import Shape
 from .reductions import identity, reduce_window
 from .shaping import full, pad, reshape, slice_
 from .term import Number, Term
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import from_numpy, to_numpy
 from ...errors import ArgumentError, UnsupportedError
 from ...hlo.limits import require_bytes
 from ...hlo.nodes import Instruction, Shape
 from ..lax.graph import MAX_KNOWN, Graph
 from ..lax.term import Term
-from .nodes.tensors import Array
 from .nodes.types import element_type
 from .nodes.values import Sequence as ValueSequence
 from .nodes.values import Value

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import ArgumentError, ParseError
 from ...hlo.limits import exhaustion_as_limit
 from ...hlo.nodes import Instruction
-from ..imported import Array, Imported
+from ..imported import Imported
 from ..lax.graph import Graph
 from ..lax.term import Term
 from ..registry import Shapes, Values

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, from_numpy
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ...hlo.layouts import row_major
 from ...hlo.nodes import TupleShape
 from ..hlo_proto import reader as protos
-from ..imported import Array, Imported
+from ..imported import Imported
 from ..registry import Shapes
 from .result_types import as_declared
 from .trees import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..imported import Array, Flatten
+from ...arrays import Array
+from ..imported import Flatten
 
 NUMBERS = (bool, int, float, complex)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import (
     BY_NAME,
     DType,
@@ -31,7 +32,6 @@ from ...errors import UnsupportedError
 if TYPE_CHECKING:
     import torch
 
-Array: TypeAlias = np.ndarray[Any, Any]
 
 TYPES: dict[str, DType] = {
     "bool": pred,

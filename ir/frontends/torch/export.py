@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ..imported import Flatten, Imported, Rebuild
 from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import export_decompositions
-from .dtypes import Array, as_array, as_tensor
+from .dtypes import as_array, as_tensor
 from .walk import check, operator, outputs, parameters, write
 
 if TYPE_CHECKING:

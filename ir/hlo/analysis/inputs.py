@@ -9,14 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ...errors import ArgumentError, UnsupportedError
 from ...formats import FORMATS
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..ops.definition import Pattern
 from ..ops.registry import definition
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import DType, f32, f64, to_numpy
 from ...formats import FORMATS
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 LIBRARY = 4  # units in the last place by which a function such as exp may be off
 

@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import DType, f64, to_numpy
 from ...elementwise import DIRECTIONS, TABLE
 from ..nodes import Instruction
 from .bounded import (
     LIBRARY,
-    Array,
     Bounded,
     both,
     ends,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, f32, to_numpy
 from ...reducers import ufunc_of
 from ..meaning import (
@@ -37,7 +38,6 @@ from ..patterns.match import is_pointwise, moves
 from ..rewrite import needs, post_order
 from . import places, sums
 from .bounded import (
-    Array,
     Bounded,
     MachineRounding,
     exact,

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ..interp.evaluate import evaluate_computation
 from ..interp.lift import Runner
@@ -17,7 +18,7 @@ from ..meaning.values import Value, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..rewrite import needs, post_order
 from . import sums
-from .bounded import Array, Bounded, MachineRounding, moved, moved_all, narrow, unknown, wide
+from .bounded import Bounded, MachineRounding, moved, moved_all, narrow, unknown, wide
 from .elementwise import select
 from .sums import in_f64
 

@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, f32, f64, to_numpy
 from ...elementwise import identity
 from ..nodes import Instruction
-from .bounded import Array, Bounded, MachineRounding, ends, hull, least, rounded, unit
+from .bounded import Bounded, MachineRounding, ends, hull, least, rounded, unit
 
 SPREAD = 4.0  # standard deviations, several times over: a step's is a quarter of what is taken
 CUT = 0.5  # share of the steps that count where errors do not average out

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
 
+from ...arrays import Array
 from ...errors import ArgumentError, UnsupportedError
 from ..analysis.support import require_supported
 from ..device_groups import Devices
 from ..meaning.collectives import exchanged, zeros
-from ..meaning.values import Array, CallEvaluator, Handler, Value, shaped
+from ..meaning.values import CallEvaluator, Handler, Value, shaped
 from ..nodes import HloModule, Instruction
 from ..ops.collectives import devices, groups, number, pairs
 from .evaluate import evaluate_device

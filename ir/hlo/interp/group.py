@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ..nodes import Computation
 from ..text.parser import parse
 from .evaluate import evaluate_computation
 from .lift import Runner
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 KEPT = 256  # groups whose text is not parsed again
 

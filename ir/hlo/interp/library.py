@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...arrays import Array
 from ...library.session import Session
 from ..analysis.custom_calls import meaning
 from ..library import library_call
-from ..meaning.values import Array, CallEvaluator, Handler, Value
+from ..meaning.values import CallEvaluator, Handler, Value
 from ..nodes import AnyShape, Instruction, Shape, TupleShape
 from ..rewrite import assemble, parameter, with_operands
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import to_numpy
-from ..meaning.values import Array, CallEvaluator, Value
+from ..meaning.values import CallEvaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..ops.registry import definition
 

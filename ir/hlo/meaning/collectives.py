@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...reducers import UFUNCS, in_order
 from ..device_groups import Groups
 from ..nodes import Computation, Instruction, TupleShape
-from .values import Array, CallEvaluator, Value, shaped
+from .values import CallEvaluator, Value, shaped
 
 
 def exchanged(

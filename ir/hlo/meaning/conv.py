@@ -11,12 +11,13 @@ from math import prod
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import to_numpy
 from ..nodes import Instruction, PadDim, Window
 from ..signatures import dilated
 from .linear import is_whole, narrow, widen
 from .shaping import padded
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 _NO_PAD = PadDim(0, 0)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...arrays import Array
 from ..nodes import Computation, Instruction
-from .values import Array, CallEvaluator, Value, simple_op
+from .values import CallEvaluator, Value, simple_op
 
 
 def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) -> list[int]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert, is_float, is_narrow_int
 from ...dtypes import to_numpy
 from ..nodes import Instruction
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 NpType = np.dtype[np.generic]
 

@@ -13,11 +13,12 @@ from math import prod
 
 import numpy as np
 
+from ...arrays import Array
 from ..live_sizes import is_whole, marks, reshape_groups
 from ..nodes import Instruction, Shape
 from ..rewrite import with_attrs
 from ..signatures import window_positions
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 
 def crop_to_smallest(arrays: Sequence[Array]) -> list[Array]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import DType, from_numpy, to_numpy
 from ...elementwise import DIRECTIONS, TABLE
 from ...formats import FORMATS
 from ..nodes import Instruction
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 
 def compare(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:

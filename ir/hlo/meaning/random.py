@@ -13,10 +13,11 @@ from math import prod
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import to_numpy
 from ...errors import UnsupportedError
 from ..nodes import Instruction, Shape, TupleShape
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 _U32, _U64 = np.uint32, np.uint64
 _LOW = _U64(0xFFFFFFFF)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import to_numpy
 from ...reducers import UFUNCS, accumulator, ufunc_of
 from ..nodes import Computation, Instruction, Shape, TupleShape
-from .values import Array, CallEvaluator, Value, simple_op
+from .values import CallEvaluator, Value, simple_op
 
 
 def reduce(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:

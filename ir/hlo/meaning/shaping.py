@@ -7,11 +7,12 @@ from math import prod
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ..layouts import slowest_first
 from ..nodes import Instruction, PadDim
 from .pointwise import reinterpret
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 
 def broadcast(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:

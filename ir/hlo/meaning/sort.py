@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import is_float, is_narrow_int
 from ..nodes import Computation, Instruction
 from ..rewrite import post_order
 from .pointwise import total_order
-from .values import Array, CallEvaluator, Value
+from .values import CallEvaluator, Value
 
 
 def sort(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:

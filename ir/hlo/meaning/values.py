@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
 from ...elementwise import TABLE
 from ..nodes import Computation, Instruction, TupleShape
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
 """An array or a tuple of values; untyped, since the verifier has checked the module."""
 

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import from_numpy, to_numpy
 from ...elementwise import identity
@@ -16,7 +17,7 @@ from ..signatures import window_positions
 from .indexing import combine_at
 from .reduce import as_results, many
 from .shaping import padded
-from .values import Array, CallEvaluator, Value, simple_op
+from .values import CallEvaluator, Value, simple_op
 
 Combine = Callable[..., tuple[Array, ...]]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import u8
 from ..nodes import Instruction
 from . import build
 from .match import is_splat
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 BITS = 4
 MASK = (1 << BITS) - 1

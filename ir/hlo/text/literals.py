@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ..lexer import MAX_DEPTH, Cursor
 from ..nodes import AnyShape, Raw, Shape, TupleShape
 from ..shape_text import show_shape
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Literal: TypeAlias = "Array | Raw | tuple[Literal, ...]"
 
 ELIDED = Raw("{...}")

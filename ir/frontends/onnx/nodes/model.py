@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ....arrays import Array
 from ....errors import LimitError, ParseError, UnsupportedError
 from .frames import written_out
 from .package import import_onnx
-from .tensors import EXTERNAL, Array, sparse_array, tensor_array
+from .tensors import EXTERNAL, sparse_array, tensor_array
 
 OLDEST = 7
 """The oldest operator set that is read: before it, broadcasting was an attribute."""

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import DType, to_numpy
 from ....errors import ParseError, UnsupportedError
 from ...lax.graph import Graph
 from ...lax.term import Term
 from .package import import_onnx
-from .tensors import Array, tensor_array
+from .tensors import tensor_array
 from .types import element_type
 from .values import Sequence, Value
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import to_numpy
 from ....errors import ParseError
 from ....hlo.limits import require_bytes
 from .package import import_onnx
 from .types import element_type
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 EXTERNAL = 1  # TensorProto.EXTERNAL
 

@@ -6,6 +6,7 @@ from math import ceil, pi
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import DType, f32, f64, s32, s64, u32, u64
 from ....hlo.limits import require_bytes
 from ....hlo.nodes import Shape, TupleShape
@@ -15,7 +16,7 @@ from ...lax.shaping import expand_dims, full, iota, unstack
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
-from ..nodes.tensors import Array, sparse_array, tensor_array
+from ..nodes.tensors import sparse_array, tensor_array
 from .casts import converted
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import BY_NAME, DType, to_numpy
 from ....hlo.nodes import Shape
 from ....hlo.shape_text import UNKNOWN, show_shape
 from .lexer import Tokens, unquoted
 from .syntax import Dense
 from .types import show_type
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 _NUMBER = r"[^\s,()\[\]]+"
 _ONE = re.compile(_NUMBER)

@@ -18,13 +18,14 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import from_numpy
 from ....errors import VerifyError
 from ....hlo.analysis.verify import check_instruction
 from ....hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
 from ....hlo.ops.registry import definition, infer
 from ....hlo.shape_text import UNKNOWN, show_shape
-from ...lax.graph import Array, Graph, hlo_name, is_cheap
+from ...lax.graph import Graph, hlo_name, is_cheap
 from ..mlir.dense import dense_value
 from ..mlir.lexer import Tokens
 from ..mlir.locations import Origins

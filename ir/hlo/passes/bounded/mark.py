@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import s32
 from ....errors import UnsupportedError
 from ...layouts import HEADER, entry_shapes, header
@@ -24,7 +25,6 @@ from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, Tuple
 from ...patterns import build
 from ...rewrite import assemble, make, with_entry
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Sizes: TypeAlias = tuple[int, ...]
 """The extents of a dimension in the large graph and in each of the small ones."""
 

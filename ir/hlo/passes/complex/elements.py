@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
 
 from ...nodes import Instruction
 from ...patterns import build
@@ -12,9 +11,7 @@ from ...patterns.numbers import Num
 from ...rewrite import make
 from . import arithmetic, circular, exponential, inverse
 from .arithmetic import Complex
-from .values import Parts, Value, has_complex, join, part_shape
-
-Rule: TypeAlias = Callable[[Instruction, list[Value]], Value]
+from .values import Parts, PartsRule, Value, has_complex, join, part_shape
 
 
 def join_or_split(i: Instruction, operands: list[Value]) -> Value:
@@ -37,7 +34,7 @@ def _numbers(operands: list[Value]) -> list[Complex]:
     return [Complex(Num(v.re), Num(v.im)) for v in operands if isinstance(v, Parts)]
 
 
-def _formula(f: Callable[..., Complex]) -> Rule:
+def _formula(f: Callable[..., Complex]) -> PartsRule:
     def rule(i: Instruction, operands: list[Value]) -> Value:
         z = f(*_numbers(operands))
         return Parts(_with_metadata(i, z.re.node), _with_metadata(i, z.im.node))
@@ -45,7 +42,7 @@ def _formula(f: Callable[..., Complex]) -> Rule:
     return rule
 
 
-def _real_formula(f: Callable[..., Num]) -> Rule:
+def _real_formula(f: Callable[..., Num]) -> PartsRule:
     def rule(i: Instruction, operands: list[Value]) -> Value:
         return _with_metadata(i, f(*_numbers(operands)).node)
 
@@ -120,7 +117,7 @@ FORMULAS: dict[str, Callable[..., Complex]] = {
 }
 """The formula of each operation on complex arrays."""
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, PartsRule] = {
     **{opcode: _formula(f) for opcode, f in FORMULAS.items()},
     "abs": _real_formula(arithmetic.magnitude),
     "compare": _compare,

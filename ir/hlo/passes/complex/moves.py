@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from ...nodes import AnyShape, Instruction, Shape, SliceDim, TupleShape
 from ...patterns import build
 from ...patterns.match import is_static
 from ...rewrite import constant, make
-from .values import Parts, Value, flatten, has_complex, part_shape, part_type
-
-Rule: TypeAlias = Callable[[Instruction, list[Value]], Value]
+from .values import Parts, PartsRule, Value, flatten, has_complex, part_shape, part_type
 
 
 def both(i: Instruction, operands: list[Value]) -> Value:
@@ -106,7 +103,7 @@ def _bitcast(i: Instruction, operands: list[Value]) -> Value:
     return _bitcast_convert(i, operands)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, PartsRule] = {
     "copy": _copy,
     "constant": _constant,
     "iota": _iota,

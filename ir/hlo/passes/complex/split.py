@@ -46,7 +46,7 @@ class Convention(Enum):
     SORT = "sort"  # for each operand of a sort both real parts, then both imaginary parts
 
 
-FORMULAS = {**elements.RULES, **moves.RULES}
+RULES = {**elements.RULES, **moves.RULES}
 """The rule of each operation that has one of its own."""
 
 
@@ -127,7 +127,7 @@ class _Splitter:
             case ComplexPolicy.PRODUCT:
                 return sums.product(i, operands)
             case ComplexPolicy.FORMULA:
-                return FORMULAS[i.opcode](i, operands)
+                return RULES[i.opcode](i, operands)
             case _:
                 return split(with_operands(i, tuple(map(join, operands))))
 

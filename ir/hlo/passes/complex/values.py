@@ -8,7 +8,7 @@ two. At the entry's boundary and for library calls it is ``join``ed to complex a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -26,6 +26,8 @@ class Parts:
 
 
 Value: TypeAlias = "Instruction | Parts | tuple[Value, ...]"
+PartsRule: TypeAlias = Callable[[Instruction, list[Value]], Value]
+"""How an instruction is done on split operands: its own split value."""
 
 
 def part_type(dtype: DType) -> DType:

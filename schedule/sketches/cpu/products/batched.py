@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .....ir.arrays import Array
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....space.space import Array, Choices, Columns
+from ....space.space import Choices, Columns
 from ..nests.contraction import MOST_FMAS, tile_of
 
 

@@ -12,12 +12,13 @@ import math
 
 import numpy as np
 
+from .....ir.arrays import Array
 from .....ir.loop.nodes import Var
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.lookup import own_loops
-from ....space.space import Array, Batch, Choices, Columns, Sketch, columns_of
+from ....space.space import Batch, Choices, Columns, Sketch, columns_of
 from ..nests.contraction import Contraction, made_by_feeder
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .....ir.arrays import Array
 from .....ir.loop.nodes import AxisKind, Kind
 from .....ir.loop.notes import FETCH
 from .....ir.loop.visit import free_vars
@@ -22,7 +23,7 @@ from .....ir.target import Target
 from ....cursor import LoopRef, loop_of, nest
 from ....language.schedule import Schedule
 from ....space.lookup import block_node
-from ....space.space import Array, Batch, Choices, Columns, Sketch
+from ....space.space import Batch, Choices, Columns, Sketch
 from ..nests.contraction import AHEAD, Contraction
 from ..nests.matching import CPU, FuncInfo
 from .tile_cost import FEW, contraction_valid

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .....ir.arrays import Array
 from .....ir.cores import CpuCore
 from .....ir.dtypes import f32
 from .....ir.loop.nodes import BlockAxis, Var
@@ -23,7 +24,7 @@ from ....language.schedule import Schedule
 from ....primitives.products.strassen import MOST_LEVELS, added_error, plain_product
 from ....space.analyze import BlockInfo, point_reads
 from ....space.lookup import block_node, own_loops
-from ....space.space import Array, Batch, Choices, Columns, Sketch, columns_of
+from ....space.space import Batch, Choices, Columns, Sketch, columns_of
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo

@@ -11,9 +11,10 @@ import math
 
 import numpy as np
 
+from .....ir.arrays import Array
 from .....ir.target import Target
 from ....legality import update_of
-from ....space.space import Array, Columns
+from ....space.space import Columns
 from ..nests.contraction import (
     AHEAD,
     CHUNK,

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import f32, from_numpy
 from ....lax import indexing, reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
-from ...nodes.tensors import Array
 from .domain import DOMAIN
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import DType, s32, s64
 from ....lax import control, indexing, reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
-from ...nodes.tensors import Array
 from .domain import DOMAIN, TRANSFORMS, transformed
 from .linear import labels_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import f32
 from ....nodes import Instruction, Shape
 from ....patterns import build
@@ -15,8 +15,6 @@ from ....patterns.match import moves, splat
 from ....patterns.nibbles import MASK
 from ....rewrite import make
 from ...simplify.fold_constants import is_known, value_of
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 SHORTEST, LONGEST = 8, 256
 """Terms of a block that are worth a scale of their own, and from which another is no loss."""

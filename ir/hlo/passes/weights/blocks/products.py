@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import bf16, f16, f32, s8, s32, u8
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build, nibbles
 from ....patterns.match import all_static, is_pointwise
 from ....rewrite import constant, make, map_computations, rebuild
 from ...canonical.dot import largest_over, sum_over
-from .codes import Array, Blocks, in_blocks
+from .codes import Blocks, in_blocks
 
 LARGEST = 127
 """The largest code of a row's block, and the smallest is its negative."""

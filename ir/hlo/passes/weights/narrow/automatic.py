@@ -9,16 +9,12 @@ mean squares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
-import numpy as np
-
+from .....arrays import Array
 from .....target import Target
 from ....nodes import HloModule
 from .quantize import FORMS, Narrowed, expected_errors
 from .weighted import WeightedProduct, weighted_products
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 WAITS = 1.5  # times the arithmetic's time is a product's least time in memory, to wait for it
 

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import bf16, to_numpy
 from .....targets.processor import default_threads
 from ....patterns.parts import LOWER
 from ..blocks.codes import Blocks
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 32
 """Terms that share a scale in the form of 4 bits."""

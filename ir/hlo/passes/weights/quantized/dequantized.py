@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import f32, s8, s32, u8
 from ....nodes import Instruction, Shape, SliceDim, Window
 from ....patterns import build
 from ....patterns.match import is_splat, splat
 from ....patterns.ranges import limits
 from ....rewrite import assemble, constant, make, parameter
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

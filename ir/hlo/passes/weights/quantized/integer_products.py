@@ -12,10 +12,10 @@ dot(x, w) * t``.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
 
 import numpy as np
 
+from .....arrays import Array
 from .....dtypes import f32, s8, s32, u8
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build
@@ -25,8 +25,6 @@ from .dequantized import Dequantized, dequantized
 from .measured import measured
 from .padded import with_padding
 from .unsigned_codes import SIGN, flipped, sums_of
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 DEEPEST = 1 << 15
 """Most terms of a sum: the products of two bytes, shifted zero points included, stay in s32."""
