@@ -33,6 +33,11 @@ def alignment_of(nbytes: int) -> int:
     return PAGE if nbytes >= LARGE else ALIGNMENT
 
 
+def as_bytes(array: Array) -> Bytes:
+    """Return the memory of a C-contiguous array as bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
 def as_array(
     value: object, what: str, where: str = "", dtype: np.dtype[Any] | None = None
 ) -> Array:

@@ -125,3 +125,8 @@ def is_numpy_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 _FIRST_FOREIGN = 256  # NPY_USERDEF
+
+
+def accumulator(dtype: DType) -> DType:
+    """Return the type in which terms are added up: f32 for narrow floats, else the type itself."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -27,7 +27,7 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+def wide_type(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     """Return the type that a reduction accumulates in.
 
     Sums and products of floats use f64 for f32 and f32 for narrower types. Types of 8 bits or
@@ -57,7 +57,7 @@ def ufunc_of(op: str, dtype: np.dtype[np.generic]) -> np.ufunc:
 def in_order(op: str, values: Sequence[Array]) -> Array:
     """Combine arrays of one shape and type element by element, from the first to the last.
 
-    The accumulator is wider where ``accumulator`` says so, and the result is rounded once.
+    The wide_type is wider where ``wide_type`` says so, and the result is rounded once.
     """
     first = values[0]
     if first.size <= BLOCK:
@@ -72,7 +72,7 @@ def in_order(op: str, values: Sequence[Array]) -> Array:
 
 def _combined(op: str, values: Sequence[Array]) -> Array:
     dtype = values[0].dtype
-    f, wide = ufunc_of(op, dtype), accumulator(op, dtype)
+    f, wide = ufunc_of(op, dtype), wide_type(op, dtype)
     with np.errstate(all="ignore"):
         total = values[0].astype(wide)
         for value in values[1:]:

@@ -58,7 +58,7 @@ from .nodes import (
 )
 from .side_by_side import Joints, side_by_side
 from .signature import ArraySpec, Tree, slots
-from .slices import Slices, bounded, leaves, part_of, piece_of, resized, sizes_of, spread
+from .slices import Slices, leaves, part_of, piece_of, resized, sizes_of, spread
 
 STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
@@ -134,7 +134,7 @@ def _parameters(
         require_bytes(shape.bytes, show_shape(shape), f"a parameter of `{entry.name}`")
         number = next(numbers)
         data = BufferSlice("param", 0, shape.bytes, number)
-        sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in bounded(shape)]
+        sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in shape.bounded]
         return (data, *sizes) if sizes else data
 
     return tuple(specs), [spread(p.shape, leaf) for p in entry.parameters], trees

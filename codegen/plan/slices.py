@@ -33,16 +33,11 @@ def spread(shape: AnyShape, make: Callable[[Shape], Slices]) -> Slices:
             return ()
 
 
-def bounded(shape: Shape) -> list[int]:
-    """Return the dimensions of which only the bound is known."""
-    return [d for d, marked in enumerate(shape.dynamic) if marked]
-
-
 def sizes_of(shape: Shape, tree: Slices) -> dict[int, Slices]:
     """Return the slices of the sizes of an array with bounded dimensions, which follow it in its
     tree.
     """
-    return dict(zip(bounded(shape), tree[1:] if isinstance(tree, tuple) else (), strict=True))
+    return dict(zip(shape.bounded, tree[1:] if isinstance(tree, tuple) else (), strict=True))
 
 
 def resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
@@ -50,7 +45,7 @@ def resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
     (d,) = i.attrs["dimensions"]
     sizes = {**sizes_of(i.operands[0].array, tree), d: size}
     data = tree[0] if isinstance(tree, tuple) else tree
-    kept = [sizes[k] for k in bounded(i.array)]
+    kept = [sizes[k] for k in i.array.bounded]
     return (data, *kept) if kept else data
 
 

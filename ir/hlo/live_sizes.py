@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..errors import UnsupportedError
-from .nodes import Instruction, Shape
+from .nodes import Instruction
 from .shape_text import show_shape
 
 
@@ -29,11 +29,6 @@ class ReshapeGroup:
     live: int | None
 
 
-def marks(shape: Shape) -> tuple[bool, ...]:
-    """Return, for each dimension, True if it is declared as bounded."""
-    return shape.dynamic or (False,) * shape.rank
-
-
 def reshape_groups(i: Instruction, dynamic: Collection[int]) -> tuple[ReshapeGroup, ...]:
     """Divide a ``reshape`` into groups; the operand's dimensions ``dynamic`` have live sizes.
 
@@ -41,9 +36,9 @@ def reshape_groups(i: Instruction, dynamic: Collection[int]) -> tuple[ReshapeGro
     dimension of the result has a live size.
     """
     old, new = i.operands[0].array, i.array
-    bounded = {*dynamic, *(d for d in range(old.rank) if marks(old)[d])}
+    bounded = {*dynamic, *(d for d in range(old.rank) if old.marks[d])}
     left = [d for d in range(old.rank) if old.dims[d] != 1 or d in bounded]
-    right = [d for d in range(new.rank) if new.dims[d] != 1 or marks(new)[d]]
+    right = [d for d in range(new.rank) if new.dims[d] != 1 or new.marks[d]]
     pairs = _equal_products(old.dims, new.dims, left, right)
     live = set(dynamic)
     return tuple(ReshapeGroup(a, b, _live(i, b) if live & set(a) else None) for a, b in pairs)
@@ -77,7 +72,7 @@ def _equal_products(
 def _live(i: Instruction, new: tuple[int, ...]) -> int | None:
     """Return the one of these dimensions that has a live size: the bounded one, else the only one
     whose size is not 1. ``UnsupportedError`` if there are several."""
-    marked = [d for d in new if marks(i.array)[d]]
+    marked = [d for d in new if i.array.marks[d]]
     wide = [d for d in new if i.array.dims[d] != 1]
     found = marked or wide
     if len(found) > 1:

@@ -96,6 +96,16 @@ class Shape:
         return n
 
     @property
+    def marks(self) -> tuple[bool, ...]:
+        """For each dimension, True if it is bounded."""
+        return self.dynamic or (False,) * self.rank
+
+    @property
+    def bounded(self) -> tuple[int, ...]:
+        """The dimensions of which only the bound is known."""
+        return tuple(d for d, marked in enumerate(self.dynamic) if marked)
+
+    @property
     def bytes(self) -> int:
         """Bytes of storage, bounded dimensions at their bounds."""
         return self.size * self.dtype.bytes

@@ -19,7 +19,7 @@ def resized(x: Term, axis: int, size: Term) -> Term:
 
 def varying(x: Term) -> list[int]:
     """Return the dimensions whose size each run determines."""
-    return [k for k, flag in enumerate(x.shape.dynamic) if flag]
+    return list(x.shape.bounded)
 
 
 def size(x: Term, axis: int) -> Term:

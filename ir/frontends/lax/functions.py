@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, pi, sqrt
 
-from ...dtypes import DType, f32
+from ...dtypes import DType, accumulator
 from .reductions import max_, mean, sum_
 from .shaping import broadcast_to, expand_dims, per_channel, reshape
 from .term import Number, Term
@@ -13,7 +13,7 @@ from .term import Number, Term
 
 def wide(dtype: DType) -> DType:
     """Return the type that functions of floats are computed in: f32 for narrower ones."""
-    return f32 if dtype.is_float and dtype.bits < 32 else dtype
+    return accumulator(dtype)
 
 
 def softmax(x: Term, axes: Sequence[int]) -> Term:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...arrays import Array
-from ...dtypes import DType, f32, to_numpy
+from ...dtypes import DType, accumulator, f32, to_numpy
 from ...reducers import ufunc_of
 from ..meaning import (
     conv as interp_conv,
@@ -251,7 +251,7 @@ def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler
     if not sums.plain(squares):
         # Infinities and NaNs mix with padding and zeros: certain only where nothing was off.
         squares = np.where(np.isfinite(squares), squares, 0.0)
-    acc = sums.accumulator(to)
+    acc = accumulator(to)
     tf32 = e.rounding.operands if to == f32 and types[0] == f32 else 0.0
     step = sums.grid(p, q) if sums.plain(p) and sums.plain(q) else None
     if tf32 and step is not None and _short(p) and _short(q):
@@ -326,7 +326,7 @@ def _simple(
                 return sums.add(x, start, fold(np.add, 0.0), count, dtype, e.rounding)
             case "multiply":
                 times = fold(np.multiply, 1.0)
-                acc = sums.accumulator(dtype)
+                acc = accumulator(dtype)
                 return sums.product(x, start, times, count + 1.0, acc, dtype, e.rounding)
             case "maximum" | "minimum":
                 f = np.maximum if op == "maximum" else np.minimum
@@ -409,7 +409,7 @@ def _reduce_window(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Kn
             found = sums.extreme(x, start, fold(sums.neutral(op, dtype)), f)
             return unknown(found.value) if lost else found
         case "multiply":
-            acc = sums.accumulator(dtype)
+            acc = accumulator(dtype)
             return sums.product(x, start, fold(1.0), count + 1.0, acc, dtype, e.rounding)
         case _:
             return e.other(i, args)

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Array
-from ...dtypes import DType, f32, f64, to_numpy
+from ...dtypes import DType, accumulator, f64, to_numpy
 from ...elementwise import identity
 from ..nodes import Instruction
 from .bounded import Bounded, MachineRounding, ends, hull, least, rounded, unit
@@ -28,11 +28,6 @@ GRIDS = tuple(2.0**-k for k in (0, 4, 8, 16))  # steps of which the terms of an 
 
 Fold = Callable[[Array], Array]
 """A linear sum of an array's elements, the same way for values, errors and squares."""
-
-
-def accumulator(dtype: DType) -> DType:
-    """The type in which terms are added up: f32 for the narrow floats, else the type itself."""
-    return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def growth(count: float | Array, rounding: MachineRounding) -> Array:

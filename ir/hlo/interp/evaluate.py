@@ -202,10 +202,9 @@ def _argument(shape: AnyShape, value: Any, what: str) -> Value:
             wanted = to_numpy(shape.dtype)
             if array.dtype != wanted:
                 raise ArgumentError(what, f"must have dtype {wanted}, not {array.dtype}")
-            marks = shape.dynamic or (False,) * shape.rank
             fits = array.ndim == shape.rank and all(
                 (have <= bound) if dynamic else (have == bound)
-                for have, bound, dynamic in zip(array.shape, shape.dims, marks, strict=True)
+                for have, bound, dynamic in zip(array.shape, shape.dims, shape.marks, strict=True)
             )
             if not fits:
                 raise ArgumentError(what, f"must be {show_shape(shape)}, not {array.shape}")

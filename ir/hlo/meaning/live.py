@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from ...arrays import Array
-from ..live_sizes import is_whole, marks, reshape_groups
+from ..live_sizes import is_whole, reshape_groups
 from ..nodes import Instruction, Shape
 from ..rewrite import with_attrs
 from ..signatures import window_positions
@@ -62,7 +62,7 @@ def slice_(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]
     bounds, fixed = i.operands[0].array.dims, [0] * a.ndim
     for d, c in enumerate(i.attrs["slice"]):
         whole = is_whole(c.start, c.limit, c.stride, bounds[d])
-        if i.array.dims[d] == 1 and not whole and not marks(i.array)[d]:
+        if i.array.dims[d] == 1 and not whole and not i.array.marks[d]:
             fixed[d] = c.limit
     return i, [zero_extend(a, fixed)]
 
@@ -199,6 +199,6 @@ def reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]
 def dynamic_reshape(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reshape to sizes given as operands; elements in order, cropped or zero-extended to fit."""
     a, *sizes = args
-    rows = zip(sizes, i.array.dims, marks(i.array), strict=True)
+    rows = zip(sizes, i.array.dims, i.array.marks, strict=True)
     dims = [min(max(int(s), 0), n) if marked else n for s, n, marked in rows]
     return zero_extend(a.reshape(-1)[: prod(dims)], [prod(dims)]).reshape(dims)

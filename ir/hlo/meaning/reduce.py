@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import to_numpy
-from ...reducers import UFUNCS, accumulator, ufunc_of
+from ...reducers import UFUNCS, ufunc_of, wide_type
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from .values import CallEvaluator, Value, simple_op
 
@@ -34,7 +34,7 @@ def as_results(i: Instruction, values: tuple[Array, ...]) -> Value:
 
 def reduce_simple(op: str, a: Array, init: Array, axes: tuple[int, ...]) -> Array:
     """Reduce by one binary operation over ``axes``, starting from ``init``."""
-    f, wide = ufunc_of(op, a.dtype), accumulator(op, a.dtype)
+    f, wide = ufunc_of(op, a.dtype), wide_type(op, a.dtype)
     out, a, init = a.dtype, a.astype(wide), init.astype(wide)
     folded = _fold(f, a, axes, init) if axes else a
     return convert(np.asarray(f(folded, init)), out)

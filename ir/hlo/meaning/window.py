@@ -11,7 +11,7 @@ from ...arrays import Array
 from ...conversion import convert
 from ...dtypes import from_numpy, to_numpy
 from ...elementwise import identity
-from ...reducers import UFUNCS, accumulator, ufunc_of
+from ...reducers import UFUNCS, ufunc_of, wide_type
 from ..nodes import Instruction, PadDim, Window, WindowDim
 from ..signatures import window_positions
 from .indexing import combine_at
@@ -33,7 +33,7 @@ def reduce_window(i: Instruction, args: list[Value], run: CallEvaluator) -> Valu
     op = simple_op(i.attrs["to_apply"])
     if n == 1 and op in UFUNCS and from_numpy(arrays[0].dtype).kind != "complex":
         a, init = arrays[0], inits[0]
-        wide = accumulator(op, a.dtype)
+        wide = wide_type(op, a.dtype)
         f = ufunc_of(op, a.dtype)
         neutral = np.asarray(identity(op, from_numpy(a.dtype))).astype(wide)
         values = _windows(lambda x, y: (np.asarray(f(x, y)),), (a.astype(wide),), [neutral], window)

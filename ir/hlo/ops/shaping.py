@@ -62,8 +62,7 @@ def _set_dimension_size(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 2)
     a = array(shapes, 0)
     axis = dims_of(attrs, "dimensions", a.rank)[0]
-    old = a.dynamic or (False,) * a.rank
-    return Shape(a.dtype, a.dims, None, tuple(m or k == axis for k, m in enumerate(old)))
+    return Shape(a.dtype, a.dims, None, tuple(m or k == axis for k, m in enumerate(a.marks)))
 
 
 def _scalar_s32(shapes: Shapes, attrs: Attrs) -> AnyShape:

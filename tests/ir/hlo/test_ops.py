@@ -22,7 +22,7 @@ from nestwright.ir.hlo.meaning.values import CallEvaluator, Value
 from nestwright.ir.hlo.nodes import Instruction, Shape
 from nestwright.ir.hlo.ops.definition import ComplexPolicy, NarrowPolicy, OpDef, Pattern, one
 from nestwright.ir.hlo.ops.registry import OPS
-from nestwright.ir.hlo.passes.complex.split import FORMULAS
+from nestwright.ir.hlo.passes.complex.split import RULES as COMPLEX
 from nestwright.ir.hlo.signatures import Attrs, Shapes, array, attr, plain
 from nestwright.ir.hlo.text import parse, show
 from nestwright.ir.loop.build import minimum, sub
@@ -31,7 +31,7 @@ from nestwright.te.from_hlo.emitter import ElementEmitter, Index
 from nestwright.te.from_hlo.group import RULES
 
 ROOT = Path(__file__).parents[3]
-FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli")
+FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
 
 NAMES_OPCODES = {
     "ir/hlo/ops/": "the definitions",
@@ -221,7 +221,7 @@ ENTRY e {
 
 def test_every_operation_with_a_formula_on_complex_numbers_has_a_rule() -> None:
     wanted = {name for name, op in OPS.items() if op.complex is ComplexPolicy.FORMULA}
-    assert wanted == FORMULAS.keys()
+    assert wanted == COMPLEX.keys()
 
 
 def test_policies_fit_what_else_is_defined() -> None:

@@ -51,7 +51,7 @@ def resized(site: OpSite, value: Instruction, sizes: Sequence[Instruction]) -> I
     like = site.element()
     for d, size in enumerate(sizes):
         if like.dynamic[d]:
-            old = value.array.dynamic or (False,) * like.rank
+            old = value.array.marks
             dynamic = tuple(m or k == d for k, m in enumerate(old))
             shape = replace(like, dynamic=dynamic)
             value = site.add("set-dimension-size", shape, (value, size), dimensions=(d,))

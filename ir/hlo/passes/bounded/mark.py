@@ -94,7 +94,7 @@ class _Marking:
                 made = self._sized(made, d, _extents(row, d), extents)
             new[row[0]] = made
             if isinstance(made.shape, Shape):
-                extents |= {(made, d): _extents(row, d) for d in _marks(made.shape)}
+                extents |= {(made, d): _extents(row, d) for d in made.shape.bounded}
         return assemble(big.name, [new[p] for p in big.parameters], new[big.root])
 
     def _instruction(
@@ -125,7 +125,7 @@ class _Marking:
         if source is None:
             self.refuse(x, f"its size {wanted[0]} is that of no argument")
         size = make("get-dimension-size", Shape(s32), (source[0],), dimensions=(source[1],))
-        marks = tuple(m or k == d for k, m in enumerate(_flags(x.array)))
+        marks = tuple(m or k == d for k, m in enumerate(x.array.marks))
         shape = replace(x.array, dynamic=marks)
         return make("set-dimension-size", shape, (x, size), dimensions=(d,))
 
@@ -234,23 +234,15 @@ def _extents(row: Sequence[Instruction], d: int) -> Sizes:
     return tuple(x.array.dims[d] for x in row)
 
 
-def _flags(shape: Shape) -> tuple[bool, ...]:
-    return shape.dynamic or (False,) * shape.rank
-
-
-def _marks(shape: Shape) -> list[int]:
-    return [d for d, marked in enumerate(shape.dynamic) if marked]
-
-
 def _fresh(i: Instruction, made: Instruction) -> list[int]:
     """Return the marked dimensions of a result that come from none of its operands."""
     if not isinstance(made.shape, Shape):
         return []
     match i.opcode:
         case "iota" | "constant":
-            return _marks(made.shape)
+            return list(made.shape.bounded)
         case "broadcast":
-            return [d for d in _marks(made.shape) if d not in i.attrs.get("dimensions", ())]
+            return [d for d in made.shape.bounded if d not in i.attrs.get("dimensions", ())]
         case _:
             return []
 

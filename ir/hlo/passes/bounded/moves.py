@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ....dtypes import s32
-from ...live_sizes import is_whole, marks
+from ...live_sizes import is_whole
 from ...nodes import Instruction, PadDim, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make
@@ -106,7 +106,7 @@ def slice_(i: Instruction, operands: list[Padded]) -> Padded:
         cut: SliceDim = i.attrs["slice"][d]
         if is_whole(cut.start, cut.limit, cut.stride, x.dims[d]):
             sizes[d] = size
-        elif i.array.dims[d] == 1 and not marks(i.array)[d]:
+        elif i.array.dims[d] == 1 and not i.array.marks[d]:
             fixed.append(d)
         else:
             end = arithmetic("minimum", size, cut.limit)

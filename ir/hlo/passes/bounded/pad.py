@@ -19,7 +19,6 @@ from ....dtypes import s32
 from ....errors import UnsupportedError
 from ....findings import Finding
 from ...analysis.support import refusal
-from ...live_sizes import marks
 from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from ...patterns import build
 from ...patterns.match import is_local
@@ -88,7 +87,7 @@ def _argument(p: Instruction) -> Tree:
         return Padded(p)
     sizes = {
         d: make("get-dimension-size", Shape(s32), (p,), dimensions=(d,))
-        for d, marked in enumerate(marks(p.array))
+        for d, marked in enumerate(p.array.marks)
         if marked
     }
     value = p
@@ -98,7 +97,7 @@ def _argument(p: Instruction) -> Tree:
 
 
 def _resized(x: Instruction, d: int, size: Instruction, bounded: bool) -> Instruction:
-    dynamic = tuple(bounded if k == d else m for k, m in enumerate(marks(x.array)))
+    dynamic = tuple(bounded if k == d else m for k, m in enumerate(x.array.marks))
     shape = replace(x.array, dynamic=dynamic if any(dynamic) else ())
     return make("set-dimension-size", shape, (x, size), name=x.name, dimensions=(d,))
 

@@ -12,7 +12,7 @@ from math import prod
 
 from ....dtypes import s32
 from ....errors import UnsupportedError
-from ...live_sizes import ReshapeGroup, marks, reshape_groups
+from ...live_sizes import ReshapeGroup, reshape_groups
 from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...rewrite import make
@@ -60,7 +60,7 @@ def dynamic_reshape(i: Instruction, operands: list[Padded]) -> Padded:
     dims = i.array.dims
     sizes: dict[int, Scalar] = {}
     for d, g in enumerate(given):
-        if not marks(i.array)[d]:
+        if not i.array.marks[d]:
             sizes[d] = dims[d]
             continue
         whole = build.convert(g.value, s32)

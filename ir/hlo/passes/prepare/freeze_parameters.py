@@ -12,7 +12,6 @@ from ....arrays import as_array
 from ....dtypes import to_numpy
 from ....errors import ArgumentError
 from ...layouts import HEADER, entry_shapes, header
-from ...live_sizes import marks
 from ...nodes import HloModule, Instruction, Shape
 from ...rewrite import assemble, constant, make, parameter, with_entry, with_operands
 from ...shape_text import show_shape
@@ -87,7 +86,7 @@ def _constant(p: Instruction, array: Array) -> Instruction:
 
 def _fits(array: Array, shape: Shape) -> bool:
     """True if an array has the shape, or a size within its bounds."""
-    rows = zip(array.shape, shape.dims, marks(shape), strict=False)
+    rows = zip(array.shape, shape.dims, shape.marks, strict=False)
     return array.ndim == shape.rank and all(n == d or (m and n < d) for n, d, m in rows)
 
 
@@ -100,7 +99,7 @@ def _padded(array: Array, dims: tuple[int, ...]) -> Array:
 def _at_size(x: Instruction, sizes: tuple[int, ...], shape: Shape) -> Instruction:
     """Set the live sizes of a constant of bounded shape."""
     dynamic = [False] * shape.rank
-    for d, marked in enumerate(marks(shape)):
+    for d, marked in enumerate(shape.marks):
         if marked:
             dynamic[d] = True
             size = constant(np.array(sizes[d], np.int32))
