@@ -29,6 +29,7 @@ from ...ir.hlo.text.content import literal_size
 from ...ir.hlo.text.printer import show
 from ...ir.library.functions import INTERPRETER
 from ...ir.target import Target
+from ...ir.targets.processor import cores
 from ...schedule.language.trace import Trace
 from ...te.from_hlo import lower_group
 from ..plan.bundle import Bundle
@@ -59,7 +60,6 @@ from ..runtime.executable import Executable
 from ..runtime.packing import packers
 from ..targets.registry import backend
 from ..targets.timings import timed
-from ..targets.workers import cores
 from .compile_group import LoweredGroup
 from .frozen_weights import FrozenWeights
 from .joints import JointKernels, joint_kernels

@@ -24,8 +24,8 @@ import numpy as np
 from ...ir.arrays import as_array, row_major
 from ...ir.library.registry import registered
 from ...ir.target import Target
+from ...ir.targets.processor import cores
 from ..targets.registry import assembler
-from ..targets.workers import cores
 from .schedules import identity
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from .arith_value import ArithValue, horner
 from .double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
-from .quadrant import quadrant
+from .quadrant import is_odd, quadrant, signed
 from .rare import unless_rare
 
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 10))
@@ -72,15 +72,6 @@ def _sine_and_cosine(r: DoubleWord) -> tuple[DoubleWord, DoubleWord]:
     return sine, fast_two_sum(near, ((1.0 - near) - half) + tail)
 
 
-def _odd(number: ArithValue) -> ArithValue:
-    return (number & 1).equals(1)
-
-
-def _sign_by_quadrant(value: ArithValue, number: ArithValue) -> ArithValue:
-    """Negate the value in quadrants 2 and 3."""
-    return (number & 2).equals(2).where(-value, value)
-
-
 def _negate_if_negative(value: ArithValue, x: ArithValue) -> ArithValue:
     """Negate the value where ``x`` is negative, -0 included."""
     return (x.bits() < 0).where(-value, value)
@@ -88,18 +79,18 @@ def _negate_if_negative(value: ArithValue, x: ArithValue) -> ArithValue:
 
 def _sine(x: ArithValue, number: ArithValue, r: DoubleWord) -> ArithValue:
     sine, cosine = _sine_and_cosine(r)
-    value = _sign_by_quadrant(_odd(number).where(cosine.high, sine.high), number)
+    value = signed(is_odd(number).where(cosine.high, sine.high), number)
     return _negate_if_negative(value, x)
 
 
 def _cosine(_: ArithValue, number: ArithValue, r: DoubleWord) -> ArithValue:
     sine, cosine = _sine_and_cosine(r)
-    return _sign_by_quadrant(_odd(number).where(sine.high, cosine.high), number + 1)
+    return signed(is_odd(number).where(sine.high, cosine.high), number + 1)
 
 
 def _tangent(x: ArithValue, number: ArithValue, r: DoubleWord) -> ArithValue:
     sine, cosine = _sine_and_cosine(r)
-    odd = _odd(number)
+    odd = is_odd(number)
     above = DoubleWord(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
     below = DoubleWord(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
     ratio = divide(above, below)

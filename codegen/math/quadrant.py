@@ -75,3 +75,13 @@ def quadrant(x: ArithValue) -> tuple[ArithValue, DoubleWord]:
         ArithValue(b, by_lane(b, (x.v,), lambda v, k=k: part(k, v))) for k in range(3)
     )
     return number, DoubleWord(high, low)
+
+
+def is_odd(number: ArithValue) -> ArithValue:
+    """Return the predicate "in quadrant 1 or 3", where sine and cosine change places."""
+    return (number & 1).equals(1)
+
+
+def signed(value: ArithValue, number: ArithValue) -> ArithValue:
+    """Negate the value in quadrants 2 and 3."""
+    return (number & 2).equals(2).where(-value, value)

@@ -16,6 +16,7 @@ from .arith_value import ArithValue, horner
 from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .exp import exp_double_word
 from .log import log, log_special_cases, power, power_special_cases
+from .quadrant import is_odd, signed
 
 _LN2 = round_f32(math.log(2))
 _LN2_REST = round_f32(math.log(2) - _LN2)
@@ -75,26 +76,17 @@ def _sine_and_cosine(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]
     return number, sine, cosine
 
 
-def _odd(number: ArithValue) -> ArithValue:
-    return (number & 1).equals(1)
-
-
-def _sign_by_quadrant(value: ArithValue, number: ArithValue) -> ArithValue:
-    """Negate the value in quadrants 2 and 3."""
-    return (number & 2).equals(2).where(-value, value)
-
-
 def sin(x: ArithValue) -> ArithValue:
     """Return the sine."""
     number, sine, cosine = _sine_and_cosine(x)
-    result = _sign_by_quadrant(_odd(number).where(cosine, sine), number)
+    result = signed(is_odd(number).where(cosine, sine), number)
     return (x.bits() < 0).where(-result, result)
 
 
 def cos(x: ArithValue) -> ArithValue:
     """Return the cosine."""
     number, sine, cosine = _sine_and_cosine(x)
-    return _sign_by_quadrant(_odd(number).where(sine, cosine), number + 1)
+    return signed(is_odd(number).where(sine, cosine), number + 1)
 
 
 def log1p(x: ArithValue) -> ArithValue:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from .arith_value import ArithValue, horner
+from .quadrant import is_odd, signed
 from .rare import unless_rare
 
 _TWO_OVER_PI = tuple(
@@ -95,32 +96,23 @@ def _sine_and_cosine(r: ArithValue) -> tuple[ArithValue, ArithValue]:
     return sine, cosine
 
 
-def _odd(quadrant: ArithValue) -> ArithValue:
-    return (quadrant & 1).equals(1)
-
-
-def _sign_by_quadrant(value: ArithValue, quadrant: ArithValue) -> ArithValue:
-    """Negate the value in quadrants 2 and 3."""
-    return (quadrant & 2).equals(2).where(-value, value)
-
-
 def _sine_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
-    result = _sign_by_quadrant(_odd(quadrant).where(cosine, sine), quadrant).single()
+    result = signed(is_odd(quadrant).where(cosine, sine), quadrant).single()
     return (x.abs() < 1e-10).where(x, result)
 
 
 def _cosine_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
-    return _sign_by_quadrant(_odd(quadrant).where(sine, cosine), quadrant + 1).single()
+    return signed(is_odd(quadrant).where(sine, cosine), quadrant + 1).single()
 
 
 def _tangent_anywhere(x: ArithValue) -> ArithValue:
     quadrant, r = _quadrant(x)
     sine, cosine = _sine_and_cosine(r)
-    odd = _odd(quadrant)
+    odd = is_odd(quadrant)
     result = (odd.where(-cosine, sine) / odd.where(sine, cosine)).single()
     return (x.abs() < 1e-10).where(x, result)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
+
+from ...ir.targets.processor import cores
 
 EACH = 768 << 20  # bytes: an interpreter, LLVM in a child of its own, and ptxas
 _CGROUP = Path("/sys/fs/cgroup")
@@ -13,20 +14,13 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def workers() -> int:
-    """Processes that compile at once, this one included."""
+    """Return how many processes may compile at once, this one included."""
     free = free_memory()
     return cores() if free is None else max(1, min(cores(), free // EACH))
 
 
-def cores() -> int:
-    """Return the number of cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def free_memory() -> int | None:
-    """Bytes that may be taken without anything being swapped or killed; None where nobody tells.
+    """Return the bytes that may be taken without anything being swapped or killed; None if unknown.
 
     It is the least of what the machine has and what the control group of a container allows.
     """

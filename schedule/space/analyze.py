@@ -104,6 +104,11 @@ class BlockInfo:
         return n
 
     @property
+    def terms(self) -> int:
+        """The number of terms of each result; 1 if the block reduces nothing."""
+        return math.prod(a.extent for a in self.reduce)
+
+    @property
     def inputs(self) -> tuple[AccessPattern, ...]:
         """The loads, except of buffers that the block itself writes."""
         own = {s.buffer for s in self.stores}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.dtypes import accumulator
 from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import ConvLabels, Instruction, WindowDim
 from ...ir.loop.build import add, cast, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Expr, Load
 from .. import blocks
 from ..blocks import Axis, variables
-from .emitter import accumulator
 from .padding import padded, unpadded
 from .plan import is_padded
 from .scalars import literal, refuse

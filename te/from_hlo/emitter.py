@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...ir.dtypes import DType, f32, u64
 from ...ir.dtypes import index as index_type
+from ...ir.dtypes import u64
 from ...ir.hlo.nodes import Computation, Instruction
 from ...ir.loop import affine
 from ...ir.loop.build import (
@@ -159,8 +159,3 @@ def as_index(e: Expr) -> Expr:
 def always(condition: Expr | None) -> Expr:
     """A condition that may be absent (always true) as an expression."""
     return TRUE if condition is None else condition
-
-
-def accumulator(dtype: DType) -> DType:
-    """The type in which terms are added up: f32 for the narrow floats, else the type itself."""
-    return f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -186,13 +186,9 @@ class _Network:
         """The places that are sorted in registers."""
         return min(BLOCK, self.places)
 
-    def loop(self, extent: int) -> Var:
-        """A new loop variable below ``extent``."""
-        return self.d.emitter.reducing((extent,), "s")[0].var
-
     def lanes(self, body: Callable[[Var], Stmt]) -> Stmt:
         """A statement for every lane."""
-        lane = self.loop(self.keys.shape[1])
+        lane = self.d.loop(self.keys.shape[1])
         return For(lane, const(self.keys.shape[1]), body(lane), Kind.VECTOR)
 
     def turns(self, step: Callable[[Expr, Expr], Stmt], order: _Order, count: int) -> Stmt:
@@ -205,7 +201,7 @@ class _Network:
         self, step: Callable[[Expr, Expr], Stmt], order: _Order, turns: int, length: int, first: int
     ) -> Stmt:
         count = self.keys.shape[1]
-        turn, lane, near = self.loop(turns), self.loop(count), self.loop(length)
+        turn, lane, near = self.d.loop(turns), self.d.loop(count), self.d.loop(length)
         done = step(lane, add(add(mul(turn, length), near), first))
         if (length < TURN and order is _Order.PLACES) or length < FEWEST:
             order = _Order.SERIAL
@@ -225,7 +221,7 @@ class _Network:
         unused = self.places - self.n
         if not unused:
             return seq()
-        p = self.loop(unused)
+        p = self.d.loop(unused)
         last = const((1 << self.keys.dtype.bits) - 1, self.keys.dtype)
         put = self.lanes(lambda lane: Store(self.keys, (add(p, self.n), lane), last))
         return For(p, const(unused), put)
@@ -238,7 +234,7 @@ class _Network:
         )
         if self.places < 2:
             return seq()
-        level = self.loop(levels)
+        level = self.d.loop(levels)
         merges = [
             If(compare("eq", level, const(n)), self._merge(2 * self.block << n))
             for n in range(levels)
@@ -261,14 +257,14 @@ class _Network:
     def _pairs(self, width: int, count: int, other: Callable[[Expr], Expr], flipped: bool) -> Stmt:
         """Exchange places ``i`` and ``other(i)`` of every ``width``, where the latter exists."""
         whole, rest = divmod(self.places, width)
-        run, i = self.loop(whole), self.loop(count)
+        run, i = self.d.loop(whole), self.d.loop(count)
         base = mul(run, width)
         each = self._exchange(add(base, i), add(base, other(i)))
         done = For(run, const(whole), For(i, const(count), each))
         left = max(0, rest - count)  # pairs of the last, shorter run
         if not left:
             return done
-        first, j = whole * width, self.loop(left)
+        first, j = whole * width, self.d.loop(left)
         near = add(j, count - left) if flipped else j
         tail = self._exchange(add(near, first), add(other(near), first))
         return seq(done, For(j, const(left), tail))
@@ -284,7 +280,7 @@ class _Network:
 
     def _in_registers(self, tile: Buffer, exchanges: Iterator[tuple[int, int]]) -> Stmt:
         """Do exchanges within every block."""
-        block = self.loop(self.places // self.block)
+        block = self.d.loop(self.places // self.block)
 
         def kept(n: int, lane: Expr) -> Index:
             return add(mul(block, self.block), n), lane

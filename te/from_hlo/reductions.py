@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.dtypes import DType
+from ...ir.dtypes import DType, accumulator
 from ...ir.elementwise import identity
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
 from ...ir.loop.build import add, cast, const, mul, op, select, sub
@@ -14,7 +14,6 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import Axis, variables
-from .emitter import accumulator
 from .padding import padded, unpadded
 from .plan import is_padded
 from .scalars import apply, literal, simple_combiner

@@ -107,7 +107,7 @@ def _tops(d: Draft, name: str, extents: Sequence[int], size: int, dtype: DType, 
 
 def _fetched(s: _Scratch, n: int, count: int, size: int, key: Callable[[Expr], Expr]) -> Stmt:
     """The keys of the picked chunks, one after the other; 0 behind the end of the row."""
-    c, j, first = s.loop(count), s.loop(size), Var("first")
+    c, j, first = s.d.loop(count), s.d.loop(size), Var("first")
     at = add(first, j)
     value = key(at if n % size == 0 else minimum(at, n - 1))
     if n % size:
@@ -143,17 +143,13 @@ class _Scratch:
         self.tally = new(f"{self.name}_tally", (1,), s32)
         self.state = self.d.register(f"{self.name}_state", (2,), index_type)
 
-    def loop(self, extent: int) -> Var:
-        """A new loop variable below ``extent``."""
-        return self.d.emitter.reducing((extent,), "s")[0].var
-
     def picked(self, which: str, at: Expr) -> Expr:
         """One of the places that ``pick`` wrote."""
         return Load(self.places[which], (at,))
 
     def fill(self, n: int, key: Callable[[Expr], Expr]) -> Stmt:
         """Write the keys."""
-        at = self.loop(n)
+        at = self.d.loop(n)
         return seq(For(at, const(n), blocks.store(self.keys, (at,), key(at))), self.cleared(n))
 
     def cleared(self, n: int) -> Stmt:
@@ -161,7 +157,7 @@ class _Scratch:
         return self._zeros(self.keys, n, _padded(n))
 
     def _zeros(self, keys: Buffer, start: int, stop: int) -> Stmt:
-        at = self.loop(stop - start)
+        at = self.d.loop(stop - start)
         return For(at, const(stop - start), Store(keys, (add(at, start),), const(0, self.dtype)))
 
     def pick(self, n: int, which: str) -> Stmt:
@@ -170,7 +166,7 @@ class _Scratch:
         self.places[which] = out
         zero, one = const(0), const(1)
         bound, key = Var("bound", self.dtype), Var("key", self.dtype)
-        at, filled, spare = self.loop(n), Load(self.state, (zero,)), Load(self.state, (one,))
+        at, filled, spare = self.d.loop(n), Load(self.state, (zero,)), Load(self.state, (one,))
         equal = compare("eq", key, bound)
         taken = seq(
             Store(out, (filled,), at),
@@ -199,7 +195,7 @@ class _Scratch:
         width = min(RUN, _padded(self.count))
         kept = self.d.alloc(f"{self.name}_kept", (-(-self.count // width) * width,), self.dtype)
         behind = self.d.alloc(f"{self.name}_behind", (width,), index_type)
-        run, at, fetch, clear = map(self.loop, (kept.shape[0] // width, width, self.count, width))
+        run, at, fetch, clear = map(self.d.loop, (kept.shape[0] // width, width, self.count, width))
         first, place, rank = mul(run, width), Var("place"), Var("rank")
         key = Load(self.keys, (self.picked("picked", fetch),))
         larger = self._counted(kept, first, width, "gt", Load(kept, (place,)))
@@ -223,7 +219,7 @@ class _Scratch:
     def _bisected(self, n: int) -> Stmt:
         """The ``count``-th largest key, as the bound."""
         zero, bits, trial = const(0), self.dtype.bits, Var("trial", self.dtype)
-        bit = self.loop(bits)
+        bit = self.d.loop(bits)
         place = cast(sub(const(bits - 1), bit), self.dtype)
         tried = op("or", Load(self.bound, (zero,)), op("shift-left", const(1, self.dtype), place))
         reached = compare("ge", Load(self.tally, (zero,)), const(self.count, s32))
@@ -238,7 +234,7 @@ class _Scratch:
 
     def _counted(self, keys: Buffer, first: Expr, n: int, direction: str, bound: Expr) -> Stmt:
         """The number of keys above a bound, or at least that, as the tally."""
-        step, lane, zero = self.loop(_padded(n) // LANES), self.loop(LANES), (const(0),)
+        step, lane, zero = self.d.loop(_padded(n) // LANES), self.d.loop(LANES), (const(0),)
         at = add(add(first, mul(step, LANES)), lane)
         held = compare(direction, Load(keys, (at,)), bound)
         more = Store(self.tally, zero, op("add", Load(self.tally, zero), cast(held, s32)))

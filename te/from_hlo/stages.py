@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, cast, const
-from ...ir.loop.nodes import NO_NOTES, Buffer, Expr, Load, Scope, Stmt
+from ...ir.loop.nodes import NO_NOTES, Buffer, Expr, Load, Scope, Stmt, Var
 from ...ir.loop.notes import COPY
 from ...ir.loop.printer import CALLS
 from .. import blocks
@@ -40,6 +40,10 @@ class Draft:
         count = self.taken.get(name, 0)
         self.taken[name] = count + 1
         return self.fresh(f"{name}_{count}") if count else name
+
+    def loop(self, extent: int) -> Var:
+        """Return the variable of a new loop below ``extent``."""
+        return self.emitter.reducing((extent,), "s")[0].var
 
     def alloc(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
         """A new intermediate buffer."""

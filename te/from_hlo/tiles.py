@@ -206,10 +206,6 @@ class _Launch:
         own = tuple(row[n] for n in self.wide)
         return (*own, tile, i) if len(own) < len(self.outer) else (*own, i)
 
-    def loop(self, extent: int) -> Var:
-        """A new loop variable below ``extent``."""
-        return self.d.emitter.reducing((extent,), "s")[0].var
-
     def count(self, tile: Expr) -> Expr:
         """The elements of a tile that exist."""
         g = self.g
@@ -247,7 +243,7 @@ class _Launch:
         out, items = self.other(held), self.g.items
         name = self.d.fresh(f"{self.name}_own")
         own = [self.d.register(f"{name}_{i}", (items,), b.dtype) for i, b in enumerate(out)]
-        n, turn, k = self.loop(items), self.loop(-(-items // 2)), self.loop(items)
+        n, turn, k = self.d.loop(items), self.d.loop(-(-items // 2)), self.d.loop(items)
 
         def run(row: Index, tile: Expr, t: Expr) -> Stmt:
             first = mul(t, items)
@@ -303,7 +299,7 @@ class _Launch:
             for t in r.dtypes[: r.compared]
         ]
         level, search, step = (
-            self.loop(n) for n in ((units - 1).bit_length(), longest.bit_length(), items)
+            self.d.loop(n) for n in ((units - 1).bit_length(), longest.bit_length(), items)
         )
 
         def merge(row: Index, tile: Expr, t: Expr) -> Stmt:
@@ -336,7 +332,7 @@ class _Launch:
         """Merge runs of ``width`` tiles in pairs."""
         g, dtype = self.g, place_type(self.g.n)
         parts = self.d.alloc(self.d.fresh(f"{self.name}_parts"), (*self.outer, 2), dtype)
-        level, search = self.loop(width.bit_length()), self.loop((width * g.size).bit_length())
+        level, search = self.d.loop(width.bit_length()), self.d.loop((width * g.size).bit_length())
 
         def runs(tile: Expr) -> list[Expr]:
             base = mul(sub(tile, floormod(tile, 2 * width)), g.size)

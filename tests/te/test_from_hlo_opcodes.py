@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import BY_NAME, f32, to_numpy
+from nestwright.ir.dtypes import BY_NAME, accumulator, f32, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.text import parse
@@ -18,7 +18,6 @@ from nestwright.ir.loop.regions import loop_ranges
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import loads_under, walk
 from nestwright.te.from_hlo import lower_group
-from nestwright.te.from_hlo.emitter import accumulator
 
 REDUCERS = """
 add { a = f32[] parameter(0)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ....codegen.targets.workers import cores
+from ....ir.targets.processor import cores
 from ...log.records import quantile
 from .placement import placed, priority
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-import numpy as np
-
 from ....ir.arrays import Array
 from ....ir.errors import ArgumentError, CommunicationError
 
@@ -38,11 +36,6 @@ class Communicator(Protocol):
         received. ``CommunicationError``, which names ``what`` was under way, if a rank does not
         answer in time or has failed; no later exchange succeeds then.
         """
-
-
-def as_bytes(array: Array) -> Array:
-    """Return the memory of a C-contiguous array as bytes."""
-    return array.reshape(-1).view(np.uint8)
 
 
 def require_seconds(seconds: object) -> float:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....ir.arrays import Array
+from ....ir.arrays import Array, as_bytes
 from ....ir.errors import CommunicationError
-from .communicator import SECONDS, TAGS, as_bytes, require_seconds, silent
+from .communicator import SECONDS, TAGS, require_seconds, silent
 
 HINT = "pip install 'nestwright[mpi]' brings mpi4py, an MPI and its mpiexec"
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from threading import Condition
 from time import monotonic
 
-from ....ir.arrays import Array
+from ....ir.arrays import Array, as_bytes
 from ....ir.errors import CommunicationError
-from .communicator import SECONDS, as_bytes, require_seconds, silent
+from .communicator import SECONDS, require_seconds, silent
 
 
 @dataclass(eq=False)

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.arrays import Array
+from ....ir.arrays import Array, Bytes, as_bytes
 from .device import Device
 from .driver import DriverError
 
 PIECE = 1 << 22  # bytes
-_Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class Pinned:
@@ -29,7 +28,7 @@ class Pinned:
         with device.during("no page-locked memory of the host"):
             self.address = int(device.call_with_retry("cuMemHostAlloc", nbytes, 0))
         memory = (ctypes.c_uint8 * nbytes).from_address(self.address)
-        self.bytes: _Bytes = np.ctypeslib.as_array(memory)
+        self.bytes: Bytes = np.ctypeslib.as_array(memory)
         weakref.finalize(self, device.discard, "cuMemFreeHost", self.address).atexit = False
 
 
@@ -57,7 +56,7 @@ class Staging:
 
     def upload(self, array: Array, address: int) -> None:
         """Copy a C-contiguous array to the device. It may be changed once this returns."""
-        source = _flat(array)
+        source = as_bytes(array)
         for start in range(0, source.size, PIECE):
             part = source[start : start + PIECE]
             piece = self._next()
@@ -66,8 +65,8 @@ class Staging:
 
     def download(self, address: int, array: Array) -> None:
         """Copy from the device into a C-contiguous array, complete when this returns."""
-        target = _flat(array)
-        in_progress: list[tuple[_Piece, _Bytes]] = []
+        target = as_bytes(array)
+        in_progress: list[tuple[_Piece, Bytes]] = []
         for start in range(0, target.size, PIECE):
             part = target[start : start + PIECE]
             if len(in_progress) == 2:
@@ -78,7 +77,7 @@ class Staging:
         for piece, part in in_progress:
             self._arrive(piece, part)
 
-    def _arrive(self, piece: _Piece, part: _Bytes) -> None:
+    def _arrive(self, piece: _Piece, part: Bytes) -> None:
         self._wait(piece)
         part[:] = piece.memory.bytes[: part.size]
 
@@ -111,7 +110,3 @@ class Staging:
             except DriverError as error:
                 raise device.failed(error, "work on the GPU failed") from error
             piece.busy = False
-
-
-def _flat(array: Array) -> _Bytes:
-    return array.reshape(-1).view(np.uint8)

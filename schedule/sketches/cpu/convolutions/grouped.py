@@ -163,7 +163,7 @@ def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
 def _cost(g: Grouped, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run: ports in a tile, and lines of the input that are shared."""
     rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
-    depth = math.prod(a.extent for a in g.anchor.reduce) * (g.kept or 1.0)
+    depth = g.anchor.terms * (g.kept or 1.0)
     tiles = g.group.extent * g.column.extent // (lanes * vectors)
     tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
     step = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)

@@ -72,7 +72,7 @@ class Contraction:
     @property
     def depth(self) -> int:
         """The number of terms of the reduction."""
-        return math.prod(a.extent for a in self.anchor.reduce)
+        return self.anchor.terms
 
     @property
     def all_rows(self) -> int:

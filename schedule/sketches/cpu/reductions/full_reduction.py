@@ -34,7 +34,7 @@ class CpuFullReduction:
     @property
     def depth(self) -> int:
         """The number of terms of a result."""
-        return math.prod(a.extent for a in self.anchor.reduce)
+        return self.anchor.terms
 
 
 def find_full_reduction(blocks: tuple[BlockInfo, ...], threads: int) -> CpuFullReduction | None:

@@ -139,10 +139,10 @@ def _starts_from_zero(info: BlockInfo) -> bool:
     return not info.opaque and isinstance(init, Store) and is_zero(init.value)
 
 
-def _alone(blocks: Sequence[BlockInfo], anchor: BlockInfo) -> bool:
-    """True if no other block writes what the product writes."""
-    written = {s.buffer for s in anchor.stores}
-    return not any(s.buffer in written for b in blocks if b is not anchor for s in b.stores)
+def _alone(blocks: Sequence[BlockInfo], one: BlockInfo) -> bool:
+    """True if no other block writes what one of them writes."""
+    written = {s.buffer for s in one.stores}
+    return not any(s.buffer in written for b in blocks if b is not one for s in b.stores)
 
 
 def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def _result(
     own = found.store.index == tuple(a.var for a in anchor.spatial)
     if kept and own and len(readers) == 1 and not readers[0].opaque:
         part = point_reads(readers[0], anchor)
-        if part is not None and _unshared(blocks, readers[0]):
+        if part is not None and _alone(blocks, readers[0]):
             result = _of_consumer(readers[0], part, found, buffer)
             return replace(result, matrix=_is_result_matrix(sch, result, readers[0].block))
     axes = {r: tuple(a.var for a in found.roles[r]) for r in "bmn"}
@@ -268,12 +268,6 @@ def _is_result_matrix(sch: Schedule, result: MatmulResult, made: Stmt) -> bool:
     ends = store.index[-2:] == tuple(v for own in roles for v in own)
     pitch = store.buffer.shape[-1] * store.buffer.dtype.bytes
     return all(len(own) == 1 for own in roles) and ends and pitch % CHUNK == 0
-
-
-def _unshared(blocks: Sequence[BlockInfo], consumer: BlockInfo) -> bool:
-    """True if no other block writes the consumer's buffers."""
-    written = {s.buffer for s in consumer.stores}
-    return not any(s.buffer in written for b in blocks if b is not consumer for s in b.stores)
 
 
 def _of_consumer(

@@ -78,7 +78,7 @@ class Columns:
     @property
     def depth(self) -> int:
         """The number of terms of a result."""
-        return math.prod(a.extent for a in self.anchor.reduce)
+        return self.anchor.terms
 
     @property
     def vector(self) -> int:

@@ -6,7 +6,6 @@ threads read adjacent elements, and caches serve repeated reads.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from .....ir.loop.nodes import BlockAxis, Var
@@ -143,7 +142,7 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
     passed = k.passed
     for info in k.blocks:
         flops += flops_of(info)
-        depth = math.prod(a.extent for a in info.reduce) * k.columns(info)
+        depth = info.terms * k.columns(info)
         chain += depth / int(c["unroll"])
         for a in (*info.inputs, *info.stores):
             if a.buffer in passed:

@@ -56,7 +56,7 @@ class RowwiseCluster:
     def width(self, info: BlockInfo) -> int:
         """Return the points of a block in one row that threads can share."""
         columns = self.cluster.columns(info)
-        return columns if columns > 1 else math.prod(a.extent for a in info.reduce)
+        return columns if columns > 1 else info.terms
 
     def along(self, info: BlockInfo) -> Var | None:
         """Return the axis of a block along which neighbouring threads step."""
