@@ -170,7 +170,7 @@ class Target:
         return self.row.work == "threads"
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of a type that one vector register holds, at least 1.
+        """Return the elements of a type that one vector register holds, at least 1.
 
         Of a GPU: those of the widest load of one thread, of 16 bytes.
         """

@@ -66,7 +66,7 @@ def reducing(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
 
 
 def variables(axes: Sequence[Axis]) -> tuple[Expr, ...]:
-    """The axes as an index."""
+    """Return the axes as an index."""
     return tuple(a.var for a in axes)
 
 
@@ -77,7 +77,7 @@ def nest(
     init: Stmt | None = None,
     notes: Notes = NO_NOTES,
 ) -> Stmt:
-    """A block under one serial loop per axis, the first axis outermost.
+    """Return a block under one serial loop per axis, the first axis outermost.
 
     Reads and writes are derived from the body. Where a reduce axis is empty nothing would run the
     ``init``, so it becomes the body of a block without the reduce axes. Where there are none, each
@@ -108,7 +108,7 @@ def nest(
 
 
 def elements(buffer: Buffer, name: str, value: Callable[[tuple[Expr, ...]], Expr]) -> Stmt:
-    """A block that computes every element of ``buffer`` from its index."""
+    """Return a block that computes every element of ``buffer`` from its index."""
     axes = spatial(buffer.shape)
     at = variables(axes)
     return nest(name, axes, store(buffer, at, value(at)))
@@ -121,7 +121,7 @@ def store(buffer: Buffer, index: tuple[Expr, ...], value: Expr) -> Stmt:
 
 
 def stores(buffers: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
-    """The same element of several buffers; every value is computed before the first store."""
+    """Return stores to one place of several buffers; all values are computed before the first."""
     if len(buffers) == 1:
         return store(buffers[0], index, values[0])
 
@@ -155,7 +155,7 @@ def _together(
 
 
 def lets(names: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
-    """``body`` with variables bound, the first one outermost."""
+    """Return ``body`` with variables bound, the first one outermost."""
     for name, value in reversed(names):
         body = Let(name, value, body)
     return body

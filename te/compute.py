@@ -62,29 +62,29 @@ def _reduction(op: str, term: Value, axis: Axes) -> Reduction:
 
 
 def sum(term: Value, axis: Axes) -> Reduction:
-    """The sum of ``term`` over one or more reduce axes."""
+    """Return the sum of ``term`` over one or more reduce axes."""
     return _reduction("add", term, axis)
 
 
 def prod(term: Value, axis: Axes) -> Reduction:
-    """The product of ``term`` over one or more reduce axes."""
+    """Return the product of ``term`` over one or more reduce axes."""
     return _reduction("multiply", term, axis)
 
 
 def max(term: Value, axis: Axes) -> Reduction:
-    """The largest ``term`` over one or more reduce axes; NaN if one is."""
+    """Return the largest ``term`` over one or more reduce axes; NaN if one is."""
     return _reduction("maximum", term, axis)
 
 
 def min(term: Value, axis: Axes) -> Reduction:
-    """The smallest ``term`` over one or more reduce axes; NaN if one is."""
+    """Return the smallest ``term`` over one or more reduce axes; NaN if one is."""
     return _reduction("minimum", term, axis)
 
 
 def reduce(
     combine: Combiner, identity: Sequence[Number]
 ) -> Callable[[Sequence[Value], Axes], Reduction]:
-    """A reduction of several values at once, for ``compute_many``.
+    """Return a reduction of several values at once, for ``compute_many``.
 
     ``combine(old, new)`` takes two tuples of values to one, and is associative; ``identity`` holds
     its neutral elements. An arg-max over ``k``::
@@ -110,7 +110,7 @@ def compute(
     name: str = "T",
     dtype: DTypeLike = "f32",
 ) -> Tensor:
-    """A tensor whose element at ``i, j, ..`` is ``rule(i, j, ..)``, a value or a reduction.
+    """Return a tensor whose element at ``i, j, ..`` is ``rule(i, j, ..)``, a value or a reduction.
 
     Axes are named after the rule's parameters. ``dtype`` is only for a rule that returns a plain
     number. ``ArgumentError`` for a rank that does not fit the rule, a reduce axis outside its

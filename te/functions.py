@@ -21,17 +21,17 @@ from .tensor import (
 
 
 def const(value: Number, dtype: DTypeLike) -> Value:
-    """A literal of an element type."""
+    """Return a literal of an element type."""
     return Value(constant(value, as_dtype(dtype)))
 
 
 def cast(x: Value, dtype: DTypeLike) -> Value:
-    """``x`` converted as by HLO ``convert``."""
+    """Return ``x`` converted as by HLO ``convert``."""
     return Value(build.cast(x.expr, as_dtype(dtype)), x.tensors)
 
 
 def bitcast(x: Value, dtype: DTypeLike) -> Value:
-    """The bits of ``x`` as another type of the same width (HLO ``bitcast-convert``)."""
+    """Return the bits of ``x`` as another type of the same width (HLO ``bitcast-convert``)."""
     to = as_dtype(dtype)
     if to.bits != x.dtype.bits:
         raise ArgumentError(f"cannot take the bits of {x.dtype} for {to}", "the widths differ")
@@ -62,12 +62,12 @@ def not_equal(a: Scalar, b: Scalar) -> Value:
 
 
 def maximum(a: Scalar, b: Scalar) -> Value:
-    """The larger of two values; NaN if either is."""
+    """Return the larger of two values; NaN if either is."""
     return operation("maximum", a, b)
 
 
 def minimum(a: Scalar, b: Scalar) -> Value:
-    """The smaller of two values; NaN if either is."""
+    """Return the smaller of two values; NaN if either is."""
     return operation("minimum", a, b)
 
 
@@ -77,12 +77,12 @@ def power(a: Scalar, b: Scalar) -> Value:
 
 
 def remainder(a: Scalar, b: Scalar) -> Value:
-    """The remainder with the sign of ``a`` (C's ``%`` and ``fmod``)."""
+    """Return the remainder with the sign of ``a`` (C's ``%`` and ``fmod``)."""
     return operation("remainder", a, b)
 
 
 def atan2(y: Scalar, x: Scalar) -> Value:
-    """The angle of the point ``(x, y)``."""
+    """Return the angle of the point ``(x, y)``."""
     return operation("atan2", y, x)
 
 

@@ -14,7 +14,8 @@ from .tensor import ComputeOp, Tensor, Value
 
 
 def create_func(tensors: Sequence[Tensor], name: str = "main") -> Func:
-    """A function on ``tensors``: inputs first, then the computed tensors, which are its outputs.
+    """Return a function on ``tensors``: inputs first, then the computed tensors, which are its
+    outputs.
 
     Every input that an output needs must be listed; other tensors on the way become intermediate
     buffers. ``ArgumentError`` where one is missing, listed twice or out of order.

@@ -51,7 +51,7 @@ def _key(e: Expr) -> Hashable:
 
 
 def operands(e: Expr) -> tuple[Expr, ...]:
-    """The child expressions of a node."""
+    """Return the child expressions of a node."""
     match e:
         case Op(args=args) | Load(index=args):
             return args
@@ -115,7 +115,7 @@ def _is_index(e: Expr) -> bool:
 
 
 def replace_vars(roots: Sequence[Expr], by: Mapping[Var, Expr]) -> list[Expr]:
-    """The graph with variables replaced; what is shared stays shared."""
+    """Return the graph with variables replaced; what is shared stays shared."""
     new: dict[int, Expr] = {}
     for e in postorder(roots):
         new[id(e)] = by.get(e, e) if isinstance(e, Var) else map_expr(e, lambda x: new[id(x)])

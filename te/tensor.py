@@ -208,18 +208,18 @@ class Tensor:
 
 
 def placeholder(shape: tuple[int, ...], dtype: DTypeLike = "f32", name: str = "A") -> Tensor:
-    """An input of the given shape. ``ArgumentError`` for a negative extent or unknown type."""
+    """Return an input of a shape. ``ArgumentError`` for a negative extent or an unknown type."""
     return Tensor(Buffer(name, extents(shape, name), as_dtype(dtype)))
 
 
 def reduce_axis(extent: int, name: str = "k") -> ReduceAxis:
-    """An axis of ``extent`` points for ``te.sum`` and the other reductions."""
+    """Return an axis of ``extent`` points for ``te.sum`` and the other reductions."""
     extents((extent,), name)
     return ReduceAxis(Var(name), extent=extent)
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
-    """An element type from its HLO name; ``ArgumentError`` for an unknown one."""
+    """Return an element type from its HLO name; ``ArgumentError`` for an unknown one."""
     if isinstance(dtype, DType):
         return dtype
     if dtype not in BY_NAME:
@@ -229,7 +229,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
 
 
 def extents(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """A shape that was checked: a tuple of integers, none of them negative."""
+    """Return a shape that was checked: a tuple of integers, none of them negative."""
     for n in shape:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise ArgumentError(
@@ -239,7 +239,7 @@ def extents(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 def constant(value: Number, dtype: DType) -> Const:
-    """A literal of ``dtype``; ``ArgumentError`` where the type cannot hold such a number."""
+    """Return a literal of ``dtype``; ``ArgumentError`` where the type cannot hold such a number."""
     fits = {
         "pred": isinstance(value, bool),
         "float": isinstance(value, int | float),
@@ -253,7 +253,7 @@ def constant(value: Number, dtype: DType) -> Const:
 
 
 def operation(name: str, *args: Scalar) -> Value:
-    """An operation of ``ir.elementwise.TABLE``; numbers take the type of the values beside them."""
+    """Return an operation of ``ir.elementwise.TABLE``; numbers take the type beside them."""
     return build_value(name, coerce(name, args))
 
 
@@ -279,7 +279,7 @@ def _number(asked: str, a: Any, dtype: DType) -> Value:
 
 
 def build_value(name: str, args: tuple[Value, ...]) -> Value:
-    """An operation on values that have the right types; ``ArgumentError`` where it has none."""
+    """Return an operation on values of the right types; ``ArgumentError`` where it has none."""
     entry, dtype = TABLE[name], args[-1].dtype
     if _LETTER[dtype.kind] not in entry.kinds:
         raise ArgumentError(f"`{name}` is not defined for {dtype}")
@@ -292,7 +292,7 @@ def build_value(name: str, args: tuple[Value, ...]) -> Value:
 
 
 def joined(values: tuple[Value, ...]) -> frozenset[Tensor]:
-    """The tensors that any of the values reads."""
+    """Return the tensors that any of the values reads."""
     first = values[0].tensors if values else frozenset()
     return first if len(values) == 1 else first.union(*(v.tensors for v in values[1:]))
 

@@ -99,7 +99,7 @@ class ModelGraph:
         return sum(v.runs * v.work for v in found), sum(v.runs * v.bytes for v in found)
 
     def shares(self, vertex: Vertex) -> tuple[float, float]:
-        """The share of a group's runs in the model's FLOPs and bytes."""
+        """Return the share of a group's runs in the model's FLOPs and bytes."""
         work, size_ = self.totals
         return (
             vertex.runs * vertex.work / work if work else 0.0,
@@ -142,7 +142,7 @@ class _FlowReader:
         self.outside = [i for i in fusion.computation.instructions if pattern(i) in OUTSIDE]
 
     def graph(self) -> ComputationGraph:
-        """The whole computation."""
+        """Return the whole computation."""
         flows = self._flows()
         used = {end for f in flows for end in (f.source, f.target)}
         vertices = [v for v in self._vertices() if v.kind != INPUT or v.name in used]

@@ -173,11 +173,11 @@ class _Layered:
         self.above[lower].append(upper)
 
     def positions(self, row: Sequence[int]) -> dict[int, int]:
-        """The place of each vertex in its layer."""
+        """Return the place of each vertex in its layer."""
         return {v: n for n, v in enumerate(row)}
 
     def crossings(self) -> int:
-        """The number of pairs of edges that cross."""
+        """Return the number of pairs of edges that cross."""
         return sum(self._between(a, b) for a, b in itertools.pairwise(self.rows))
 
     def _between(self, upper: Sequence[int], lower: Sequence[int]) -> int:
@@ -254,7 +254,7 @@ class _Columns:
     x: list[float] = field(default_factory=list)
 
     def centres(self) -> list[float]:
-        """The centre of each vertex; the leftmost box or bend touches x = 0."""
+        """Return the centre of each vertex; the leftmost box or bend touches x = 0."""
         graph = self.graph
         self.x = [0.0] * len(graph.layer)
         for row in graph.rows:

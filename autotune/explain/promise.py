@@ -38,7 +38,7 @@ class Experience:
     compared: int
 
     def gain(self, q: float) -> float:
-        """The ``q`` quantile of the gains; 1 without any."""
+        """Return the ``q`` quantile of the gains; 1 without any."""
         return quantile(self.gains, q) if self.gains else 1.0
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `--help` needs neither LLVM nor NumPy
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """The arrays of an .npz file by name, as stored.
+    """Return the arrays of an .npz file by name, as stored.
 
     Raises ``ArgumentError`` for a file that is missing, unreadable, damaged, too large, or holds
     pickled objects.
@@ -72,7 +72,7 @@ def in_order(arrays: Mapping[str, Array], params: Sequence[ArraySpec]) -> list[A
 
 
 def sizes(arrays: Mapping[str, Array]) -> dict[str | int, tuple[int, ...]]:
-    """The shapes of arguments by name; of ``arg3``, and of NumPy's ``arr_3``, by place."""
+    """Return the shapes of arguments by name; of ``arg3``, and of NumPy's ``arr_3``, by place."""
     found: dict[str | int, tuple[int, ...]] = {}
     for name, array in arrays.items():
         number = _number(name.replace("arr_", "arg", 1))

@@ -13,22 +13,22 @@ FALSE = Const(False, pred)
 
 
 def const(value: Scalar, dtype: DType = index) -> Const:
-    """A literal of the given element type."""
+    """Return a literal of the given element type."""
     return Const(value, dtype)
 
 
 def as_expr(value: Expr | int) -> Expr:
-    """An index expression: ints become s64 literals."""
+    """Return an index expression: ints become s64 literals."""
     return Const(value, index) if isinstance(value, int) else value
 
 
 def op(name: str, *args: Expr) -> Op:
-    """An operation, its element type taken from the table."""
+    """Return an operation, its element type taken from the table."""
     return Op(name, args, TABLE[name].result_dtype(*(a.dtype for a in args)))
 
 
 def as_int(e: Expr | int) -> int | None:
-    """The value of a literal index; None for anything else."""
+    """Return the value of a literal index; None for anything else."""
     if isinstance(e, int):
         return e
     return e.value if isinstance(e, Const) and type(e.value) is int else None
@@ -102,7 +102,7 @@ def floormod(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def minimum(a: Expr | int, b: Expr | int) -> Expr:
-    """The smaller of two indices."""
+    """Return the smaller of two indices."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:
@@ -111,7 +111,7 @@ def minimum(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def maximum(a: Expr | int, b: Expr | int) -> Expr:
-    """The larger of two indices."""
+    """Return the larger of two indices."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:
@@ -148,7 +148,7 @@ def lt(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def both(*conditions: Expr | None) -> Expr | None:
-    """The conjunction of conditions; None (always true) when nothing is left."""
+    """Return the conjunction of conditions; None (always true) when nothing is left."""
     rest = [c for c in conditions if c is not None and c != TRUE]
     if any(c == FALSE for c in rest):
         return FALSE
@@ -159,7 +159,7 @@ def both(*conditions: Expr | None) -> Expr | None:
 
 
 def conjuncts(cond: Expr | None) -> tuple[Expr, ...]:
-    """The conditions that all hold where ``cond`` does; none for None, which is always true."""
+    """Return the conditions that all hold where ``cond`` does; none for None: always true."""
     match cond:
         case None:
             return ()
@@ -182,20 +182,20 @@ def cast(value: Expr, dtype: DType) -> Expr:
 
 
 def points(index: Sequence[Expr]) -> tuple[Range, ...]:
-    """The ranges of one element at ``index``."""
+    """Return the ranges of one element at ``index``."""
     return tuple(Range(e, Const(1)) for e in index)
 
 
 def point(buffer: Buffer, index: Sequence[Expr]) -> Region:
-    """The region of one element."""
+    """Return the region of one element."""
     return Region(buffer, points(index))
 
 
 def whole_of(buffer: Buffer) -> Region:
-    """The region of all elements of a buffer."""
+    """Return the region of all elements of a buffer."""
     return Region(buffer, tuple(Range(Const(0), Const(n)) for n in buffer.shape))
 
 
 def var(name: str, dtype: DType = index) -> Var:
-    """A fresh variable."""
+    """Return a fresh variable."""
     return Var(name, dtype)

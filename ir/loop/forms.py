@@ -116,8 +116,8 @@ class IntrinsicDef:
         return gpu.exact and gpu.sm == self.sm if self.exact else gpu.sm >= self.sm
 
     def form(self, s: Intrinsic) -> Form | None:
-        """The form that a call is of: a tile form where an operand is spread over threads, or lies
-        in tensor memory by rows and columns (flat, by columns alone)."""
+        """Return the form that a call is of: a tile form where an operand is spread over threads,
+        or lies in tensor memory by rows and columns (flat, by columns alone)."""
         boxes = (*s.writes, *s.reads)
         rows = (len(r.ranges) > 1 for r in boxes if r.buffer.scope is Scope.TENSOR)
         tile = any(r.buffer.scope in _TILES for r in boxes) or any(rows)

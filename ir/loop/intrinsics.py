@@ -384,6 +384,5 @@ def misfit(s: Intrinsic) -> str:
 
 
 def warp_results(dtype: DType, threads: int) -> int:
-    """Bytes of shared memory for one value of each warp of a block: a reduction's on its way from
-    warp to warp."""
+    """Return the bytes of shared memory through which a reduction passes a value of each warp."""
     return -(-(-(-threads // WARP) * dtype.bytes) // 16) * 16

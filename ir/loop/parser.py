@@ -190,7 +190,7 @@ class _FunctionReader(ExpressionReader):
         return seq(*done)
 
     def named(self, s: ast.stmt, name: str, call: ast.Call, body: Sequence[ast.stmt]) -> Stmt:
-        """A ``let`` or ``alloc`` called ``name`` over ``body``."""
+        """Return a ``let`` or ``alloc`` called ``name`` over ``body``."""
         match callee(call), call.args:
             case "let", [dtype, value] if not call.keywords:
                 var, e = Var(name, self.dtype(dtype)), self.expr(value)
@@ -284,7 +284,7 @@ class _FunctionReader(ExpressionReader):
         return Block(name, p.axes, p.reads or (), p.writes or (), body, p.init, p.predicate, notes)
 
     def axes(self, target: ast.expr, value: ast.expr) -> tuple[BlockAxis, ...]:
-        """The axes on the first line of a block; none if the line is something else."""
+        """Return the axes on the first line of a block; none if the line is something else."""
         targets, values = items(target), items(value)
         calls = [v for v in values if isinstance(v, ast.Call) and callee(v) in _AXES]
         if not calls:

@@ -99,14 +99,14 @@ RESERVED = frozenset(
 
 
 def show(node: Node) -> str:
-    """The text of a function or statement (lines end in a newline), or of an expression."""
+    """Return the text of a function or statement (lines end in a newline), or of an expression."""
     if not isinstance(node, Expr):
         return "".join(f"{text}\n" for text, _ in lines(node))
     return _LoopPrinter().expr(node)
 
 
 def lines(node: Func | Stmt) -> list[Line]:
-    """The lines of ``show(node)``, each with the statement (or function) that it begins.
+    """Return the lines of ``show(node)``, each with the statement (or function) that it begins.
 
     A line that begins none, such as ``reads(...)`` or ``else:``, comes with None.
     """

@@ -49,7 +49,8 @@ EMPTY = Seq(())
 
 
 def simplify(e: Expr, ranges: Ranges) -> Expr:
-    """An expression equal to ``e`` wherever the variables lie in ``ranges`` (both ends included).
+    """Return an expression equal to ``e`` wherever the variables lie in ``ranges`` (both ends
+    included).
 
     Idempotent; the same object when there is nothing to do. Works inside expressions of any
     type: indices of loads, conditions of selections.
@@ -73,7 +74,7 @@ class Simplifier:
         self._forms: dict[int, tuple[Expr, Linear]] = {}
 
     def expr(self, e: Expr) -> Expr:
-        """The normal form of ``e``."""
+        """Return the normal form of ``e``."""
         known = self._done.get(id(e))
         if known is not None:
             return known[1]
@@ -107,7 +108,7 @@ class Simplifier:
                 return map_expr(e, self.expr)
 
     def form(self, e: Expr) -> Linear:
-        """The linear form of an index expression, its atoms simplified."""
+        """Return the linear form of an index expression, its atoms simplified."""
         terms: dict[Expr, int] = {}
         constant = gather(e, 1, terms, self.add_atom)
         return Linear(terms, constant)
@@ -267,7 +268,7 @@ class Simplifier:
         return Linear({e: 1})
 
     def condition(self, name: str, args: tuple[Expr, ...], e: Op) -> Expr:
-        """A truth value whose operands are simplified already."""
+        """Return a truth value whose operands are simplified already."""
         match args:
             case (a,) if name == "not":
                 return self.negation(a, e)
@@ -391,7 +392,7 @@ def _ordered(name: str, form: Linear) -> Expr:
 
 
 def simplify_stmt(s: Stmt, ranges: Ranges = MappingProxyType({})) -> Stmt:
-    """``s`` with simple expressions, without unit loops, dead branches and idle guards.
+    """Return ``s`` with simple expressions, without unit loops, dead branches and idle guards.
 
     ``ranges`` are those of the variables and symbols from outside. What has nothing to do becomes
     the empty ``Seq``. A thread-bound loop stays, whatever its extent. Same object if unchanged.
@@ -407,7 +408,7 @@ class _NestSimplifier:
         self.simple = Simplifier(ranges)
 
     def under(self, cond: Expr | None) -> _NestSimplifier:
-        """The same, knowing that ``cond`` holds."""
+        """Return the same, knowing that ``cond`` holds."""
         refined = self.ranges if cond is None else refine(self.ranges, cond)
         return self if refined is self.ranges else _NestSimplifier(dict(refined))
 

@@ -10,8 +10,8 @@ from .visit import exprs_under, map_expr, map_stmt, replace_buffers, walk
 
 
 def in_f64(func: Func) -> Func | None:
-    """``func`` on buffers of f64 instead of other floats; None where it looks at their bits, or
-    works on matrix tiles."""
+    """Return ``func`` on buffers of f64 instead of other floats; None where it looks at their bits,
+    or works on matrix tiles."""
     if any(isinstance(s, Intrinsic) for s in walk(func.body)):
         return None
     casts = (e for e in exprs_under(func.body) if isinstance(e, Cast))

@@ -195,7 +195,7 @@ def _brought(a: AccessPattern) -> int:
 
 
 def frozen_inputs(func: Func) -> frozenset[Buffer]:
-    """The inputs that are constants of the module, as the function's notes say."""
+    """Return the inputs that are constants of the module, as the function's notes say."""
     return frozenset(func.params[n] for n in FROZEN.of(func) or ())
 
 

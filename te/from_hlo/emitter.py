@@ -41,7 +41,7 @@ Leaf: TypeAlias = tuple[Instruction, int]
 
 
 def leaf(instruction: Instruction, element: int = 0) -> Leaf:
-    """The instruction that makes a value, and which element of its tuple the value is."""
+    """Return the instruction that makes a value, and which element of its tuple the value is."""
     while True:
         match instruction.opcode:
             case "get-tuple-element":
@@ -73,7 +73,7 @@ class ElementEmitter:
         self._ranges: dict[Var, affine.Interval] = {}
 
     def element(self, instruction: Instruction, index: Sequence[Expr | int]) -> Expr:
-        """The element at ``index``: a load where the value has a buffer, else how to compute it."""
+        """Return the element at ``index``: a load from a buffer, else how to compute it."""
         source, n = leaf(instruction)
         buffer = self.buffers.get((source, n))
         if buffer is None:
@@ -82,7 +82,7 @@ class ElementEmitter:
         return self._pool.intern(cast(Load(buffer, at), instruction.array.dtype))
 
     def compute(self, instruction: Instruction, index: Sequence[Expr | int]) -> Expr:
-        """The element at ``index`` computed from the operands, whether or not it has a buffer."""
+        """Return the element at ``index`` computed from the operands, buffer or not."""
         at = tuple(self._pool.intern(as_expr(i)) for i in index)
         key = (id(instruction), tuple(map(id, at)))
         if (known := self._memo.get(key)) is None:
@@ -92,7 +92,7 @@ class ElementEmitter:
         return known
 
     def scalar(self, instruction: Instruction) -> Expr:
-        """The value of an operand with one element."""
+        """Return the value of an operand with one element."""
         return self.element(instruction, (0,) * instruction.array.rank)
 
     def spatial(self, extents: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
@@ -108,7 +108,7 @@ class ElementEmitter:
         return axes
 
     def inside(self, e: Expr | int, extent: int) -> Expr | None:
-        """The condition ``0 <= e < extent``; None where it always holds."""
+        """Return the condition ``0 <= e < extent``; None where it always holds."""
         low, high = affine.bounds(as_expr(e), self._ranges)
         below = None if low >= 0 else compare("ge", e, 0)
         above = None if high < extent else compare("lt", e, extent)
@@ -122,7 +122,8 @@ class ElementEmitter:
         return e if high <= last else minimum(e, last)
 
     def unpadded(self, e: Expr, low: int, step: int, extent: int) -> tuple[Expr, Expr | None]:
-        """The place in a dimension of place ``e`` of its padded copy, and whether there is one.
+        """Return the place in a dimension of place ``e`` of its padded copy, and whether there is
+        one.
 
         The ``extent`` elements come after ``low`` places of padding, ``step`` apart. Where there is
         none, the place is that of another element; None if there always is one.
@@ -148,7 +149,7 @@ class ElementEmitter:
 
 
 def as_index(e: Expr) -> Expr:
-    """An integer value as an index; a literal stays one. No u64 becomes negative."""
+    """Return an integer value as an index; a literal stays one. No u64 becomes negative."""
     if isinstance(e, Const) and e.dtype.is_int:
         return const(min(int(e.value.real), _FAR))
     if e.dtype == u64:
@@ -157,5 +158,5 @@ def as_index(e: Expr) -> Expr:
 
 
 def always(condition: Expr | None) -> Expr:
-    """A condition that may be absent (always true) as an expression."""
+    """Return a condition that may be absent (always true) as an expression."""
     return TRUE if condition is None else condition

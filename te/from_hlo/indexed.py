@@ -36,7 +36,7 @@ def dynamic_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def dynamic_update_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The update where the place lies in its window, else the operand."""
+    """Return the update where the place lies in its window, else the operand."""
     operand, update = x.operands[:2]
     if update.array.size == 0:
         return e.element(operand, at)

@@ -14,7 +14,7 @@ from .scalars import SMALL_CONSTANT, apply, literal, refuse, reinterpret, splat
 
 
 def constant(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """A literal; a few elements as a chain of selections."""
+    """Return a literal; a few elements as a chain of selections."""
     if (value := splat(x)) is not None:
         return value
     array = np.asarray(x.attrs["literal"])
@@ -45,12 +45,12 @@ def part(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def iota(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The place along one dimension."""
+    """Return the place along one dimension."""
     return cast(at[x.attrs["iota_dimension"]], x.array.dtype)
 
 
 def broadcast(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The operand at the dimensions that come from it."""
+    """Return the operand at the dimensions that come from it."""
     source = x.operands[0].array
     dims = x.attrs.get("dimensions", ())
     # A dimension of extent 1 may be stretched: its index is then 0.
@@ -59,7 +59,7 @@ def broadcast(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def reshape(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The element with the same row-major position."""
+    """Return the element with the same row-major position."""
     source = x.operands[0].array
     value = e.element(x.operands[0], source_index(e, source.dims, x.array.dims, at))
     return reinterpret(value, x.array.dtype)
@@ -81,14 +81,14 @@ def slice_(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def reverse(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The operand read backwards along some dimensions."""
+    """Return the operand read backwards along some dimensions."""
     flipped, dims = x.attrs["dimensions"], x.array.dims
     places = (sub(dims[n] - 1, i) if n in flipped else i for n, i in enumerate(at))
     return e.element(x.operands[0], tuple(places))
 
 
 def pad(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The operand where the place has come from it, else the padding value."""
+    """Return the operand where the place has come from it, else the padding value."""
     source, fill = x.operands
     places: list[Expr] = []
     conditions: list[Expr | None] = []
@@ -104,7 +104,7 @@ def pad(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def concatenate(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """A chain of selections; every operand is read at a place that it has."""
+    """Return a chain of selections; every operand is read at a place that it has."""
     (dim,) = x.attrs["dimensions"]
     end, parts = 0, []
     for operand in x.operands:
@@ -121,7 +121,7 @@ def concatenate(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def bitcast_convert(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The same bits as another type; between widths, the last dimension counts the parts."""
+    """Return the same bits as another type; between widths, the last dimension counts the parts."""
     source, to = x.operands[0], x.array.dtype
     wide, narrow = max(source.array.dtype.bits, to.bits), min(source.array.dtype.bits, to.bits)
     if wide == narrow:
@@ -142,7 +142,7 @@ def bitcast_convert(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def map_(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """The mapped computation, in place."""
+    """Return the mapped computation, in place."""
     return apply(x.attrs["to_apply"], [e.element(o, at) for o in x.operands])[0]
 
 

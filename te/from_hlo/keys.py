@@ -9,12 +9,12 @@ from .scalars import reinterpret, total_order
 
 
 def key_type(dtype: DType) -> DType | None:
-    """The type of the keys of elements; None if they fill no whole bytes."""
+    """Return the type of the keys of elements; None if they fill no whole bytes."""
     return BY_NAME[f"u{dtype.bits}"] if dtype.bits in (8, 16, 32, 64) else None
 
 
 def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
-    """The key of an element, greatest for the largest or the smallest; floats in total order."""
+    """Return an element's key, greatest for the largest or the smallest; floats in total order."""
     key = total_order(x) if x.dtype.is_float else x
     if key.dtype != dtype:
         key = op("xor", reinterpret(key, dtype), _sign(dtype))
@@ -22,7 +22,7 @@ def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
 
 
 def value_key(x: Expr, dtype: DType, largest: bool) -> Expr:
-    """The key of a float where zeros are equal, and so is every NaN, which is the largest."""
+    """Return the key of a float where zeros are equal, and every NaN is the largest."""
     key, sign = key_of(x, dtype, True), _sign(dtype)
     below = const((1 << (dtype.bits - 1)) - 1, dtype)  # the key of -0, one less than that of 0
     key = op("select", op("eq", key, below), sign, key)
@@ -32,7 +32,7 @@ def value_key(x: Expr, dtype: DType, largest: bool) -> Expr:
 
 
 def element_of(key: Expr, dtype: DType, largest: bool) -> Expr:
-    """The element of a type that has this key."""
+    """Return the element of a type that has this key."""
     key = key if largest else op("not", key)
     if key.dtype == dtype:
         return key

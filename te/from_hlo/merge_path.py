@@ -19,7 +19,7 @@ ZERO, ONE = (const(0),), (const(1),)
 
 
 def place_type(limit: int) -> DType:
-    """The type of places up to ``2 * limit``: a GPU computes indices in 64 bits if it must."""
+    """Return the type of places up to ``2 * limit``: of 64 bits only where it must be."""
     return s32 if limit < 1 << 29 else index_type
 
 
@@ -44,11 +44,11 @@ class RunPair:
     ends: Buffer
 
     def number(self, n: int) -> Expr:
-        """A literal among places."""
+        """Return a literal among places."""
         return const(n, self.heads.dtype)
 
     def values(self, place: Expr) -> Values:
-        """The values at a place."""
+        """Return the values at a place."""
         return self.at(cast(place, index_type))
 
     def keys(self, name: str, place: Expr) -> list[tuple[Var, Expr]]:
@@ -57,7 +57,7 @@ class RunPair:
         return [(Var(f"{name}{i}", x.dtype), x) for i, x in enumerate(found)]
 
     def inside(self, place: Expr) -> Expr:
-        """A place, or the last one there is."""
+        """Return a place, or the last one there is."""
         return op("minimum", place, self.number(self.limit - 1))
 
     def merged_before(self, unit: Expr, items: int) -> Expr:
@@ -104,7 +104,8 @@ def split(p: RunPair, unit: Expr, items: int, step: Var) -> Stmt:
 
 
 def split_in_turn(p: RunPair, unit: Expr, items: int, units: int, level: Var, step: Var) -> Stmt:
-    """The same for a unit and the one behind it, as ``ends``, if ``before`` may be inconsistent.
+    """Return the same for a unit and the one behind it, as ``ends``, if ``before`` may be
+    inconsistent.
 
     The middle of all units is found first, then that of each half between what is known, so that
     every element is in just one unit, whatever ``before`` says.

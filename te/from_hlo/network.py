@@ -187,7 +187,7 @@ class _Network:
         return min(BLOCK, self.places)
 
     def lanes(self, body: Callable[[Var], Stmt]) -> Stmt:
-        """A statement for every lane."""
+        """Return a statement for every lane."""
         lane = self.d.loop(self.keys.shape[1])
         return For(lane, const(self.keys.shape[1]), body(lane), Kind.VECTOR)
 
@@ -217,7 +217,7 @@ class _Network:
         return For(turn, const(turns), done)
 
     def padding(self) -> Stmt:
-        """The greatest key at places that are not in use."""
+        """Return the greatest key at places that are not in use."""
         unused = self.places - self.n
         if not unused:
             return seq()

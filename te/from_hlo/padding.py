@@ -18,7 +18,8 @@ def padded(
     window: Mapping[int, tuple[WindowDim, int]],
     fill: Expr,
 ) -> Buffer:
-    """A block that copies ``operand`` between fill values: as far as windows reach, no further.
+    """Return a block that copies ``operand`` between fill values: as far as windows reach, no
+    further.
 
     ``window`` gives, by dimension of the operand, its window and how many places that takes. Space
     between the elements (``lhs_dilate``) is filled as well. Place 0 of the copy is the low end of
@@ -45,7 +46,8 @@ def padded(
 def unpadded(
     d: Draft, operand: Instruction, index: Sequence[Expr], window: Mapping[int, WindowDim]
 ) -> tuple[list[Expr], Expr | None]:
-    """The place in ``operand`` of a place in its padded copy, and whether there is an element.
+    """Return the place in ``operand`` of a place in its padded copy, and whether there is an
+    element.
 
     Where there is none, the place is that of another element. None means always.
     """

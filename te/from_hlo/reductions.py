@@ -46,19 +46,19 @@ class _Reducer:
         self.shapes = tuple(s for s in shapes if isinstance(s, Shape))
 
     def dtype(self, n: int) -> DType:
-        """The accumulator's type: sums of narrow floats are kept in f32 and rounded once."""
+        """Return the accumulator's type: sums of narrow floats are kept in f32 and rounded once."""
         own = self.shapes[n].dtype
         return accumulator(own) if self.simple in ADDING else own
 
     def combine(self, old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The new accumulators, from the old ones and the next terms."""
+        """Return the new accumulators, from the old ones and the next terms."""
         if self.simple is not None:
             return (op(self.simple, old[0], new[0]),)
         made = apply(self.computation, (*old, *new))
         return tuple(cast(v, self.dtype(n)) for n, v in enumerate(made))
 
     def first(self, d: Draft) -> list[Expr]:
-        """The initial values."""
+        """Return the initial values."""
         return [cast(d.emitter.scalar(s), self.dtype(n)) for n, s in enumerate(self.starts)]
 
     def neutral(self) -> Expr:
@@ -68,7 +68,7 @@ class _Reducer:
         return literal(identity(self.simple, own), own)
 
     def terms(self, d: Draft, index: Sequence[Expr]) -> list[Expr]:
-        """The elements that are reduced, at one place of the inputs."""
+        """Return the elements that are reduced, at one place of the inputs."""
         return [cast(d.emitter.element(x, index), self.dtype(n)) for n, x in enumerate(self.inputs)]
 
     def targets(self, d: Draft, x: Instruction, name: str) -> list[Buffer]:
@@ -156,7 +156,7 @@ def _masked(
 
 
 def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:
-    """The dimension along which a window reduction is a running one (a cumulative sum, say)."""
+    """Return the dimension along which a window reduction is a running one: a cumulative sum."""
     wide = [n for n, w in enumerate(window) if w.size != 1]
     if len(wide) != 1 or extents[wide[0]] != window[wide[0]].size:
         return None

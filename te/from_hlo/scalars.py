@@ -42,7 +42,7 @@ def refuse(
 
 
 def elementwise(instruction: Instruction, args: Sequence[Expr]) -> Expr:
-    """The element that an element-wise instruction computes from its operands' elements."""
+    """Return the element that an element-wise instruction computes from its operands' elements."""
     dtype = instruction.array.dtype
     match instruction.opcode:
         case "compare":
@@ -64,7 +64,7 @@ def elementwise(instruction: Instruction, args: Sequence[Expr]) -> Expr:
 
 
 def reinterpret(value: Expr, dtype: DType) -> Expr:
-    """The bits of ``value`` as another element type of the same width."""
+    """Return the bits of ``value`` as another element type of the same width."""
     return value if value.dtype == dtype else Cast(value, dtype, bits=True)
 
 
@@ -76,7 +76,7 @@ def compare(attrs: Any, a: Expr, b: Expr) -> Expr:
 
 
 def total_order(x: Expr) -> Expr:
-    """A signed integer that orders floats totally: -NaN < -inf < ... < -0 < 0 < ... < NaN."""
+    """Return an integer that orders floats totally: -NaN < -inf < ... < -0 < 0 < ... < NaN."""
     integer = BY_NAME[f"s{x.dtype.bits}"]
     bits = reinterpret(x, integer)
     sign = op("shift-right-arithmetic", bits, const(x.dtype.bits - 1, integer))
@@ -85,7 +85,7 @@ def total_order(x: Expr) -> Expr:
 
 
 def reduce_precision(x: Expr, exponent_bits: int, mantissa_bits: int) -> Expr:
-    """``x`` rounded to a float of fewer bits, to nearest even; no denormals in the result."""
+    """Return ``x`` rounded to a float of fewer bits, to nearest even, without denormals."""
     width, own = x.dtype.bits, FORMATS[x.dtype]
     unsigned = BY_NAME[f"u{width}"]
 
@@ -109,7 +109,7 @@ def reduce_precision(x: Expr, exponent_bits: int, mantissa_bits: int) -> Expr:
 
 
 def literal(value: Any, dtype: DType) -> Const:
-    """A NumPy scalar as a literal."""
+    """Return a NumPy scalar as a literal."""
     match dtype.kind:
         case "pred":
             return TRUE if value else FALSE
@@ -122,7 +122,7 @@ def literal(value: Any, dtype: DType) -> Const:
 
 
 def splat(instruction: Instruction) -> Const | None:
-    """The one value of a constant whose elements are all the same bits; None for others."""
+    """Return the one value of a constant whose elements are all the same bits; None for others."""
     array = np.asarray(instruction.attrs["literal"])
     dtype = instruction.array.dtype
     if array.size == 0:
@@ -211,7 +211,7 @@ def _select(condition: Expr, yes: Scalars, no: Scalars) -> Scalars:
 
 
 def simple_combiner(computation: Computation) -> str | None:
-    """The operation of a reducer that is one commutative operation of its two parameters.
+    """Return the operation of a reducer that is one commutative operation of its two parameters.
 
     It may be done in a wider type of the same kind: there it means the same, or is more exact.
     """

@@ -196,7 +196,7 @@ class _Chains:
         return Store(self.last, (const(c),), value)
 
     def reached(self, c: int) -> Expr:
-        """The value of a chain so far."""
+        """Return the value of a chain so far."""
         return Load(self.last, (const(c),))
 
     def advance(self, c: int, t: Expr) -> Stmt:

@@ -46,7 +46,7 @@ Key = Callable[[tuple[Expr, ...]], Expr]
 
 
 def chunk(n: int, count: int) -> int:
-    """Elements of a chunk, 1 for none: about as many chunks as ``count`` chunks have elements."""
+    """Return the elements of a chunk: about as many chunks as ``count`` chunks have elements."""
     best = 1 << round(math.log2(n / count) / 2)
     return best if best >= SHORTEST else 1
 

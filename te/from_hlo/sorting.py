@@ -186,7 +186,7 @@ def _compared(comparator: Computation, columns: Sequence[Column], dim: int, n: i
 
 
 def reader(d: Draft, operand: Instruction) -> Callable[[tuple[Expr, ...]], Expr]:
-    """The elements of an operand, by index."""
+    """Return the elements of an operand, by index."""
     return lambda at: d.emitter.element(operand, at)
 
 

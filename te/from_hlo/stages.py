@@ -46,13 +46,13 @@ class Draft:
         return self.emitter.reducing((extent,), "s")[0].var
 
     def alloc(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A new intermediate buffer."""
+        """Return a new intermediate buffer."""
         buffer = Buffer(name, tuple(shape), dtype)
         self.allocs.append(buffer)
         return buffer
 
     def register(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A new intermediate buffer that is only accessed at constant places: in registers."""
+        """Return a new buffer in registers, which is only accessed at constant places."""
         buffer = Buffer(name, tuple(shape), dtype, Scope.REGISTER)
         self.allocs.append(buffer)
         return buffer
@@ -71,7 +71,7 @@ class Draft:
 
 
 def opcode_name(opcode: str) -> str:
-    """An opcode as the name of a block."""
+    """Return an opcode as the name of a block."""
     return CALLS.get(opcode, opcode.replace("-", "_"))
 
 

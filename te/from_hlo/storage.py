@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def buffer_of(name: str, shape: Shape) -> Buffer:
-    """A buffer for an array: f32[.., 2] for c64[..], real part first, as it lies in memory."""
+    """Return a buffer for an array: f32[.., 2] for c64[..], the real part first."""
     dims, dtype = stored_as(shape)
     return Buffer(name, dims, dtype)
 
@@ -27,7 +27,7 @@ def stored_as(shape: Shape) -> tuple[tuple[int, ...], DType]:
 
 
 def stored(array: Array) -> Array:
-    """An array as its buffer sees it: the same elements, complex ones as two."""
+    """Return an array as its buffer sees it: the same elements, complex ones as two."""
     if array.dtype.kind != "c":
         return array
     part = np.float32 if array.dtype.itemsize == 8 else np.float64

@@ -86,7 +86,7 @@ class Grid:
         return -(-self.n // self.size)
 
     def place(self, tile: Expr, i: Expr) -> Expr:
-        """The place in the row."""
+        """Return the place in the row."""
         return add(mul(tile, self.size), i)
 
 
@@ -179,7 +179,7 @@ class _Launch:
 
     @staticmethod
     def of(d: Draft, name: str, rows: tuple[int, ...], g: Grid, r: Records) -> _Launch:
-        """A launch of its own."""
+        """Return a launch of its own."""
         d.launches += 1
         wide = tuple(n for n, e in enumerate(rows) if e > 1)
         outer = (*(rows[n] for n in wide), *((g.tiles,) if g.tiles > 1 or not wide else ()))
@@ -187,7 +187,7 @@ class _Launch:
         return _Launch(d, name, rows, g, r, d.launches, wide, outer, (one, other))
 
     def other(self, held: list[Buffer]) -> list[Buffer]:
-        """The half that ``held`` is not."""
+        """Return the half that ``held`` is not."""
         return self.halves[held is self.halves[0]]
 
     def stage(self, name: str, columns: int, body: Callable[[Index, Expr, Expr], Stmt]) -> None:
@@ -207,12 +207,12 @@ class _Launch:
         return (*own, tile, i) if len(own) < len(self.outer) else (*own, i)
 
     def count(self, tile: Expr) -> Expr:
-        """The elements of a tile that exist."""
+        """Return the elements of a tile that exist."""
         g = self.g
         return const(g.size) if g.n % g.size == 0 else minimum(g.size, sub(g.n, mul(tile, g.size)))
 
     def inside(self, p: Expr) -> Expr:
-        """A place, or the last one of the row."""
+        """Return a place, or the last one of the row."""
         return p if self.g.n % self.g.size == 0 else minimum(p, self.g.n - 1)
 
     def sort(self, source: Source, columns: int, sink: Sink) -> None:

@@ -45,16 +45,16 @@ class TileShape:
         return registers(self.rows, self.columns, 2 if self.rest else 1)
 
     def sums(self, i: int, j: int) -> int:
-        """The register of a tile of the sums."""
+        """Return the register of a tile of the sums."""
         return i * self.across + j
 
     def left(self, i: int, rest: bool = False) -> int:
-        """The register of a tile of a."""
+        """Return the register of a tile of a."""
         first = self.down * self.across + (self.down + self.across if rest else 0)
         return first + i
 
     def right(self, j: int, rest: bool = False) -> int:
-        """The register of a tile of b."""
+        """Return the register of a tile of b."""
         return self.left(0, rest) + self.down + j
 
     def configuration(self) -> bytes:

@@ -48,7 +48,7 @@ _LEAST = 80  # the architecture from which on there are such copies
 
 
 def mark_async_copies(func: Func) -> Func:
-    """The function with the names of the buffers that its asynchronous blocks fill in a note."""
+    """Return the function with a note of the buffers that its asynchronous blocks fill."""
     found = {
         r.buffer.name: None
         for s in walk(func.body)
@@ -61,12 +61,12 @@ def mark_async_copies(func: Func) -> Func:
 
 
 def noted(func: Func, target: Target) -> frozenset[str]:
-    """The names of the buffers that are to be filled by asynchronous copies."""
+    """Return the names of the buffers that are to be filled by asynchronous copies."""
     return frozenset(ASYNC_BUFFERS.of(func) or () if target.gpu.sm >= _LEAST else ())
 
 
 def strip_annotations(func: Func) -> Func:
-    """The function without what this pass has noted."""
+    """Return the function without what this pass has noted."""
     return ASYNC_BUFFERS.drop(func)
 
 
@@ -82,7 +82,7 @@ class Copies:
     names: frozenset[str]
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
-        """``s`` with its copies made asynchronous; nobody waits for them yet."""
+        """Return ``s`` with its copies made asynchronous; nobody waits for them yet."""
         match s:
             case For(var=var, extent=extent, body=Store() as store, kind=Kind.VECTOR):
                 ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
@@ -100,7 +100,7 @@ class Copies:
     def copy(
         self, s: Store, lane: Var | None, count: int, ranges: Mapping[Var, Interval]
     ) -> Stmt | None:
-        """The copy of ``count`` neighbours, in pieces of at most 16 bytes."""
+        """Return the copy of ``count`` neighbours, in pieces of at most 16 bytes."""
         match s.value:
             case Load() as source:
                 inside = None
@@ -168,7 +168,7 @@ def _copied(to: Region, of: Region, size: int, inside: Expr | None) -> Stmt:
 
 
 def copy_at_once(func: Func, target: Target) -> Func:
-    """The function with asynchronous copies outside of pipelines too, waited for at their end."""
+    """Return the function with asynchronous copies outside of pipelines, waited for at once."""
     names = noted(func, target)
     if not names:
         return func

@@ -84,7 +84,7 @@ class SyncSpan:
 
 
 def place_barriers(func: Func) -> Func:
-    """The function with a barrier wherever threads of a block might meet."""
+    """Return the function with a barrier wherever threads of a block might meet."""
     return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
@@ -116,7 +116,7 @@ class _Context:
     offset: int = 0
 
     def value(self, e: Expr) -> Expr:
-        """An expression without the names of ``Let``."""
+        """Return an expression without the names of ``Let``."""
         return substitute_expr(e, dict(self.names)) if self.names else e
 
 
@@ -167,7 +167,7 @@ class _Placer:
                 return self.leaf(s, c)
 
     def under(self, s: Stmt, inner: SyncSpan, also: tuple[Expr, ...], c: _Context) -> SyncSpan:
-        """``s`` around a body that is done; it reads ``also`` before."""
+        """Return ``s`` around a body that is done; it reads ``also`` before."""
         assert isinstance(s, Let | Alloc)
         first = self.loads(also, c)
         new = s if inner.stmt is s.body else replace(s, body=inner.stmt)
@@ -301,8 +301,8 @@ class _Placer:
         )
 
     def sunk(self, s: If) -> Stmt:
-        """A branch on the thread with its condition at the statements inside: all threads reach
-        the places between them."""
+        """Return a branch on the thread with its condition at the statements inside: all threads
+        reach the places between them."""
         named = any(isinstance(x, Let) and _waits(x) and _loads(x.value) for x in walk(s))
         if named or _loads(s.cond) & buffers_written(s):
             self.refuse(f"a branch on {show(s.cond)}", s)

@@ -64,7 +64,7 @@ _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
 
 def bind_threads(func: Func) -> Func:
-    """The function as a sequence of launches, with the buffers that outlive one around them."""
+    """Return the function as a sequence of launches, inside the buffers that outlive one."""
     unplaced: list[str] = []
     result = with_body(func, _FunctionBinder(func.name, unplaced).top(func.body))
     return UNPLACED.put(result, tuple(unplaced)) if unplaced else result
@@ -163,7 +163,7 @@ class _FunctionBinder:
         return body
 
     def extent(self, s: Stmt, thread: str) -> int:
-        """The launch's extent of an index: that of the largest loop over it."""
+        """Return the launch's extent of an index: that of the largest loop over it."""
         found = [(as_int(x.extent), x) for x in thread_loops(s) if x.thread == thread]
         for n, x in found:
             if n is None:
@@ -241,7 +241,7 @@ class _LaunchBinder:
     outside: list[Buffer] = field(default_factory=list)  # those of more than one block
 
     def stmt(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> Stmt:
-        """``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
+        """Return ``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
         if isinstance(s, For) and s.kind is Kind.THREAD:
             var = self.names[s.thread]
             body = self.stmt(substitute(s.body, {s.var: var}), bound | {s.thread}, own)
@@ -274,7 +274,7 @@ class _LaunchBinder:
     def join(
         self, s: Seq, over: frozenset[str], bound: frozenset[str], own: frozenset[Buffer]
     ) -> Stmt:
-        """The first statement by all blocks of the indices ``over``, the others by the last one."""
+        """Return the first statement by all blocks of ``over``, the others by the last one."""
         first = s.stmts[0]
         if isinstance(first, Alloc):
             return self.stmt(replace(first, body=seq(first.body, *s.stmts[1:])), bound, own)
@@ -296,7 +296,7 @@ class _LaunchBinder:
         return parts and any(b in self.made for b in buffers_written(s))
 
     def repeated(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> frozenset[str]:
-        """The indices whose threads would all fill a shared buffer with the same.
+        """Return the indices whose threads would all fill a shared buffer with the same.
 
         The buffer is made inside of the index's loop, in which ``s`` does not ask for the thread.
         """
@@ -322,7 +322,7 @@ class _LaunchBinder:
         return not warps and not any(is_kept(b) or b in own for b in outside)
 
     def guarded(self, s: Stmt, missing: Sequence[str]) -> Stmt:
-        """``s`` by the first thread of the indices that are missing; a warp works as one."""
+        """Return ``s`` by the first thread of the indices that are missing; a warp works as one."""
         if isinstance(s, Intrinsic) and is_warps(s):
             grid = any(is_grid_of_lanes(self.extents, n) for n in _lanes(s))
             within = WITHIN if grid else WITHIN[1:]

@@ -64,7 +64,7 @@ _PATTERN = 128  # words in 1024 bytes: what lies behind barriers begins at a pat
 
 
 def mark_boxes(func: Func, target: Target) -> Func:
-    """The function in which copies of pipelined loops that may be bulk copies are boxes.
+    """Return the function in which copies of pipelined loops that may be bulk copies are boxes.
 
     All copies of such a loop are, or none.
     """
@@ -262,7 +262,7 @@ class Arrivals:
         return Arrivals(Buffer("arrived", (_PATTERN,), u64, Scope.SHARED), one)
 
     def by_one(self, s: Stmt) -> Stmt:
-        """``s`` by that thread."""
+        """Return ``s`` by that thread."""
         return s if self.one is None else If(self.one, s)
 
     def init(self, places: int) -> Stmt:
@@ -271,7 +271,7 @@ class Arrivals:
         return self.by_one(seq(*made, Intrinsic("fence_mbarrier_init")))
 
     def bar(self, place: Expr) -> Region:
-        """The barrier of a place."""
+        """Return the barrier of a place."""
         return Region(self.bars, (Range(place, Const(1)),))
 
     def wait(self, k: Expr, places: int) -> Stmt:
@@ -307,7 +307,7 @@ class Panel:
     at: tuple[Expr, Expr]  # column and row
 
     def placed(self, copy: Stmt) -> Stmt:
-        """The copy behind the stores of its place to registers."""
+        """Return the copy behind the stores of its place to registers."""
         b = self.where.buffer
         stores = (Store(b, (Const(n),), cast(e, s32)) for n, e in enumerate(self.at))
         return Alloc(b, seq(*stores, copy))

@@ -19,7 +19,7 @@ _COMMIT, _READ = Intrinsic("tma_commit"), Intrinsic("tma_wait_read", args=(0,))
 
 
 def store_boxes(func: Func) -> Func:
-    """The function with its boxes of results as bulk copies by the first thread of each block."""
+    """Return the function with boxes of results as bulk copies by each block's first thread."""
 
     def stmt(s: Stmt, first: Expr | None) -> Stmt:
         if isinstance(s, For) and s.kind is Kind.THREAD and s.thread.startswith("threadIdx"):

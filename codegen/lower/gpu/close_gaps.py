@@ -36,7 +36,7 @@ Ranges = Mapping[Var, Interval]
 
 
 def close_gaps(func: Func) -> Func:
-    """The function with its threads' own buffers as small as their elements allow."""
+    """Return the function with its threads' own buffers as small as their elements allow."""
     return with_body(func, _closed(func.body, {}, False))
 
 

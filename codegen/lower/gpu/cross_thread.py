@@ -46,12 +46,12 @@ from .bind import is_kept
 
 
 def combine_threads(func: Func) -> Func:
-    """The function without reductions over thread indices; its launches are bound already."""
+    """Return the function, whose launches are bound, without reductions over thread indices."""
     return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
 def reduce_vars(block: Block) -> frozenset[Var]:
-    """The variables over which a block reduces."""
+    """Return the variables over which a block reduces."""
     values = [a.value for a in block.axes if a.kind is AxisKind.REDUCE]
     return frozenset[Var]().union(*map(free_vars, values))
 
@@ -75,7 +75,7 @@ class _ReducingLaunch:
     threads: Mapping[str, For]
 
     def rewritten(self, body: Stmt, block: Block) -> Stmt:
-        """``body`` with one reduction combined across threads."""
+        """Return ``body`` with one reduction combined across threads."""
         lane = self.threads.get("threadIdx.x")
         others = {x.var for t, x in self.threads.items() if t != "threadIdx.x"}
         if lane is None or reduce_vars(block) & others:
@@ -101,7 +101,7 @@ class _ReducingLaunch:
         )
 
     def put(self, s: Stmt, above: tuple[For, ...], block: Block, combiner: Combiner) -> Stmt:
-        """``s`` with the reduction's outermost loop (or guard on its threads) replaced."""
+        """Return ``s`` with the reduction's outermost loop (or guard on its threads) replaced."""
         if all(x is not block for x in walk(s)):
             return s
         lane = self.threads["threadIdx.x"]
@@ -149,14 +149,14 @@ class _Reduction:
         return tuple(x.var for x in self.spatial_loops()) or (Const(0),)
 
     def values(self) -> dict[Var, Expr]:
-        """The block's axes as the loops give them."""
+        """Return the block's axes as the loops give them."""
         return {a.var: a.value for a in self.block.axes}
 
     def opened(self, es: Sequence[Expr]) -> tuple[Expr, ...]:
         return tuple(substitute_expr(e, self.values()) for e in es)
 
     def spatial_loops(self) -> tuple[For, ...]:
-        """The loops from the root inward on which the place of the result depends."""
+        """Return the loops from the root inward on which the place of the result depends."""
         spatial = [a.value for a in self.block.axes if a.kind is AxisKind.SPATIAL]
         used = frozenset[Var]().union(*map(free_vars, spatial))
         found = [x for x in _path(self.root, self.block) if isinstance(x, For) and x.var in used]
@@ -165,7 +165,7 @@ class _Reduction:
         return tuple(found)
 
     def with_terms(self, s: Stmt, partial: Mapping[Buffer, Buffer]) -> Stmt:
-        """``s`` with the block's update made to the partial results."""
+        """Return ``s`` with the block's update made to the partial results."""
         if s is self.block:
             return self.update(partial)
         return map_stmt(s, lambda c: self.with_terms(c, partial), lambda e: e)

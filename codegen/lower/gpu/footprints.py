@@ -50,7 +50,7 @@ class ElementAccess:
     guards: tuple[Expr, ...]
 
     def at(self, var: Var, value: int) -> ElementAccess:
-        """The same in one iteration of an outer loop."""
+        """Return the same in one iteration of an outer loop."""
         by: Mapping[Var, Expr] = {var: Const(value)}
         starts = tuple(substitute_expr(e, by) for e in self.starts)
         guards = tuple(substitute_expr(e, by) for e in self.guards)
@@ -108,7 +108,7 @@ class BlockThreads:
         return None
 
     def number(self, a: ElementAccess, boxes: Sequence[Interval]) -> Expr:
-        """The number of an element in a box: by axis, where that begins, and its extent."""
+        """Return the number of an element in a box: by axis, where that begins, and its extent."""
         total: Expr = Const(0)
         for e, (low, n) in zip(a.starts, boxes, strict=True):
             total = add(mul(total, n), sub(e, low))
@@ -136,7 +136,7 @@ class BlockThreads:
         return bool(len(mine)) and not bool(np.isin(mine, there).all())
 
     def without_outer(self, a: ElementAccess, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
-        """An index as a part over threads and inner loops, and one over what is outside."""
+        """Return an index as a part over threads and inner loops, and one over what is outside."""
         inside = {v for v, _ in (*self.vars, *a.loops[depth:]) if v is not None}
         form = linear(e)
         inner, rest = Linear({}, form.constant), Linear({})
@@ -185,7 +185,7 @@ class BlockThreads:
         threads: frozenset[Var] | None,
         used: frozenset[Var],
     ) -> dict[Var, Array]:
-        """The values to look at of each thread index and of the loops that are used.
+        """Return the values to look at of each thread index and of the loops that are used.
 
         Of thread indices that are not among ``threads``, the first and the last.
         """

@@ -54,7 +54,7 @@ class Footprint:
 
 
 def mark_independent(func: Func) -> Func:
-    """The function with a note of its launches that may run beside an earlier one."""
+    """Return the function with a note of its launches that may run beside an earlier one."""
     prints = [_footprint(s) for s in _launches(func.body)]
     firsts: list[int] = []
     for n, mine in enumerate(prints):

@@ -39,20 +39,20 @@ BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
 
 
 def grid_indices(s: Stmt) -> frozenset[str]:
-    """The indices of blocks over which there are loops in a statement."""
+    """Return the indices of blocks over which there are loops in a statement."""
     loops = (x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD)
     return frozenset(x.thread for x in loops if x.thread in BLOCKS)
 
 
 def joined_indices(s: Stmt) -> frozenset[str]:
-    """The indices of blocks whose last one does what follows the first of some statements."""
+    """Return the indices of blocks whose last one does what follows the first statement."""
     return grid_indices(s.stmts[0]) if isinstance(s, Seq) else frozenset()
 
 
 def counter_of(
     names: Mapping[str, Var], extents: Mapping[str, int], bound: Sequence[str]
 ) -> Region:
-    """The counter of a join: a new buffer has one for each iteration of the loops around it."""
+    """Return a join's counter: a new buffer has one for each iteration of the loops around it."""
     number: Expr = Const(0)
     for t in bound:
         number = add(mul(number, extents[t]), names[t])
@@ -67,13 +67,13 @@ def is_clustered(s: Stmt, over: frozenset[str]) -> bool:
 
 
 def clustered(before: Stmt, after: Stmt, rank: Var) -> Stmt:
-    """``before`` by each block of a cluster, ``after`` by the first one; then all may end."""
+    """Return ``before`` by each block of a cluster, ``after`` by the first; then all may end."""
     barrier = Intrinsic("cluster_barrier")
     return seq(before, barrier, If(compare("eq", rank, 0), after), barrier)
 
 
 def joined(before: Stmt, after: Stmt, counter: Region, blocks: int) -> Stmt:
-    """``before`` by each of so many blocks, ``after`` by the last of them to finish it."""
+    """Return ``before`` by each of so many blocks, ``after`` by the last of them to finish it."""
     last, zero = Buffer("last", (1,), s32, Scope.REGISTER), Const(0)
     own = Region(last, (Range(zero, Const(1)),))
     arrive = Intrinsic("arrive", (own,), (counter,), (blocks,))

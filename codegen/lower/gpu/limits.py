@@ -29,7 +29,7 @@ LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 
 
 def check_limits(func: Func, target: Target) -> Func:
-    """The flat function, whose launches the target can run; ``UnsupportedError`` if it cannot."""
+    """Return the flat function; ``UnsupportedError`` if the target cannot run its launches."""
     align = shared_alignment(func.body)
     for s in _launches(func.body):
         _check(s, f"function {func.name}", target, align)
@@ -37,7 +37,7 @@ def check_limits(func: Func, target: Target) -> Func:
 
 
 def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
-    """Bytes of the flat buffers of some scopes that are there at once, each rounded up."""
+    """Return the bytes of flat buffers of some scopes that exist at once, each rounded up."""
     inner = max((memory(c, scopes, align) for c in children(s)), default=0)
     if not isinstance(s, Alloc) or s.buffer.scope not in scopes:
         return inner
@@ -52,11 +52,12 @@ def shared_alignment(s: Stmt) -> int:
 
 
 def reduction_bytes(s: Stmt, threads: int, align: int = SHARED_ALIGN) -> int:
-    """Bytes of shared memory, beside the buffers, through which the warps of a block of so many
-    threads put their results together: two places, which reductions use in turn.
+    """Return the bytes of shared memory, beside buffers, through which the warps of a block of so
+    many threads put their results together: two places, which reductions use in turn.
 
     The buffers begin behind them, at a multiple of their alignment, which is that of all launches
-    of a module."""
+    of a module.
+    """
     reductions = [x for x in walk(s) if isinstance(x, AllReduce) and x.threads > WARP]
     sizes = [sum(warp_results(b.dtype, threads) for b in x.values) for x in reductions]
     found = max(sizes[::2], default=0) + max(sizes[1::2], default=0)

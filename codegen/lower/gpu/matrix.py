@@ -56,7 +56,7 @@ _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}
 
 
 def lower_matrices(func: Func) -> Func:
-    """The function with lane-level matrix operations; its warps' buffers are registers."""
+    """Return the function with lane-level matrix operations; its warps' buffers are registers."""
     return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
@@ -160,7 +160,7 @@ class _Lanes:
         return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: self.expr(e, ranges))
 
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
-        """``e`` with elements of tiles as the words, or parts of them, that the thread holds."""
+        """Return ``e`` with elements of tiles as the (parts of) words that the thread holds."""
         e = map_expr(e, lambda x: self.expr(x, ranges))
         if not isinstance(e, Load) or e.buffer not in self.tiles:
             return e
@@ -171,7 +171,7 @@ class _Lanes:
         return Cast(cast(bits, u16), e.buffer.dtype, bits=True)
 
     def keep(self, s: Store, ranges: Mapping[Var, Interval]) -> Stmt:
-        """A store of what the thread holds; of two parts of a word the low one comes first."""
+        """Return a store of what the thread holds; of two parts of a word the low one is first."""
         t, (word, part) = self.tiles[s.buffer], self.place(s.buffer, s.index, ranges)
         value = self.expr(s.value, ranges)
         if part is None:
@@ -220,7 +220,7 @@ class _Lanes:
                 return s
 
     def words(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
-        """The words of a box of tiles: four of a whole one, two of half a tile of b."""
+        """Return the words of a box of tiles: four of a whole one, two of half a tile of b."""
         t = self.tiles[r.buffer]
         *lead, m, n = (simplify(x.start, ranges) for x in r.ranges)
         first, count = Const(0), WORDS
@@ -241,7 +241,7 @@ class _Lanes:
         return _region(t.words, (*lead, *at), first, count)
 
     def whole(self, r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval]) -> Expr:
-        """``e``, which is known to be a multiple of ``size``."""
+        """Return ``e``, which is known to be a multiple of ``size``."""
         if as_int(simplify(floormod(e, size), ranges)) != 0:
             raise UnsupportedError(
                 f"a tile of {r.buffer.name} does not start at a multiple of {size}",
@@ -276,7 +276,7 @@ class _Lanes:
         return add(mul(down, 8), within), mul(along, each)
 
     def elements(self, t: Tiles, words: Region, of: Region) -> Stmt:
-        """Each word put together from the elements that belong there."""
+        """Return each word put together from the elements that belong there."""
         *lead, m, n = (x.start for x in of.ranges)
         per = 4 // of.buffer.dtype.bytes
         stores: list[Stmt] = []

@@ -55,7 +55,8 @@ OWN = 4096  # bytes of a buffer in a thread's own memory
 
 
 def privatize(func: Func) -> Func:
-    """The function with the small buffers of its threads in registers, the large in the workspace.
+    """Return the function with the small buffers of its threads in registers, the large in the
+    workspace.
 
     A GPU sets a thread's own memory aside for all threads that it can hold.
     """
@@ -82,7 +83,7 @@ def _with_own(s: For) -> Stmt:
 
 
 def assign_memory_scopes(func: Func, target: Target) -> Func:
-    """The function with each of its launches' own buffers where it can live."""
+    """Return the function with each of its launches' own buffers where it can live."""
     unplaced = frozenset(UNPLACED.of(func) or ())
     func = UNPLACED.drop(func)
 
@@ -141,7 +142,7 @@ class _LaunchScopes:
         return s
 
     def ranges(self) -> dict[Var, tuple[int, int]]:
-        """The values of the launch's own indices."""
+        """Return the values of the launch's own indices."""
         pairs = [(x.var, as_int(x.extent) or 1) for x in self.blocks]
         pairs += [(v, n) for v, n in self.threads.vars if v is not None]
         return {v: (0, n - 1) for v, n in pairs}

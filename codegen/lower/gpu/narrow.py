@@ -29,7 +29,7 @@ from .splits import copies_of, is_split
 
 
 def narrow_shared(func: Func) -> Func:
-    """The function with every shared buffer around no more than what needs it."""
+    """Return the function with every shared buffer around no more than what needs it."""
     return with_body(func, _narrowed(func.body))
 
 

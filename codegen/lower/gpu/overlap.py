@@ -32,7 +32,7 @@ WAIT, NEXT = Intrinsic("launch_wait"), Intrinsic("launch_next")
 
 
 def overlap_launches(func: Func, target: Target) -> Func:
-    """The flat function, whose launches wait for earlier ones if they may overlap."""
+    """Return the flat function, whose launches wait for earlier ones if they may overlap."""
     return with_body(func, _launches(func.body)) if target.overlap else func
 
 

@@ -10,7 +10,7 @@ from ....ir.loop.visit import map_expr, map_stmt
 
 
 def at_place(s: Stmt, by: Mapping[Buffer, Buffer], place: Expr) -> Stmt:
-    """``s`` on the part ``place`` of the buffers that replace others: ``A[i]  ->  B[place, i]``."""
+    """Return ``s`` on a ``place`` of the buffers that replace others: ``A[i] -> B[place, i]``."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)

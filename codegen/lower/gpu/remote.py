@@ -56,7 +56,7 @@ _LEAST = 4
 
 
 def reach_remote(func: Func) -> Func:
-    """The function whose clusters pass on parts of results by their shared memory."""
+    """Return the function whose clusters pass on parts of results by their shared memory."""
     return with_body(func, _around(func.body, ()))
 
 

@@ -65,7 +65,7 @@ _ALIGNED = 128  # mbarriers that keep tiles of warp groups behind them at multip
 
 
 def split_roles(func: Func, target: Target) -> Func:
-    """The function with the warps of its launches divided where loops are noted so."""
+    """Return the function with the warps of its launches divided where loops are noted so."""
     return each_launch(func, lambda s: _in_launch(s, func.name, target))
 
 
@@ -147,7 +147,7 @@ class _Roles:
         return lt(self.index.var, self.consumers)
 
     def start(self, body: Stmt) -> Stmt:
-        """A launch's body behind the initialization of its mbarriers."""
+        """Return a launch's body behind the initialization of its mbarriers."""
         arrivals = 1 if self.boxes else self.extra * self.each * (2 if self.plain else 1)
         warps = self.consumers * self.each // WARP
         made: list[Stmt] = []
@@ -164,7 +164,7 @@ class _Roles:
         return Region(self.phases, (Range(at, Const(1)),))
 
     def stmt(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
-        """A statement of all threads, which those that copy skip, but for the loop."""
+        """Return a statement of all threads, which those that copy skip, but for the loop."""
         match s:
             case For() if is_split(s):
                 return self.loop(s, around)
@@ -190,7 +190,7 @@ class _Roles:
                 )
 
     def sequence(self, stmts: tuple[Stmt, ...], around: tuple[For, ...]) -> list[Stmt]:
-        """Statements in order: those between barriers of all threads are one branch."""
+        """Return the statements in order: those between barriers of all threads are one branch."""
         done: list[Stmt] = []
         mine: list[Stmt] = []
         for n, x in enumerate(stmts):
@@ -208,7 +208,7 @@ class _Roles:
         return [*done, self.stmt(seq(*mine), around)] if mine else done
 
     def loop(self, s: For, around: tuple[For, ...]) -> Stmt:
-        """The loop of those who compute, and that of those who copy."""
+        """Return the loop of those who compute, and that of those who copy."""
         number: Expr = Const(0)
         for x in (*around, s):
             number = add(mul(number, x.extent), x.var)
@@ -232,7 +232,7 @@ class _Roles:
         return If(self.consumes, first, second)
 
     def filled(self, copies: Stmt, turn: _Turn) -> list[Stmt]:
-        """The copies of a turn, by those who copy or by one of them, and their arrivals."""
+        """Return the copies of a turn, by those who copy or by one of them, and their arrivals."""
         if not self.boxes:
             return [self.shared_out(copies), *turn.filled()]
         first = compare("eq", self.thread, Const(self.consumers * self.each))
@@ -240,7 +240,7 @@ class _Roles:
         return [Arrivals(self.phases, first).start(boxes_of(copies), place)]
 
     def shared_out(self, copies: Stmt) -> Stmt:
-        """The copies of all consumers, made in turns by those who copy."""
+        """Return the copies of all consumers, made in turns by those who copy."""
         turn = Var("turn")
         mine = add(mul(turn, self.extra), add(self.index.var, -self.consumers))
         body = substitute(copies, {self.index.var: mine})
@@ -264,7 +264,7 @@ class _Turn:
     behind: int
 
     def wait(self, first: int, flipped: int) -> Stmt:
-        """The wait for the iteration's place: filled, or emptied of what was there before."""
+        """Return the wait for the iteration's place: filled, or emptied of what was there."""
         held = Buffer("parity", (1,), s32, Scope.REGISTER)
         parity = floormod(add(floordiv(self.number, self.places), flipped), 2)
         box = whole_of(held)
@@ -273,7 +273,7 @@ class _Turn:
         return Alloc(held, seq(Store(held, (Const(0),), Cast(parity, s32)), call))
 
     def emptied(self) -> Stmt:
-        """The arrival of each warp where it has read a place."""
+        """Return the arrival of each warp where it has read a place."""
         at = add(self.number, -self.behind)
         place = self.roles.bar(add(floormod(at, self.places), self.roles.places))
         first = compare("eq", floormod(self.roles.thread, WARP), Const(0))
@@ -282,7 +282,7 @@ class _Turn:
         return seq(WARP_BARRIER, If(first, Intrinsic("mbarrier_arrive", (place,))))
 
     def filled(self) -> list[Stmt]:
-        """The arrivals of each thread that copies."""
+        """Return the arrivals of each thread that copies."""
         place = (self.roles.bar(floormod(self.number, self.places)),)
         own = [Intrinsic("mbarrier_arrive", place)] if self.roles.plain else []
         return [Intrinsic("mbarrier_arrive_copies", place), *own]

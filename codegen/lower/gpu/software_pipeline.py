@@ -55,7 +55,7 @@ STAGED_BYTES = 128  # of a thread's registers that the next copies may take on t
 
 
 def pipeline_loops(func: Func, target: Target) -> Func:
-    """The function with its noted loops pipelined."""
+    """Return the function with its noted loops pipelined."""
     copies = Copies(noted(func, target))
 
     def stmt(
@@ -129,7 +129,7 @@ class _Pipeline:
         return _Pipeline(loop, loop.extent, stages, staged, tuple(made), rest, kept, number)
 
     def result(self, threads: Sequence[Var]) -> Stmt:
-        """The loop and what comes before it, in a launch of these indices of threads."""
+        """Return the loop and what comes before it, in a launch of these indices of threads."""
         if self.stages < 2:
             return PRODUCERS.drop(PIPELINE.drop(self.loop))
         if PRODUCERS.of(self.loop):
@@ -145,7 +145,7 @@ class _Pipeline:
         return body
 
     def by_roles(self) -> Stmt:
-        """The copies of an iteration, marked as such, and its work: see ``roles``."""
+        """Return the copies of an iteration, marked as such, and its work: see ``roles``."""
         once = For(Var("copies"), Const(1), self.copy(self.loop.var, self.place()))
         work = self.products() if self.grouped else (self.use(),)
         for b in reversed(self.kept):
@@ -189,7 +189,7 @@ class _Pipeline:
         return Alloc(arrivals.bars, made)
 
     def products(self, *meanwhile: Stmt) -> tuple[Stmt, ...]:
-        """The work as a group of products, with what is done while they run."""
+        """Return the work as a group of products, with what is done while they run."""
         how = self.groups
         return (*how.fence, self.use(), how.commit, *meanwhile, how.wait(self.behind))
 
@@ -203,7 +203,8 @@ class _Pipeline:
         return seq(start, body)
 
     def later(self, distance: int) -> tuple[list[Buffer], list[Stmt], list[Stmt]]:
-        """The copies for a later iteration: what is done before this one's work, and after it.
+        """Return the copies for a later iteration: what is done before this one's work, and after
+        it.
 
         Asynchronous ones are begun before. Others load into registers, as far as these go, and
         store when the work is done.
@@ -233,7 +234,7 @@ class _Pipeline:
         return replace(PIPELINE.drop(self.loop), body=body)
 
     def place(self) -> Expr:
-        """The place of an iteration, counted over all runs of the loop where these have roles."""
+        """Return the place of an iteration, counted over all runs of a loop with roles."""
         if not PRODUCERS.of(self.loop):
             return floormod(self.loop.var, self.stages)
         return floormod(self.number, self.stages)
@@ -245,7 +246,7 @@ class _Pipeline:
         return seq(*(self.at(s, k, place) for s in self.ahead))
 
     def at(self, s: Stmt, k: Expr, place: Expr) -> Stmt:
-        """A copy as iteration ``k`` makes it, into the given place."""
+        """Return a copy as iteration ``k`` makes it, into the given place."""
         return at_place(substitute(renamed(s), {self.loop.var: k}), self.staged, place)
 
 

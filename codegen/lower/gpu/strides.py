@@ -39,7 +39,7 @@ from .joins import BLOCKS
 
 
 def stride_blocks(func: Func) -> Func:
-    """The flat function, whose noted loops over blocks are for any number of blocks."""
+    """Return the flat function, whose noted loops over blocks are for any number of blocks."""
     return with_body(func, _launches(func.body, f"function {func.name}"))
 
 

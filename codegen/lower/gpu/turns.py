@@ -20,7 +20,7 @@ from ..passes.rebuild import with_body
 
 
 def deal_turns(func: Func) -> Func:
-    """The function, whose threads are bound, with fewer blocks in the launches noted so."""
+    """Return the function, whose threads are bound, with fewer blocks in the launches noted so."""
     return with_body(func, _launches(func.body, f"function {func.name}"))
 
 

@@ -24,7 +24,7 @@ from .layout import elements, offset
 
 
 def flatten(func: Func) -> Func:
-    """The function over flat buffers (of at least one element); params keep their order."""
+    """Return the function over flat buffers (of at least one element); params keep their order."""
     new: dict[Buffer, Buffer] = {}
 
     def flat(b: Buffer) -> Buffer:

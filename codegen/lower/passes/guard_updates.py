@@ -38,7 +38,7 @@ from .rebuild import with_body
 
 
 def guard_updates(func: Func) -> Func:
-    """The function with conditions around such updates, and bounds for loops over them."""
+    """Return the function with conditions around such updates, and bounds for loops over them."""
     return with_body(func, _guarded(func.body, None))
 
 

@@ -15,7 +15,7 @@ from .rebuild import with_body
 
 
 def hoist_init(func: Func) -> Func:
-    """The function with what runs in a loop's first iteration only before that loop."""
+    """Return the function with what runs in a loop's first iteration only before that loop."""
     return with_body(func, _hoisted(func.body))
 
 

@@ -16,7 +16,7 @@ BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
 
 
 def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:
-    """``func`` with each launch, given as its outermost loop, rewritten."""
+    """Return ``func`` with each launch, given as its outermost loop, rewritten."""
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.kind is Kind.THREAD:

@@ -12,7 +12,7 @@ of two): a register holds lanes of one row only, whether or not all of them are 
 
 
 def strides(b: Buffer) -> tuple[int, ...]:
-    """The distance between neighbours in each dimension, in elements."""
+    """Return the distance between neighbours in each dimension, in elements."""
     found: list[int] = []
     dense = 1
     for d in reversed(range(len(b.shape))):
@@ -28,12 +28,12 @@ def strides(b: Buffer) -> tuple[int, ...]:
 
 
 def elements(b: Buffer) -> int:
-    """Elements of memory that a buffer takes, at least 1."""
+    """Return the elements of memory that a buffer takes, at least 1."""
     return max(1, b.shape[0] * strides(b)[0]) if b.shape else 1
 
 
 def offset(b: Buffer, index: tuple[Expr, ...]) -> Expr:
-    """The position of an element, as a sum with one term per variable."""
+    """Return the position of an element, as a sum with one term per variable."""
     index = _swizzled(b, index)
     total: Expr | int = 0
     for i, stride in zip(index, strides(b), strict=True):

@@ -15,7 +15,7 @@ from .rebuild import with_body
 
 
 def lower_blocks(func: Func) -> Func:
-    """The function without blocks; the same object if it has none."""
+    """Return the function without blocks; the same object if it has none."""
     return with_body(func, _opened(func.body))
 
 

@@ -19,7 +19,7 @@ from .rebuild import with_body
 
 
 def name_quotients(func: Func) -> Func:
-    """The function with a ``let`` for each quotient or remainder of one loop variable in guards."""
+    """Return the function with a ``let`` for the quotients of loop variables in guards."""
     return with_body(func, _named(func.body))
 
 

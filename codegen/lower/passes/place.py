@@ -64,7 +64,7 @@ Move: TypeAlias = tuple[Buffer, Callable[[Indices], Indices]]
 
 
 def place_buffers(func: Func) -> Func:
-    """The function with an ``Alloc`` for each of its intermediate buffers, of full size."""
+    """Return the function with an ``Alloc`` for each of its intermediate buffers, of full size."""
     if not func.allocs:
         return func
     uses: Uses = {}
@@ -178,7 +178,7 @@ def _in_sequence(
 
 
 def compact(func: Func) -> Func:
-    """Each ``Alloc`` shrunk to what its body touches, indices counted from there.
+    """Return each ``Alloc`` shrunk to what its body touches, indices counted from there.
 
     Of a buffer that a GPU's threads share, to what all of them touch.
     """

@@ -58,7 +58,7 @@ class Update:
 
 
 def promote(func: Func) -> Func:
-    """The function with the elements that its loops update held in registers."""
+    """Return the function with the elements that its loops update held in registers."""
     return with_body(func, _promoted(func.body, None))
 
 

@@ -8,5 +8,5 @@ from ....ir.loop.nodes import Func, Stmt
 
 
 def with_body(func: Func, body: Stmt) -> Func:
-    """``func`` over ``body``; the same object if it has that body already."""
+    """Return ``func`` over ``body``; the same object if it has that body already."""
     return func if body is func.body else replace(func, body=body)

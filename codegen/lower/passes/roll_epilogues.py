@@ -42,7 +42,7 @@ LEAST = 4  # iterations
 
 
 def roll_epilogues(func: Func, target: Target) -> Func:
-    """The function with loops over results of register tiles that are loops, where that is much."""
+    """Return the function with long loops over results of register tiles kept as loops."""
 
     def stmt(s: Stmt) -> Stmt:
         tile = _tile(s, target) if isinstance(s, For) else None

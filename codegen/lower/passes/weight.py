@@ -14,7 +14,7 @@ _PIECES = 16  # of a vector loop that are written out
 
 
 def weight(s: Stmt, target: Target) -> int:
-    """Lines of code of ``s``, unrolled loops written out."""
+    """Return the lines of code of ``s``, unrolled loops written out."""
     match s:
         case Store(value=value):
             return 1 + _of_expr(value)

@@ -15,7 +15,7 @@ TILE = 32 << 10  # bytes of a register tile that may be on a stack; a larger one
 
 
 def buffer_bytes(buffer: Buffer) -> int:
-    """Bytes of a flat buffer in whole cache lines; of a register tile, one line more.
+    """Return the bytes of a flat buffer in whole cache lines; of a register tile, one line more.
 
     A tile's lanes that are off are read like others, past its last element.
     """

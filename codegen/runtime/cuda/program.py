@@ -79,7 +79,7 @@ class DeviceProgram:
         self._suspect = f"kernel {thunks[0].symbol} of group {thunks[0].name}" if one else ""
 
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
-        """The function that Python calls."""
+        """Return the function that Python calls."""
         if unknown:
             refuse_keyword(unknown)
         return self.run(args, out)
@@ -433,7 +433,7 @@ class DeviceFunc:
         self._packers = packers(compiled.packs)
 
     def run(self, args: Sequence[object], out: object) -> Any:
-        """A call as of a program, whose inputs are packed first where the code wants that."""
+        """Run as a program does; inputs are packed first where the code wants that."""
         made = list(args)
         for index, pack in self._packers.items():
             if index < len(made):

@@ -22,13 +22,13 @@ ALONE = frozenset({"send", "recv"})
 
 
 def stage(opcode: str) -> tuple[str, str]:
-    """``x`` and which stage of it an opcode is; no stage for an operation that is whole."""
+    """Return ``x`` and which stage of it an opcode is; no stage for an operation that is whole."""
     base, _, last = opcode.rpartition("-")
     return (base, last) if last in STAGES and base not in ALONE else (opcode, "")
 
 
 def start_of(done: Instruction) -> Instruction | None:
-    """The start that a done belongs to, if it is in the same computation."""
+    """Return the start that a done belongs to, if it is in the same computation."""
     base, _ = stage(done.opcode)
     i = done
     while i.operands:
@@ -44,7 +44,7 @@ def start_of(done: Instruction) -> Instruction | None:
 
 
 def whole(done: Instruction, start: Instruction) -> Instruction:
-    """The one operation that a start and its done are."""
+    """Return the one operation that a start and its done are."""
     base, _ = stage(done.opcode)
     operands = start.operands
     if base == "copy":

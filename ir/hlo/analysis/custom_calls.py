@@ -50,7 +50,7 @@ _SCIPY = "pip install scipy"
 
 
 def meaning(i: Instruction) -> Instruction | None:
-    """The same as operations of HLO on the same operands; None if there are none."""
+    """Return the same as operations of HLO on the same operands; None if there are none."""
     target = str(i.attrs.get("custom_call_target", ""))
     if registry.is_registered(target):
         return None

@@ -11,7 +11,7 @@ from .custom_calls import meaning
 
 
 def unneeded(entry: Computation) -> Mapping[Computation, tuple[Instruction, ...]]:
-    """The instructions with an effect that the root of their computation does not need.
+    """Return the instructions with an effect that the root of their computation does not need.
 
     In program order, for every computation that ``entry`` reaches and that has any.
     """

@@ -67,7 +67,7 @@ def findings(
 
 
 def refusal(found: Sequence[Finding], name: str) -> UnsupportedError:
-    """The one error for everything found in model ``name``: equal reasons together, counted."""
+    """Return one error for everything found in model ``name``: equal reasons counted together."""
     if len(found) == 1:
         (one,) = found
         return UnsupportedError(f"cannot compile {one}", one.reason, name, one.hint, (one,))

@@ -67,13 +67,13 @@ def unit(dtype: DType) -> float:
 
 
 def least(dtype: DType) -> float:
-    """The distance between the smallest numbers of a type: what underflow may lose."""
+    """Return the distance between the smallest numbers of a type: what underflow may lose."""
     form = FORMATS[dtype]
     return 2.0 ** (1 - form.bias - form.mantissa)
 
 
 def largest(dtype: DType) -> float:
-    """The largest finite number of a type."""
+    """Return the largest finite number of a type."""
     form = FORMATS[dtype]
     whole = to_numpy(dtype)
     bits = np.array(form.largest, f"u{whole.itemsize}")
@@ -88,12 +88,12 @@ def beyond(dtype: DType) -> float:
 
 
 def exact(array: Array, dtype: DType) -> Bounded:
-    """An array of the type itself, all of whose elements are certain."""
+    """Return an array of the type itself, all of whose elements are certain."""
     return Bounded(wide(array, dtype))
 
 
 def wide(array: Array, dtype: DType) -> Array:
-    """An array in the type in which its values are kept."""
+    """Return an array in the type in which its values are kept."""
     match dtype.kind:
         case "float":
             return np.asarray(array).astype(np.float64)
@@ -104,7 +104,7 @@ def wide(array: Array, dtype: DType) -> Array:
 
 
 def narrow(x: Bounded, dtype: DType) -> Array:
-    """The value in the type itself."""
+    """Return the value in the type itself."""
     if dtype.kind == "complex":
         return x.value.astype(to_numpy(dtype))
     return convert(x.value, to_numpy(dtype)) if dtype.is_float else x.value
@@ -132,7 +132,7 @@ def represents(x: Bounded, dtype: DType) -> bool:
 def rounded(
     value: Array, error: Array | None, dtype: DType, units: float = 1.0, always: bool = False
 ) -> Bounded:
-    """A value with the error it came with, rounded to a type by as many ``units``.
+    """Return a value with the error it came with, rounded to a type by as many ``units``.
 
     Unless ``always``, what is a number of the type already is not rounded.
     """
@@ -181,7 +181,7 @@ def hull(value: Array, *others: Array) -> Array:
 
 
 def ends(x: Bounded) -> tuple[Array, Array]:
-    """The least and the largest value of every element."""
+    """Return the least and the largest value of every element."""
     error = x.errors
     loose = error > 0  # infinity minus nothing stays infinity, also where nothing is known
     with np.errstate(all="ignore"):
@@ -202,7 +202,7 @@ def moved(x: Bounded, move: Callable[[Array], Array]) -> Bounded:
 
 
 def moved_all(xs: Sequence[Bounded], move: Callable[[Sequence[Array]], Array]) -> Bounded:
-    """The same for what moves elements of several arrays into one."""
+    """Return the same for what moves elements of several arrays into one."""
     value = move([x.value for x in xs])
     if both(*(x.error for x in xs)):
         return Bounded(value)
@@ -210,5 +210,5 @@ def moved_all(xs: Sequence[Bounded], move: Callable[[Sequence[Array]], Array]) -
 
 
 def unknown(value: Array) -> Bounded:
-    """A value of which nothing is known but what it might be."""
+    """Return a value of which nothing is known but what it might be."""
     return Bounded(value, np.full(np.shape(value), np.inf))

@@ -54,14 +54,14 @@ def apply(name: str, args: Sequence[Bounded], dtypes: Sequence[DType], to: DType
 
 
 def exactly(name: str, args: Sequence[Bounded], dtypes: Sequence[DType], to: DType) -> Bounded:
-    """An operation without a rule: what comes of certain integers is certain, nothing else."""
+    """Return an operation without a rule: only what comes of certain integers is certain."""
     value = wide(_F[name](*(narrow(x, d) for x, d in zip(args, dtypes, strict=True))), to)
     whole = all(d.kind not in ("float", "complex") for d in dtypes)
     return Bounded(value) if whole and all(x.certain for x in args) else unknown(value)
 
 
 def select(condition: Bounded, yes: Bounded, no: Bounded) -> Bounded:
-    """The operand that a predicate names; either of them where it is uncertain."""
+    """Return the operand that a predicate names; either of them where it is uncertain."""
     value = np.where(condition.value, yes.value, no.value)
     if both(condition.error, yes.error, no.error):
         return Bounded(value)

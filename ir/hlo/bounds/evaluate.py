@@ -60,7 +60,7 @@ Rule: TypeAlias = "Callable[[BoundEvaluator, Instruction, list[Bounded]], Known]
 def evaluate(
     computation: Computation, args: Sequence[Array], rounding: MachineRounding = PLAIN
 ) -> list[Bounded]:
-    """Each result of a computation on certain arguments, with the error that it may have.
+    """Return each result of a computation on certain arguments, with the error that it may have.
 
     The bounds hold for any order of sums and any contraction of products, for library functions
     good to 4 ulp, and for narrow floats kept in f32 or rounded at every step.
@@ -83,7 +83,7 @@ class BoundEvaluator:
     lifted: bool = False
 
     def run(self, c: Computation, args: Sequence[Known]) -> Known:
-        """The result of a computation."""
+        """Return the result of a computation."""
         steps = [i for i in post_order([c.root], needs) if i.opcode != "parameter"]
         users: dict[Instruction, int] = {}
         for i in steps:
@@ -100,7 +100,7 @@ class BoundEvaluator:
         return values[c.root]
 
     def one(self, i: Instruction, args: list[Known]) -> Known:
-        """The result of one instruction."""
+        """Return the result of one instruction."""
         match i.opcode:
             case "tuple":
                 return tuple(args)
@@ -128,7 +128,7 @@ class BoundEvaluator:
         return self.other(i, args) if rule is None else rule(self, i, flat)
 
     def other(self, i: Instruction, args: Sequence[Known]) -> Known:
-        """An operation without a rule: what comes of certain integers is certain."""
+        """Return an operation without a rule: what comes of certain integers is certain."""
         handler = definition(i.opcode).numpy
         if handler is None or any(isinstance(a, tuple) for a in args):
             return lost(i.shape)
@@ -139,7 +139,7 @@ class BoundEvaluator:
         return given(found, i.shape, sure)
 
     def many(self, c: Computation, args: Sequence[Bounded]) -> tuple[Bounded, ...]:
-        """A computation of scalars on arrays, element by element."""
+        """Return a computation of scalars on arrays, element by element."""
         found = BoundEvaluator(self.rounding, lifted=True).run(c, list(args))
         shape = np.broadcast_shapes(*(a.value.shape for a in args))
         return tuple(moved(x, lambda a: np.broadcast_to(a, shape)) for x in _leaves(found))

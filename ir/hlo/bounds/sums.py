@@ -37,7 +37,7 @@ def growth(count: float | Array, rounding: MachineRounding) -> Array:
 
 
 def grid(*arrays: Array) -> float | None:
-    """The step of which every element of each is a multiple: the product of theirs, if any."""
+    """Return the step of which products of elements are multiples: that of their steps, if any."""
     step = 1.0
     for a in arrays:
         for g in GRIDS:
@@ -65,7 +65,7 @@ def total(
     operands: float = 0.0,
     bits: int = 0,
 ) -> Bounded:
-    """A sum of ``count`` terms kept in ``dtype`` and rounded to ``to`` at last.
+    """Return a sum of ``count`` terms kept in ``dtype`` and rounded to ``to`` at last.
 
     ``squares`` is the sum of the terms' squares, ``error`` of their errors, ``step`` what they are
     all multiples of (None: nothing). ``operands``: the relative error of each term. ``bits``: those
@@ -108,7 +108,7 @@ def plain(a: Array) -> bool:
 
 
 def in_f64(i: Instruction) -> Instruction:
-    """The instruction with a result of f64: its handler then computes in f64."""
+    """Return the instruction with a result of f64: its handler then computes in f64."""
     return replace(i, shape=replace(i.array, dtype=f64))
 
 
@@ -133,7 +133,7 @@ def add(
 def extreme(
     x: Bounded, start: Bounded, fold: Fold, join: Callable[[Array, Array], Array]
 ) -> Bounded:
-    """A maximum or minimum, at both ends of the ranges."""
+    """Return a maximum or minimum, at both ends of the ranges."""
     value = join(fold(x.value), start.value)
     if x.certain and start.certain:
         return Bounded(value)
@@ -193,5 +193,5 @@ def _share(x: Bounded) -> Array:
 
 
 def neutral(op: str, dtype: DType) -> float:
-    """The neutral element in f64."""
+    """Return the neutral element in f64."""
     return float(identity(op, dtype))

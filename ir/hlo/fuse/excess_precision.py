@@ -31,7 +31,8 @@ QUANTIZED_BITS = 8
 
 
 def keep_wide(fusion: Fusion) -> Fusion:
-    """Every group with f32 between its parameters and results; the same object if none changes.
+    """Return every group with f32 between its parameters and results; the same object if none
+    changes.
 
     What several groups each compute for themselves is rounded in all of them, and computed from
     rounded operands, so that it has one value. A result that is read again where it has left the
@@ -122,7 +123,7 @@ class _Widener:
     new: dict[tuple[Instruction, bool], Instruction] = field(default_factory=dict)
 
     def computation(self) -> Computation:
-        """The rewritten computation."""
+        """Return the rewritten computation."""
         every = self.old.instructions
         for i in every:
             if self.is_gaining(i):

@@ -43,7 +43,7 @@ from .state import PIECES, State
 def fuse(
     computation: Computation, kinds: Collection[str] = (), excess_precision: bool = False
 ) -> Fusion:
-    """The groups of one computation, in topological order, with a reason for every edge.
+    """Return the groups of one computation, in topological order, with a reason for every edge.
 
     ``kinds`` are the kinds of groups that the target takes beyond those that all of them do
     (``TargetKind.groups``). With ``excess_precision`` a group keeps narrow floats as f32 between

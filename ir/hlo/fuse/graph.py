@@ -39,11 +39,11 @@ class Clusters:
                     self._after[self._number[o]] |= self._after[n] | 1 << n
 
     def home(self, i: Instruction) -> int:
-        """The number of the cluster that ``i`` is in."""
+        """Return the number of the cluster that ``i`` is in."""
         return self._home[self._number[i]]
 
     def members(self, home: int) -> list[Instruction]:
-        """The instructions of a cluster, in program order."""
+        """Return the instructions of a cluster, in program order."""
         return [self.order[n] for n in _bits(self._inside[home])]
 
     def reaches(self, a: Instruction, b: Instruction) -> bool:

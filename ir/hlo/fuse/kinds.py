@@ -16,7 +16,7 @@ _OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
 
 
 def pattern(i: Instruction) -> Pattern:
-    """The pattern kind of an instruction. What is not known is opaque."""
+    """Return the pattern kind of an instruction. What is not known is opaque."""
     op = definition(i.opcode)
     if op.pattern is not Pattern.ELEMENTWISE:
         return op.pattern
@@ -59,7 +59,7 @@ def is_decoding(i: Instruction) -> bool:
 
 
 def dims(i: Instruction) -> tuple[int, ...]:
-    """The dimensions of an array; of the first element, for a tuple."""
+    """Return the dimensions of an array; of the first element, for a tuple."""
     shape = i.shape
     while isinstance(shape, TupleShape) and shape.elements:
         shape = shape.elements[0]
@@ -124,10 +124,10 @@ def flops(i: Instruction) -> float:
 
 
 def size(i: Instruction) -> int:
-    """Elements of an array; 0 for tuples and tokens."""
+    """Return the elements of an array; 0 for tuples and tokens."""
     return i.shape.size if isinstance(i.shape, Shape) else 0
 
 
 def nbytes(i: Instruction) -> int:
-    """Bytes of an array; 0 for tuples and tokens."""
+    """Return the bytes of an array; 0 for tuples and tokens."""
     return i.shape.bytes if isinstance(i.shape, Shape) else 0

@@ -47,7 +47,7 @@ def _space(reduce: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def row_dims(g: Growing) -> tuple[int, ...]:
-    """The dimensions that the reductions of a group keep, none of size 1."""
+    """Return the dimensions that the reductions of a group keep, none of size 1."""
     return tuple(d for k, d in enumerate(g.space) if k not in g.axes)
 
 

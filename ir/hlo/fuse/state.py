@@ -103,7 +103,7 @@ class State:
         return tuple(found)
 
     def position(self, i: Instruction) -> int:
-        """The place of an instruction in program order."""
+        """Return the place of an instruction in program order."""
         return self._position[i]
 
     def start(
@@ -113,7 +113,7 @@ class State:
         axes: tuple[int, ...] = (),
         space: tuple[int, ...] | None = None,
     ) -> Growing:
-        """A new group of one instruction."""
+        """Return a new group of one instruction."""
         g = Growing(kind, anchor, dims(anchor) if space is None else space, axes)
         g.members[anchor] = {"result"}
         g.work = 1

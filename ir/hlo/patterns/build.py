@@ -21,36 +21,36 @@ Dims = tuple[int, ...]
 
 
 def scalar(value: Any, dtype: DType) -> Instruction:
-    """A rank-0 constant."""
+    """Return a rank-0 constant."""
     return constant(np.asarray(value).astype(to_numpy(dtype)))
 
 
 def full(value: Any, dtype: DType, dims: Dims) -> Instruction:
-    """An array of one value: a constant of rank 0, broadcast unless ``dims`` is empty."""
+    """Return an array of one value: a constant of rank 0, broadcast unless ``dims`` is empty."""
     return broadcast(scalar(value, dtype), (), dims)
 
 
 def iota(dtype: DType, dims: Dims, dim: int = 0) -> Instruction:
-    """The index along one of its dimensions."""
+    """Return the index along one of its dimensions."""
     return make("iota", Shape(dtype, dims), iota_dimension=dim)
 
 
 def pointwise(opcode: str, *operands: Instruction, **attrs: Any) -> Instruction:
-    """An element-wise operation on operands of one shape; the result's type is the last one's."""
+    """Return an element-wise operation on operands of one shape, of the last one's type."""
     last = operands[-1].array
     dtype = pred if opcode in ("compare", "is-finite") else last.dtype
     return make(opcode, Shape(dtype, last.dims), operands, **attrs)
 
 
 def convert(x: Instruction, dtype: DType) -> Instruction:
-    """``x`` with elements of another type."""
+    """Return ``x`` with elements of another type."""
     if x.array.dtype == dtype:
         return x
     return make("convert", Shape(dtype, x.array.dims), (x,))
 
 
 def reshape(x: Instruction, dims: Sequence[int]) -> Instruction:
-    """``x`` with the same elements in row-major order under other dimensions."""
+    """Return ``x`` with the same elements in row-major order under other dimensions."""
     new = tuple(dims)
     if x.array.dims == new:
         return x
@@ -102,7 +102,7 @@ def rows(x: Instruction, at: Instruction, count: int, dim: int = 0) -> Instructi
 
 
 def put_rows(x: Instruction, new: Instruction, at: Instruction, dim: int = 0) -> Instruction:
-    """``x`` with ``new`` over what ``rows`` takes."""
+    """Return ``x`` with ``new`` over what ``rows`` takes."""
     return make("dynamic-update-slice", x.array, (x, new, *_starts(x, at, dim)))
 
 
@@ -112,7 +112,7 @@ def _starts(x: Instruction, at: Instruction, dim: int) -> list[Instruction]:
 
 
 def pad(x: Instruction, value: Instruction, padding: Sequence[PadDim]) -> Instruction:
-    """``x`` with a scalar around and between its elements; no part of it is cut off."""
+    """Return ``x`` with a scalar around and between its elements; no part of it is cut off."""
     if all(p == PadDim(0, 0) for p in padding):
         return x
     pairs = zip(x.array.dims, padding, strict=True)
@@ -121,13 +121,13 @@ def pad(x: Instruction, value: Instruction, padding: Sequence[PadDim]) -> Instru
 
 
 def extended(x: Instruction, dim: int, by: int) -> Instruction:
-    """``x`` with ``by`` zeros appended along a dimension."""
+    """Return ``x`` with ``by`` zeros appended along a dimension."""
     padding = [PadDim(0, by if d == dim else 0) for d in range(x.array.rank)]
     return pad(x, scalar(0, x.array.dtype), padding)
 
 
 def tuple_of(values: Sequence[Instruction]) -> Instruction:
-    """A tuple, of values of any shape."""
+    """Return a tuple, of values of any shape."""
     return make("tuple", TupleShape(tuple(v.shape for v in values)), values)
 
 
@@ -138,7 +138,7 @@ def element(x: Instruction, n: int) -> Instruction:
 
 
 def transpose(x: Instruction, permutation: Sequence[int]) -> Instruction:
-    """``x`` with result dimension ``k`` taken from dimension ``permutation[k]``."""
+    """Return ``x`` with result dimension ``k`` taken from dimension ``permutation[k]``."""
     order = tuple(permutation)
     dims = tuple(x.array.dims[k] for k in order)
     if order == tuple(range(len(order))):
@@ -160,7 +160,7 @@ def transpose(x: Instruction, permutation: Sequence[int]) -> Instruction:
 
 
 def broadcast(x: Instruction, mapped: Dims, dims: Dims) -> Instruction:
-    """``x`` repeated: its dimension ``k`` becomes dimension ``mapped[k]`` of the result.
+    """Return ``x`` repeated: its dimension ``k`` becomes dimension ``mapped[k]`` of the result.
 
     The operand of a broadcast so built has no dimension of size 1, and ``mapped`` rises.
     """

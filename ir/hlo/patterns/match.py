@@ -43,7 +43,7 @@ def is_local(i: Instruction) -> bool:
 
 
 def splat(i: Instruction) -> np.ndarray[Any, Any] | None:
-    """The one value of all elements of ``i``, as a rank-0 array; None if that is not known."""
+    """Return the one value of all elements of ``i``, of rank 0; None if that is not known."""
     while moves(i) and is_static(i) and i.operands:
         i = i.operands[0]
     if i.opcode != "constant" or not is_static(i):
@@ -66,12 +66,12 @@ def is_integral(i: Instruction) -> bool:
 
 
 def nonunit(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The dimensions other than 1."""
+    """Return the dimensions other than 1."""
     return tuple(d for d in dims if d != 1)
 
 
 def inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
-    """The permutation that undoes ``permutation``."""
+    """Return the permutation that undoes ``permutation``."""
     back = [0] * len(permutation)
     for to, origin in enumerate(permutation):
         back[origin] = to

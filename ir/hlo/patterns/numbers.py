@@ -28,7 +28,7 @@ class Num:
         return Num(build.full(value, self.node.array.dtype, self.node.array.dims))
 
     def call(self, opcode: str, *more: Num | float) -> Num:
-        """An element-wise operation whose first operand is this array."""
+        """Return an element-wise operation whose first operand is this array."""
         others = (self.like(m).node for m in more)
         return Num(build.pointwise(opcode, self.node, *others))
 
@@ -111,7 +111,7 @@ class Num:
         return self.reinterpret(BY_NAME[f"u{self.node.array.dtype.bits}"])
 
     def reinterpret(self, dtype: DType) -> Num:
-        """The same bits as another type of the same width."""
+        """Return the same bits as another type of the same width."""
         return Num(make("bitcast-convert", Shape(dtype, self.node.array.dims), (self.node,)))
 
     @property
@@ -157,14 +157,14 @@ def where(condition: Num, a: Num | float, b: Num | float) -> Num:
 
 
 def copysign(size: Num, sign: Num) -> Num:
-    """The magnitude of ``size`` with the sign bit of ``sign``; both are of one float type."""
+    """Return the magnitude of ``size`` with the sign bit of ``sign``, both of one float type."""
     top = 1 << (size.format.width - 1)
     joined = (size.bits & (top - 1)) | (sign.bits & top)
     return joined.reinterpret(size.node.array.dtype)
 
 
 def head(x: Num) -> Num:
-    """``x`` cut to half its digits: its square, and its product with the rest, are exact."""
+    """Return ``x`` cut to half its digits: its square, and its product with the rest, are exact."""
     form = x.format
     cut = form.precision - form.precision // 2
     kept = ((1 << form.width) - 1) ^ ((1 << cut) - 1)
@@ -172,7 +172,7 @@ def head(x: Num) -> Num:
 
 
 def two_sum(a: Num, b: Num) -> tuple[Num, Num]:
-    """The rounded sum and what rounding lost (Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return the rounded sum and what rounding lost (Knuth, TAOCP 2, 4.2.2)."""
     s = a + b
     bb = s - a
     return s, (a - (s - bb)) + (b - bb)

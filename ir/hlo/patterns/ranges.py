@@ -20,7 +20,7 @@ DEPTH = 8
 
 
 def interval(i: Instruction, depth: int = DEPTH) -> Interval | None:
-    """The least and greatest value that elements of ``i`` can have; None if nothing is known."""
+    """Return the least and greatest value of elements of ``i``; None if nothing is known."""
     if not is_static(i) or not (i.array.dtype.is_int or i.array.dtype.kind == "pred"):
         return None
     if (value := splat(i)) is not None:
@@ -35,7 +35,7 @@ def interval(i: Instruction, depth: int = DEPTH) -> Interval | None:
 
 
 def limits(dtype: DType) -> Interval:
-    """The least and greatest value of an integer type or of pred."""
+    """Return the least and greatest value of an integer type or of pred."""
     match dtype.kind:
         case "pred":
             return 0, 1

@@ -35,7 +35,7 @@ class Grouping:
     landed: str
 
     def held(self, stmts: Sequence[Stmt]) -> tuple[Buffer, ...]:
-        """The registers that products touch in statements up to the end of their group."""
+        """Return the registers that products touch in statements up to the end of their group."""
         own = takewhile(lambda x: x != self.commit, stmts)
         calls = (
             x for s in own for x in walk(s) if isinstance(x, Intrinsic) and is_group_product(x)
@@ -44,11 +44,11 @@ class Grouping:
         return tuple(b for b in used if b.scope is Scope.WARPGROUP)
 
     def wait(self, groups: int) -> Intrinsic:
-        """The wait until at most so many groups of products are under way."""
+        """Return the wait until at most so many groups of products are under way."""
         return Intrinsic(self.landed, args=(groups,))
 
     def all_landed(self, s: Stmt) -> tuple[Intrinsic, ...]:
-        """The waits after which all sums of the products in a statement may be touched."""
+        """Return the waits after which all sums of the products in a statement may be touched."""
         if not self.fence:
             return (self.wait(0),)
         calls = (x for x in walk(s) if isinstance(x, Intrinsic))
@@ -56,7 +56,7 @@ class Grouping:
         return tuple(self.sums_landed(b) for b in sums)
 
     def sums_landed(self, b: Buffer) -> Intrinsic:
-        """The wait after which all sums in a buffer may be touched."""
+        """Return the wait after which all sums in a buffer may be touched."""
         every = (whole_of(b),)
         return replace(self.wait(0), writes=every, reads=every)
 
@@ -85,7 +85,7 @@ def grouping_of(s: Stmt) -> Grouping | None:
 
 
 def shared_operands(s: Stmt) -> tuple[Region, ...]:
-    """The operands of a product that are in shared memory; none of other statements."""
+    """Return the operands of a product that are in shared memory; none of other statements."""
     if not (isinstance(s, Intrinsic) and is_group_product(s)):
         return ()
     return tuple(r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED)
@@ -97,7 +97,7 @@ def has_group_products(s: Stmt) -> bool:
 
 
 def grouped(s: Stmt) -> Stmt:
-    """``s``, in which products that are in no group yet are one that is waited for at once."""
+    """Return ``s`` with products outside of groups as a group that is waited for at once."""
     how = grouping_of(s)
     if how is None:
         return s

@@ -52,7 +52,7 @@ class PanelRewriter:
     stored: bool
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
-        """The statement with accesses of panels."""
+        """Return the statement with accesses of panels."""
         match s:
             case Intrinsic():
                 return self.intrinsic(s, ranges)
@@ -70,7 +70,7 @@ class PanelRewriter:
         return s
 
     def sequence(self, stmts: tuple[Stmt, ...], ranges: Mapping[Var, Interval]) -> Stmt:
-        """Statements in order: barriers with no store since the last one make nothing visible."""
+        """Return the statements in order, without fences before barriers that follow no store."""
         done: list[Stmt] = []
         stored = self.stored
         for s in stmts:
@@ -80,14 +80,14 @@ class PanelRewriter:
         return seq(*done)
 
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
-        """The expression with loads of panels."""
+        """Return the expression with loads of panels."""
         e = map_expr(e, lambda x: self.expr(x, ranges))
         if isinstance(e, Load) and e.buffer in self.panels:
             return Load(self.panels[e.buffer], self.at(e.buffer, e.index, ranges))
         return e
 
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
-        """A barrier, before which stores are made visible, or a copy."""
+        """Return a barrier, before which stores are made visible, or a copy."""
         if s == BARRIER and self.stored:
             return seq(_SEEN, BARRIER)
         writes, reads = (
@@ -98,14 +98,14 @@ class PanelRewriter:
     def at(
         self, b: Buffer, index: tuple[Expr, ...], ranges: Mapping[Var, Interval]
     ) -> tuple[Expr, ...]:
-        """The place of an element in panels."""
+        """Return the place of an element in panels."""
         *lead, row, column = index
         each = self.panels[b].shape[-1]
         panel, rest = (simplify(f(column, each), ranges) for f in (floordiv, floormod))
         return (*lead, panel, row, rest)
 
     def copied(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
-        """A stretch of a row that a copy fills, or rows of a panel."""
+        """Return a stretch of a row that a copy fills, or rows of a panel."""
         if r.buffer not in self.panels:
             return r
         start = self.at(r.buffer, tuple(x.start for x in r.ranges), ranges)
@@ -114,7 +114,7 @@ class PanelRewriter:
         return Region(self.panels[r.buffer], tuple(map(Range, start, sizes)))
 
     def whole(self, r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval]) -> Expr:
-        """``e``, which is known to be a multiple of ``size``."""
+        """Return ``e``, which is known to be a multiple of ``size``."""
         if as_int(simplify(floormod(e, size), ranges)) != 0:
             raise UnsupportedError(
                 f"a tile of {r.buffer.name} does not start at a multiple of {size}",

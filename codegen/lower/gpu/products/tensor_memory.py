@@ -51,7 +51,7 @@ _WORDS = 1024  # bytes: operands behind it begin at multiples of their patterns
 
 
 def lower_tensor_memory(func: Func) -> Func:
-    """The function in which places in tensor memory are columns, and single threads' products."""
+    """Return the function with columns for tensor memory, and products begun by single threads."""
     return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
@@ -126,7 +126,7 @@ class _State:
         )
 
     def around(self, s: Stmt) -> Stmt:
-        """``s`` where all of it is allocated."""
+        """Return ``s`` where all of it is allocated."""
         for b in (self.tensor, self.flags, self.begun, self.base, self.ends, self.slot):
             s = Alloc(b, s)
         return s
@@ -169,7 +169,7 @@ class _TensorLanes(PanelRewriter):
     # The launch
 
     def whole_launch(self, body: Stmt) -> Stmt:
-        """The launch's body between the allocation of columns and their end."""
+        """Return the launch's body between the allocation of columns and their end."""
         st, count = self.state, self.state.tensor.shape[0]
         first, slot = lt(self.number, WARP), _one(st.slot, Const(0))
         ends = (Intrinsic("mbarrier_init", (_one(st.ends, Const(n)),), (), (1,)) for n in range(2))
@@ -184,13 +184,13 @@ class _TensorLanes(PanelRewriter):
         return st.around(seq(*start, body, *_FENCED, free))
 
     def by_one(self, s: Stmt) -> Stmt:
-        """``s`` by the first thread."""
+        """Return ``s`` by the first thread."""
         return If(compare("eq", self.number, 0), s)
 
     # Statements
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
-        """The statement with columns of tensor memory."""
+        """Return the statement with columns of tensor memory."""
         if isinstance(s, Alloc) and s.buffer in self.places:
             return self.stmt(s.body, ranges)
         if isinstance(s, If) and isinstance(s.then, Intrinsic) and s.orelse is None:
@@ -198,8 +198,8 @@ class _TensorLanes(PanelRewriter):
         return PanelRewriter.stmt(self, s, ranges)
 
     def by_some(self, cond: Expr, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
-        """An operation under a condition. All threads note whether there are sums, so that this is
-        the same for a warp, which begins products as one."""
+        """Return an operation under a condition. All threads note whether there are sums, so that
+        this is the same for a warp, which begins products as one."""
         made, cond = self.intrinsic(s, ranges), self.expr(cond, ranges)
         if s.name == "zero_tensor":
             return made
@@ -227,7 +227,7 @@ class _TensorLanes(PanelRewriter):
         return seq(BEFORE, made, AFTER) if s.name in _WAITS else made
 
     def product(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
-        """A product, and what is there from then on."""
+        """Return a product, and what is there from then on."""
         starts, args = self.operands(s, ranges)
         flag = self.tile(s.writes[0], ranges)
         sums = self.column(s.writes[0], ranges)
@@ -236,7 +236,7 @@ class _TensorLanes(PanelRewriter):
         return seq(made, Store(self.state.flags, (flag,), Const(1, s32)))
 
     def load(self, to: Region, of: Region, ranges: Mapping[Var, Interval]) -> Stmt:
-        """The thread's own row, which it waits for."""
+        """Return the thread's own row, which it waits for."""
         row = simplify(of.ranges[-2].start, ranges)
         if simplify(floormod(add(row, mul(self.thread, -1)), LANES), ranges) != Const(0):
             raise UnsupportedError(
@@ -257,7 +257,7 @@ class _TensorLanes(PanelRewriter):
     # Groups
 
     def commit(self) -> Stmt:
-        """The end of a group, which each thread counts."""
+        """Return the end of a group, which each thread counts."""
         st, now = self.state, Var("groups")
         at = _one(st.ends, floormod(now, _ENDS))
         count = Store(st.begun, (Const(0),), cast(add(now, 1), s32))
@@ -265,7 +265,7 @@ class _TensorLanes(PanelRewriter):
         return Let(now, cast(Load(st.begun, (Const(0),)), index), seq(end, count))
 
     def landed(self, left: int) -> Stmt:
-        """The wait until at most so many groups are under way."""
+        """Return the wait until at most so many groups are under way."""
         if left >= _ENDS:
             why = f"there are {_ENDS} barriers of groups"
             raise UnsupportedError(f"{left} groups of products", why, f"function {self.name}")
@@ -281,12 +281,12 @@ class _TensorLanes(PanelRewriter):
     # Places
 
     def tile(self, r: Region, ranges: Mapping[Var, Interval]) -> Expr:
-        """The number of a product's tile among those of the launch."""
+        """Return the number of a product's tile among those of the launch."""
         before = self.places[r.buffer].tile
         return simplify(add(self.strip(r, ranges), before), ranges)
 
     def strip(self, r: Region, ranges: Mapping[Var, Interval]) -> Expr:
-        """The number of 128 rows in a buffer in which a box lies."""
+        """Return the number of 128 rows in a buffer in which a box lies."""
         *lead, m, _ = (simplify(x.start, ranges) for x in r.ranges)
         *sizes, rows, _ = r.buffer.shape
         place: Expr = Const(0)
@@ -295,7 +295,7 @@ class _TensorLanes(PanelRewriter):
         return simplify(place, ranges)
 
     def column(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
-        """The column at which a box begins."""
+        """Return the column at which a box begins."""
         place = mul(self.strip(r, ranges), r.buffer.shape[-1])
         start = add(add(place, r.ranges[-1].start), self.places[r.buffer].column)
         return _one(self.state.tensor, simplify(start, ranges))

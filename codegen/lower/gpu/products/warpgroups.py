@@ -44,7 +44,7 @@ _SUMS = 4  # of one thread in a box of 64 x 8
 
 
 def lower_warpgroups(func: Func) -> Func:
-    """The function with lane-level products of warp groups."""
+    """Return the function with lane-level products of warp groups."""
     return each_launch(func, lambda s: _in_launch(s, func.name))
 
 
@@ -92,7 +92,7 @@ class _GroupLanes(PanelRewriter):
     here: tuple[Buffer, ...] = ()
 
     def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
-        """The statement with sums in registers."""
+        """Return the statement with sums in registers."""
         if isinstance(s, Alloc) and s.buffer in self.sums:
             inner = replace(self, here=(*self.here, self.sums[s.buffer]))
             return Alloc(self.sums[s.buffer], inner.stmt(s.body, ranges))
@@ -103,7 +103,7 @@ class _GroupLanes(PanelRewriter):
         return PanelRewriter.stmt(self, s, ranges)
 
     def sequence(self, stmts: tuple[Stmt, ...], ranges: Mapping[Var, Interval]) -> Stmt:
-        """Statements in order: fences name the registers of the products behind them."""
+        """Return the statements in order: fences name the registers of the products behind them."""
         named = [
             self.fence(stmts[n + 1 :]) if (s,) == OF_GROUPS.fence else s
             for n, s in enumerate(stmts)
@@ -111,12 +111,12 @@ class _GroupLanes(PanelRewriter):
         return PanelRewriter.sequence(self, tuple(named), ranges)
 
     def fence(self, behind: tuple[Stmt, ...]) -> Stmt:
-        """The fence before statements."""
+        """Return the fence before statements."""
         held = tuple(_all(self.sums[b]) for b in OF_GROUPS.held(behind))
         return replace(OF_GROUPS.fence[0], writes=held, reads=held)
 
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:
-        """The expression with loads of registers."""
+        """Return the expression with loads of registers."""
         e = PanelRewriter.expr(self, e, ranges)
         if isinstance(e, Load) and e.buffer in self.sums:
             return Load(self.sums[e.buffer], self.held(e.buffer, e.index, ranges))
@@ -171,7 +171,7 @@ class _GroupLanes(PanelRewriter):
         return PanelRewriter.intrinsic(self, s, ranges)
 
     def registers(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
-        """A thread's own sums of a box, half as many as the box has columns."""
+        """Return a thread's own sums of a box, half as many as the box has columns."""
         *lead, m, n = (simplify(x.start, ranges) for x in r.ranges)
         tile = floordiv(self.whole(r, m, 64, ranges), 64)
         first = floordiv(self.whole(r, n, _EIGHT, ranges), 2)
