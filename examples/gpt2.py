@@ -130,8 +130,8 @@ def forward(config: Config, named: dict[str, Any], token: Any, position: Any, ca
 def _normalize(x: Any, named: dict[str, Any], name: str) -> Any:
     import jax.numpy as jnp
 
-    centred = x - jnp.mean(x)
-    scaled = centred / jnp.sqrt(jnp.mean(centred**2) + EPSILON)
+    centered = x - jnp.mean(x)
+    scaled = centered / jnp.sqrt(jnp.mean(centered**2) + EPSILON)
     return scaled * named[f"{name}.gain"] + named[f"{name}.bias"]
 
 

@@ -32,7 +32,7 @@ def starting_guard(
 ) -> Expr | None:
     """Return the predicate with the reduction loops (or those in ``over``) at 0.
 
-    That is where an element is initialised. Returns the literal false if the predicate could fail
+    That is where an element is initialized. Returns the literal false if the predicate could fail
     there and hold later in the reduction. Conjuncts that always hold, given the loops'
     ``extents``, are dropped.
     """

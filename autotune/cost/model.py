@@ -4,7 +4,7 @@ The label of a program is its speed relative to the best of its task, in (0, 1];
 Fast programs have more weight, since their order matters most. One model serves all tasks of a
 target, because rows also describe the task; it is refitted from scratch each round, which takes
 a fraction of a second for the few hundred rows that tuning gathers. This is the only module that
-imports xgboost; without it, nearest neighbours are used.
+imports xgboost; without it, nearest neighbors are used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUNDS = 70
 RATE = 0.12
 ENOUGH = 12  # rows from which a fit is useful
 KEEP = 4000  # number of latest rows that are fitted
-NEIGHBOURS = 3
+NEIGHBORS = 3
 FORGET = 0.6  # weight of the past in a running rank correlation
 
 
@@ -72,7 +72,7 @@ class Trees:
         return np.asarray(self._booster.predict(self._xgboost.DMatrix(rows, nthread=1)), np.float64)
 
 
-class Neighbours:
+class Neighbors:
     """The mean of the nearest rows, weighted by proximity: the fallback without xgboost."""
 
     def fit(self, rows: Array, labels: Array, weights: Array) -> None:
@@ -86,7 +86,7 @@ class Neighbours:
         wanted = np.nan_to_num(rows) / self._spread
         square = (wanted**2).sum(1)[:, None] + (self._rows**2).sum(1)[None, :]
         apart = np.maximum(square - 2 * wanted @ self._rows.T, 0.0)
-        count = min(NEIGHBOURS, len(self._labels))
+        count = min(NEIGHBORS, len(self._labels))
         near = np.argpartition(apart, count - 1, axis=1)[:, :count]
         merit = 1 / (np.take_along_axis(apart, near, axis=1) + 1e-3)
         return np.asarray((merit * self._labels[near]).sum(1) / merit.sum(1))
@@ -104,8 +104,8 @@ def make_regressor(seed: int) -> tuple[Regressor, str]:
     except Exception as e:  # without its library, or without docstrings, which python -OO drops
         why = f"cannot be imported ({type(e).__name__})"
         advice = "run Python without -OO" if sys.flags.optimize > 1 else f"{e}".partition("\n")[0]
-    return Neighbours(), (
-        f"xgboost {why}: the cost model is the analytic one with nearest neighbours ({advice})"
+    return Neighbors(), (
+        f"xgboost {why}: the cost model is the analytic one with nearest neighbors ({advice})"
     )
 
 

@@ -21,7 +21,7 @@ Point: TypeAlias = tuple[float, float]
 GAP = 28.0
 """Pixels between boxes of a layer."""
 BEND_GAP = 12.0
-"""Pixels between a bend and its neighbours."""
+"""Pixels between a bend and its neighbors."""
 LAYER_GAP = 36.0
 """Least pixels between two layers; more where many edges run."""
 PORT = 14.0
@@ -32,7 +32,7 @@ SWEEPS = 24
 STALE = 5
 """Sweeps without an improvement after which crossing reduction ends."""
 EXCHANGES = 2000
-"""Vertices up to which neighbours in a layer are also exchanged one by one."""
+"""Vertices up to which neighbors in a layer are also exchanged one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def layout(boxes: Sequence[Box], edges: Sequence[tuple[str, str]]) -> Layout:
     layered = _Layered(after, _layers(after))
     before = layered.crossings()
     layered.reduce_crossings()
-    xs = _Columns(layered, [b.width for b in boxes]).centres()
+    xs = _Columns(layered, [b.width for b in boxes]).centers()
     return _placed(boxes, edges, layered, xs, before)
 
 
@@ -137,7 +137,7 @@ class _Layered:
     """A graph whose edges go from one layer to the next: vertices are boxes, then bends.
 
     ``rows`` are the vertices of each layer from left to right; ``above`` and ``below`` the
-    neighbours of each vertex; ``chains`` the bends of each box, by layer.
+    neighbors of each vertex; ``chains`` the bends of each box, by layer.
     """
 
     def __init__(self, after: Sequence[Sequence[int]], layers: Sequence[int]) -> None:
@@ -192,7 +192,7 @@ class _Layered:
         return found
 
     def reduce_crossings(self) -> None:
-        """Order layers by barycentres, downwards and upwards in turn; the best order stays."""
+        """Order layers by barycenters, downwards and upwards in turn; the best order stays."""
         best, fewest, stale = self.rows, self.crossings(), 0
         for sweep in range(SWEEPS):
             if not fewest or stale == STALE:
@@ -222,7 +222,7 @@ class _Layered:
         self.rows = rows
 
     def _exchange(self) -> None:
-        """Exchange neighbours of a layer as long as that removes crossings."""
+        """Exchange neighbors of a layer as long as that removes crossings."""
         place = {v: n for row in self.rows for n, v in enumerate(row)}
         for row in self.rows:
             changed = True
@@ -247,14 +247,14 @@ class _Layered:
 
 @dataclass(slots=True)
 class _Columns:
-    """Horizontal places: each layer's vertices near their neighbours, in order and apart."""
+    """Horizontal places: each layer's vertices near their neighbors, in order and apart."""
 
     graph: _Layered
     widths: Sequence[float]
     x: list[float] = field(default_factory=list)
 
-    def centres(self) -> list[float]:
-        """Return the centre of each vertex; the leftmost box or bend touches x = 0."""
+    def centers(self) -> list[float]:
+        """Return the center of each vertex; the leftmost box or bend touches x = 0."""
         graph = self.graph
         self.x = [0.0] * len(graph.layer)
         for row in graph.rows:
@@ -276,7 +276,7 @@ class _Columns:
         return self.widths[v] / 2 if v < self.graph.boxes else 0.0
 
     def _apart(self, a: int, b: int) -> float:
-        """Least distance between the centres of neighbours."""
+        """Least distance between the centers of neighbors."""
         boxes = a < self.graph.boxes and b < self.graph.boxes
         return self._half(a) + self._half(b) + (GAP if boxes else BEND_GAP)
 
@@ -285,7 +285,7 @@ class _Columns:
         return list(itertools.accumulate(steps, initial=0.0))[: len(row)]
 
     def _fit(self, row: Sequence[int], sides: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Move a layer's vertices to the mean of their neighbours, as near as order allows.
+        """Move a layer's vertices to the mean of their neighbors, as near as order allows.
 
         This is least squares under lower bounds of distances: isotonic regression, by pooling
         adjacent violators (Ayer et al., 1955).
@@ -311,7 +311,7 @@ class _Columns:
         return sum(self.x[u] * w for u, w in near) / weight, rank
 
     def _pull(self, v: int, u: int) -> float:
-        """The weight of neighbour ``u`` in the place of ``v``: boxes follow boxes, bends bends."""
+        """The weight of neighbor ``u`` in the place of ``v``: boxes follow boxes, bends bends."""
         match v < self.graph.boxes, u < self.graph.boxes:
             case True, False:
                 return BESIDE
@@ -355,7 +355,7 @@ def _placed(
     xs: Sequence[float],
     before: int,
 ) -> Layout:
-    """The layout, from the order and the centres of all vertices."""
+    """The layout, from the order and the centers of all vertices."""
     tops, bottoms = _bands(graph, boxes)
     places = tuple(
         Place(b.name, graph.layer[v], xs[v] - b.width / 2, tops[graph.layer[v]], b.width, b.height)

@@ -50,7 +50,7 @@ svg.graph { --ink: #1c2430; --soft: #626c7a; --line: #aab2bd; --paper: #ffffff; 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A box: ``kind`` colours it, ``share`` from 0 to 1 is drawn as a bar, ``tip`` is its tooltip.
+    """A box: ``kind`` colors it, ``share`` from 0 to 1 is drawn as a bar, ``tip`` is its tooltip.
 
     ``carries`` stands below it, where its edges leave: the size of its results, as "512 KB".
     """
@@ -103,7 +103,7 @@ def _cut(title: str) -> str:
 
 
 def _node(node: Card, place: Place) -> Markup:
-    """A card: its colour at the left, title, lines, the bar of its share at the bottom."""
+    """A card: its color at the left, title, lines, the bar of its share at the bottom."""
     text = [
         Markup('<text x="{x:g}" y="{y:g}" class="title">{title}</text>').format(
             x=PAD + 4, y=PAD + 10, title=_cut(node.title)

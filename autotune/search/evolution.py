@@ -1,7 +1,7 @@
 """The native strategy: an analytic shortlist, evolution under a cost model, local descent.
 
 Measuring starts with the points that the analytic estimate ranks highest, spread out so that its
-errors are independent. Then each round mixes the model's favourites, neighbours of the best
+errors are independent. Then each round mixes the model's favorites, neighbors of the best
 programs so far, and some random points. A space small enough to list is scored completely; a
 larger one is searched by a population with mutation and crossover of named decisions.
 """
@@ -25,7 +25,7 @@ PARENTS = 128
 RANDOM_SHARE = 1 / 8
 CLOSER = 3  # times as many points are looked at closely as are chosen
 BARREN = 3  # failures of a sketch without a success after which it is skipped
-LOCAL_FROM = 12  # observations from which neighbours of the best are tried
+LOCAL_FROM = 12  # observations from which neighbors of the best are tried
 
 
 class Evolution:
@@ -138,10 +138,10 @@ class Evolution:
         return sorted(ran, key=lambda p: (self._cost[p], p))[:count]
 
     def _around(self, taken: set[Point]) -> list[Point]:
-        """Return untried neighbours of the three fastest programs, nearest first."""
-        near = [n for p in self._leaders(3) for n in self.space.neighbours(p)]
+        """Return untried neighbors of the three fastest programs, nearest first."""
+        near = [n for p in self._leaders(3) for n in self.space.neighbors(p)]
         if len(self._fresh(near, taken)) < 4:
-            near += [n for p in self._leaders(3) for n in self.space.neighbours(p, reach=2)]
+            near += [n for p in self._leaders(3) for n in self.space.neighbors(p, reach=2)]
         return self._fresh(near, taken)
 
     def _best_of(self, points: list[Point], merit: Scorer, count: int) -> list[Point]:
@@ -170,7 +170,7 @@ class Evolution:
             for _ in range(4 * POPULATION):
                 if len(children) >= POPULATION:
                     break
-                # Squaring favours the front of the ranking.
+                # Squaring favors the front of the ranking.
                 i, j = (len(parents) * rng.random(2) ** 2).astype(int)
                 crossed = rng.random() < 0.3
                 child = (

@@ -165,7 +165,7 @@ class Space:
         chosen = list(found)
         return [chosen[i] for i in rng.permutation(len(chosen))[:count]]
 
-    def neighbours(self, point: Point, reach: int = 1) -> list[Point]:
+    def neighbors(self, point: Point, reach: int = 1) -> list[Point]:
         """Return the valid points that differ in one decision, by at most ``reach`` steps."""
         found = []
         sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
@@ -179,7 +179,7 @@ class Space:
         return found
 
     def mutate(self, rng: np.random.Generator, point: Point) -> Point | None:
-        """Change one decision, usually to a neighbouring choice; None if the result is invalid."""
+        """Change one decision, usually to a neighboring choice; None if the result is invalid."""
         sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
         open_axes = [a for a, n in enumerate(sizes) if n > 1]
         if not open_axes:
@@ -205,7 +205,7 @@ class Space:
 
 
 def _strides(s: Sketch) -> tuple[int, ...]:
-    """Return how far apart neighbours of each decision are in the order of combinations."""
+    """Return how far apart neighbors of each decision are in the order of combinations."""
     sizes = [len(d) for d in s.decisions.values()]
     return tuple(math.prod(sizes[n + 1 :]) for n in range(len(sizes)))
 

@@ -40,7 +40,7 @@ def convolution() -> Func:
     return te.create_func([x, w, z], name="convolution")
 
 
-def normalised_rows() -> Func:
+def normalized_rows() -> Func:
     """Two reductions and a broadcast, as softmax has; exact in floats."""
     a = te.placeholder((4, 6), name="A")
     k, m = te.reduce_axis(6, "k"), te.reduce_axis(6, "m")
@@ -48,7 +48,7 @@ def normalised_rows() -> Func:
     e = te.compute((4, 6), lambda i, j: top[i] - a[i, j], name="E")
     s = te.compute((4,), lambda i: te.sum(e[i, m] * e[i, m], axis=m), name="S")
     r = te.compute((4, 6), lambda i, j: e[i, j] * 2.0 + s[i], name="R")
-    return te.create_func([a, r], name="normalised_rows")
+    return te.create_func([a, r], name="normalized_rows")
 
 
 def chain() -> Func:
@@ -72,7 +72,7 @@ def two_outputs() -> Func:
 
 
 def stencil() -> Func:
-    """Return a sum of three neighbours, then differences of those at stride 2."""
+    """Return a sum of three neighbors, then differences of those at stride 2."""
     a = te.placeholder((14,), name="A")
     p = te.compute((14,), lambda i: a[i] * 3.0, name="P")
     q = te.compute((12,), lambda i: p[i] + p[i + 1] + p[i + 2], name="Q")
@@ -109,7 +109,7 @@ PROGRAMS = (
     matmul,
     two_products,
     convolution,
-    normalised_rows,
+    normalized_rows,
     chain,
     two_outputs,
     stencil,

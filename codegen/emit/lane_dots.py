@@ -172,9 +172,9 @@ def _at(em: Emitter, s: For, at: Expr, k: int) -> LinearForm | None:
 
 
 def _first(em: Emitter, s: For, x: Load, lane: int) -> LinearForm | None:
-    """Return the place of the first of the neighbours, ``lane`` elements apart between lanes.
+    """Return the place of the first of the neighbors, ``lane`` elements apart between lanes.
 
-    None if they are not neighbours, or the lanes lie otherwise.
+    None if they are not neighbors, or the lanes lie otherwise.
     """
     (at,) = x.index
     first, second = _at(em, s, at, 0), _at(em, s, at, 1)
@@ -184,7 +184,7 @@ def _first(em: Emitter, s: For, x: Load, lane: int) -> LinearForm | None:
 
 
 def load_groups(em: Emitter, buffer: Buffer, form: LinearForm, depth: int, lanes: int) -> IRValue:
-    """Load ``depth`` neighbours, of each active lane if there are lanes, as one integer."""
+    """Load ``depth`` neighbors, of each active lane if there are lanes, as one integer."""
     pointer = em.pointer(buffer, form)
     mask = em.lanes.mask if lanes and em.lanes is not None else None
     dtype = WHOLE[depth * buffer.dtype.bytes]

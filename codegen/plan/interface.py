@@ -104,7 +104,7 @@ class CArray:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The distance of neighbours in each dimension, in elements."""
+        """The distance of neighbors in each dimension, in elements."""
         spec, found = self.spec, {}
         order = spec.order or tuple(range(len(spec.dims)))
         for n, d in enumerate(order):

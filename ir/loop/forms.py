@@ -80,7 +80,7 @@ class Signature:
 class Form:
     """The operands and the meaning of an intrinsic at one level.
 
-    ``threads`` do it together: 1, the neighbours of a warp, those of several warps, ``BLOCK``,
+    ``threads`` do it together: 1, the neighbors of a warp, those of several warps, ``BLOCK``,
     ``NAMED`` or ``CLUSTERED``.
     """
 

@@ -91,7 +91,7 @@ def columns_of(choices: Choices) -> Columns:
 class Sketch:
     """A schedule with holes.
 
-    ``decisions`` gives every hole its values, ordered so that neighbours are similar. ``valid`` is
+    ``decisions`` gives every hole its values, ordered so that neighbors are similar. ``valid`` is
     a cheap check that a combination is worth lowering. ``cost`` is an analytic estimate in seconds,
     good for ranking only. ``apply`` runs the primitives and may raise ``ScheduleError``.
     ``default`` is a reasonable choice without tuning. ``name`` contains a version that changes with

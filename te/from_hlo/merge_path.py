@@ -207,7 +207,7 @@ def _step(p: RunPair, s: Steps) -> Stmt:
 def exchanged(
     held: Sequence[Buffer], valid: Expr, turn: Var, before: Before, compared: int
 ) -> Stmt:
-    """Sort the first ``valid`` elements of registers by exchanging neighbours, equals never."""
+    """Sort the first ``valid`` elements of registers by exchanging neighbors, equals never."""
     (n,) = held[0].shape
     pairs = [*range(0, n - 1, 2), *range(1, n - 1, 2)]
     steps = [_exchange(held, i, valid, before, compared) for i in pairs]

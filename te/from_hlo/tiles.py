@@ -1,6 +1,6 @@
 """Sort rows with the threads of a GPU: tiles in shared memory, then passes that merge runs.
 
-A tile is what one block of threads sorts. Each thread sorts a few neighbours by exchanging adjacent
+A tile is what one block of threads sorts. Each thread sorts a few neighbors by exchanging adjacent
 elements; then runs are merged in pairs, ever longer ones. In each merge a thread writes as many
 elements as before, and finds by bisection how many of those before them come from the first of the
 two runs (a merge path). Rows of several tiles are merged in the same way, a launch per pass: a
@@ -37,7 +37,7 @@ from .merge_path import (
 )
 from .stages import Draft
 
-ITEMS = 7  # neighbours of a thread; odd, so that threads of a warp access different banks
+ITEMS = 7  # neighbors of a thread; odd, so that threads of a warp access different banks
 MOST = 512  # threads of a tile
 LEAST = 128  # threads of a tile, if there are several
 BLOCKS = 128  # blocks of threads, for which smaller tiles are worth it
@@ -225,7 +225,7 @@ class _Launch:
 
         self.stage(f"{self.name}_fetch", self.g.size, fetch)
         if self.g.items > 1:
-            held = self.neighbours(held)
+            held = self.neighbors(held)
         for level in range((self.g.threads - 1).bit_length()):
             held = self.level(held, 1 << level)
         self.write(held, columns, sink)
@@ -238,7 +238,7 @@ class _Launch:
 
         self.stage(f"{self.name}_write", columns, write)
 
-    def neighbours(self, held: list[Buffer]) -> list[Buffer]:
+    def neighbors(self, held: list[Buffer]) -> list[Buffer]:
         """Each thread sorts its elements, in registers."""
         out, items = self.other(held), self.g.items
         name = self.d.fresh(f"{self.name}_own")

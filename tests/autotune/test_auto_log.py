@@ -49,7 +49,7 @@ def winner(t: Task, target: Target, place: Path, name: str = "a.jsonl") -> Mappi
     """Log another schedule than the default as the winner of a task; return its decisions."""
     space = t.space
     point = next(
-        n for p in space.defaults() for n in space.neighbours(p) if n not in space.defaults()
+        n for p in space.defaults() for n in space.neighbors(p) if n not in space.defaults()
     )
     sketch, choices = space.sketches[point.sketch], space.choices(point)
     sch = Schedule(t.program.func)

@@ -1,6 +1,6 @@
 """The result of a benchmark sweep as data: ``results`` has the types."""
 
-from .results import CENTRE as CENTRE
+from .results import CENTER as CENTER
 from .results import CONTROL as CONTROL
 from .results import DEFAULT as DEFAULT
 from .results import LEAST as LEAST

@@ -28,7 +28,7 @@ DEFAULT, TUNED, CONTROL = "default", "tuned", "control"
 """Ways that every cell has: both builds, and the tuned one once more as if it were another."""
 
 LEAST = 0.02  # spread that is assumed at least: timing has errors that no control shows
-CENTRE = 0.9  # share of a control's rounds that make its spread
+CENTER = 0.9  # share of a control's rounds that make its spread
 MOST = 256 << 20  # bytes of a file
 
 
@@ -258,7 +258,7 @@ class CellBench:
         if first is None or second is None or not (first.runs and second.runs):
             return math.inf
         off = tuple(abs(math.log(r)) for r in ratios(first.runs, second.runs))
-        return max(LEAST, math.expm1(quantile(off, CENTRE)))
+        return max(LEAST, math.expm1(quantile(off, CENTER)))
 
 
 @dataclass(frozen=True, slots=True)

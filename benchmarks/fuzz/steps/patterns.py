@@ -71,11 +71,11 @@ def layer_norm(b: Builder) -> object:
         x = b.emit("f32", x.dims, f"convert({x.name})", x.bound)
     count = constant_like(b, x, str(x.dims[-1]))
     mean = two(b, "divide", over_rows(b, x, "add", 0), count, x.bound)
-    centred = two(b, "subtract", x, mean, 2 * x.bound)
-    square = two(b, "multiply", centred, centred)
+    centered = two(b, "subtract", x, mean, 2 * x.bound)
+    square = two(b, "multiply", centered, centered)
     spread = two(b, "divide", over_rows(b, square, "add", 0), count, square.bound)
     safe = two(b, "add", spread, constant_like(b, x, "0.01"))
-    y = two(b, "multiply", centred, one(b, "rsqrt", safe, 10.0), 30.0)
+    y = two(b, "multiply", centered, one(b, "rsqrt", safe, 10.0), 30.0)
     return b.emit(narrow, y.dims, f"convert({y.name})", y.bound) if narrow != y.dtype else y
 
 

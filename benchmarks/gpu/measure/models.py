@@ -78,8 +78,8 @@ def norm(p: Param, n: str, x: Any, eps: float = 1e-5) -> Any:
     """Normalize the last dimension, with scale ``n.g`` and offset ``n.b``."""
     import jax.numpy as jnp
 
-    centred = x - x.mean(-1, keepdims=True)
-    scaled = centred / jnp.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
+    centered = x - x.mean(-1, keepdims=True)
+    scaled = centered / jnp.sqrt((centered * centered).mean(-1, keepdims=True) + eps)
     return scaled * p(f"{n}.g", WIDTH, scale=0.1, shift=1) + p(f"{n}.b", WIDTH, scale=0.1)
 
 

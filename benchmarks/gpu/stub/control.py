@@ -146,7 +146,7 @@ class Stub:
         return int(self.native.stub_depth())
 
     def functions(self) -> tuple[str, ...]:
-        """Return all functions of the driver that are modelled."""
+        """Return all functions of the driver that are modeled."""
         room = self.native.stub_functions(None, ctypes.c_size_t(0))
         text = ctypes.create_string_buffer(room)
         self.native.stub_functions(text, ctypes.c_size_t(room))

@@ -100,7 +100,7 @@ class Copies:
     def copy(
         self, s: Store, lane: Var | None, count: int, ranges: Mapping[Var, Interval]
     ) -> Stmt | None:
-        """Return the copy of ``count`` neighbours, in pieces of at most 16 bytes."""
+        """Return the copy of ``count`` neighbors, in pieces of at most 16 bytes."""
         match s.value:
             case Load() as source:
                 inside = None

@@ -262,7 +262,7 @@ class _Placer:
     def carried(self, var: Var, extent: int, span: SyncSpan, depth: int) -> Conflict:
         """Who may meet when one iteration of a loop follows on another.
 
-        Iterations of short loops are looked at pair by pair; where each of them waits, neighbours.
+        Iterations of short loops are looked at pair by pair; where each of them waits, neighbors.
         """
         if extent <= 1:
             return Conflict.NONE

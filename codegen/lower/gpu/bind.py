@@ -122,7 +122,7 @@ class _FunctionBinder:
                 return self.launch(s) if is_bound(s) else _alone(s)
 
     def in_order(self, stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-        """Neighbours that are bound to nothing share a launch."""
+        """Neighbors that are bound to nothing share a launch."""
         rest: list[Stmt] = []
         for s in stmts:
             if not is_bound(s):
@@ -138,7 +138,7 @@ class _FunctionBinder:
     def launch(self, s: Stmt) -> Stmt:
         loops = {x.thread: x for x in reversed([*thread_loops(s)])}
         extents = {t: self.extent(s, t) for t in THREADS if t in loops}
-        if _reduces_over(s, "threadIdx.x"):  # neighbours combine their results in pairs
+        if _reduces_over(s, "threadIdx.x"):  # neighbors combine their results in pairs
             extents["threadIdx.x"] = 1 << (extents["threadIdx.x"] - 1).bit_length()
         for lanes in _lanes(s):
             if is_grid_of_lanes(extents, lanes):

@@ -298,7 +298,7 @@ class _Lanes:
         return seq(*stores)
 
     def store(self, to: Region, words: Region) -> Stmt:
-        """Two pairs of neighbours, eight rows apart."""
+        """Two pairs of neighbors, eight rows apart."""
         *lead, m, n = (x.start for x in to.ranges)
         stores: list[Stmt] = []
         for half in range(2):

@@ -164,7 +164,7 @@ class _Parts:
         return _with(fetched, replace(s, body=body))
 
     def is_row(self, load: Load, lane: Var) -> bool:
-        """True if the lanes of a load are neighbours, in one block's part."""
+        """True if the lanes of a load are neighbors, in one block's part."""
         *outer, last = range(len(self.old.shape))
         if last == self.at or any(lane in free_vars(load.index[d]) for d in outer):
             return False
@@ -201,7 +201,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """A load of neighbours from the part of the block of a rank, into registers."""
+    """A load of neighbors from the part of the block of a rank, into registers."""
 
     to: Buffer
     of: Buffer

@@ -2,7 +2,7 @@
 
 ``for bx in thread("blockIdx.x", 17, in_turn=2): f(bx)``  ->  ``for bx in thread("blockIdx.x", 9):
 for turn in range((25 - bx) // 9): f(turn * 9 + bx)``: blocks that run at the same time do
-neighbouring iterations, and where the number does not divide, the last blocks have one fewer. The
+neighboring iterations, and where the number does not divide, the last blocks have one fewer. The
 passes that follow see a serial loop, so that warps that only copy run ahead over its iterations. A
 number that the device decides is the note ``resident``.
 """

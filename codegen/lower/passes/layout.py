@@ -12,7 +12,7 @@ of two): a register holds lanes of one row only, whether or not all of them are 
 
 
 def strides(b: Buffer) -> tuple[int, ...]:
-    """Return the distance between neighbours in each dimension, in elements."""
+    """Return the distance between neighbors in each dimension, in elements."""
     found: list[int] = []
     dense = 1
     for d in reversed(range(len(b.shape))):

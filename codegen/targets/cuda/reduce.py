@@ -1,7 +1,7 @@
 """Reductions across threads in PTX: shuffles within a warp, shared memory between warps.
 
 Every thread comes to the result in the same order, so all of them have the same bits. The values
-of a warp's threads are combined in a butterfly: with the neighbour at distance 1, then 2, 4, ...
+of a warp's threads are combined in a butterfly: with the neighbor at distance 1, then 2, 4, ...
 The results of warps go through a few bytes of shared memory, of which there are two copies, used in
 turn: what is read after one reduction's barrier is not written again before the next one's.
 """
@@ -96,7 +96,7 @@ class Reducer:
     def _butterfly(
         self, s: AllReduce, values: Sequence[IRValue], width: int, position: IRValue
     ) -> list[IRValue]:
-        """Return the values of ``width`` neighbours combined, in all of them."""
+        """Return the values of ``width`` neighbors combined, in all of them."""
         em, swapped = self.em, _commutes(s)
         found, distance = list(values), 1
         while distance < width:

@@ -29,7 +29,7 @@ def check_group(s: AllReduce, nest: LaunchNest) -> None:
 
 
 def tree_width(threads: int) -> int:
-    """Return how many neighbours combine in a tree; such groups then combine in turn, as in PTX."""
+    """Return how many neighbors combine in a tree; such groups then combine in turn, as in PTX."""
     warps = threads // WARP
     tree = warps <= 1 or (warps > DIRECT and warps & (warps - 1) == 0)
     return threads if tree else WARP

@@ -206,7 +206,7 @@ out:
 }
 
 ; A left operand that is in the threads' registers, as pairs in words: each word of 16-bit elements
-; is two neighbours of a row, and words take turns in rows eight apart, then in columns.
+; is two neighbors of a row, and words take turns in rows eight apart, then in columns.
 define internal void @held(ptr %slots, i64 %stride, ptr %product, ptr %b_record, i64 %first,
                            i64 %group) {
 entry:

@@ -82,7 +82,7 @@ out:
   ret void
 }
 
-; Neighbours first, then pairs of pairs, and so on, up to groups of ``tree``; what these come to is
+; Neighbors first, then pairs of pairs, and so on, up to groups of ``tree``; what these come to is
 ; combined from the first to the last. What the first thread has then goes to all.
 define void @nw_sim_all_reduce(ptr %slots, i64 %stride, i64 %count, i64 %group, i64 %tree,
                                ptr %combine, ptr %spread) {

@@ -126,7 +126,7 @@ def band(like: Term, queries: int, keys: int, offset: Term | int, left: int, rig
 
 def rotated(x: Term, cos: Term, sin: Term, interleaved: bool) -> Term:
     """Pairs of the last dimension turned by angles, of which ``cos`` and ``sin`` have half as many:
-    neighbours if ``interleaved``, else elements half the dimension apart."""
+    neighbors if ``interleaved``, else elements half the dimension apart."""
     half = cos.dims[-1]
     turning, rest = split(x, [2 * half, x.dims[-1] - 2 * half], -1)
     if interleaved:

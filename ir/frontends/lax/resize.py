@@ -1,4 +1,4 @@
-"""Images at another size: one axis after the other, each as a weighted sum of its neighbours.
+"""Images at another size: one axis after the other, each as a weighted sum of its neighbors.
 
 The rules are those of ONNX's ``Resize``, which has the choices of other frameworks as attributes.
 """
@@ -19,7 +19,7 @@ from .shaping import broadcast_to, expand_dims, literal, reshape, slice_, transp
 from .term import Term
 
 MOST_TAPS = 8
-"""Most neighbours that are added one by one; more of them make a product with a matrix."""
+"""Most neighbors that are added one by one; more of them make a product with a matrix."""
 
 
 @dataclass(frozen=True, slots=True)

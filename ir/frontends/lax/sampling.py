@@ -83,7 +83,7 @@ def reflected(place: Term, low: float, high: float) -> Term:
 def padded(
     taps: list[tuple[Term, Term | None]], size: int, padding: str, ends: tuple[float, float]
 ) -> list[Tap]:
-    """Neighbours inside the array: clamped, mirrored, or with weight 0 where they lie outside."""
+    """Neighbors inside the array: clamped, mirrored, or with weight 0 where they lie outside."""
     found = []
     for place, weight in taps:
         if padding == "reflection":

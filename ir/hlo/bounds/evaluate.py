@@ -350,7 +350,7 @@ def _general(
     axes: Sequence[int],
     count: int,
 ) -> Known:
-    """Any reducer: neighbours are combined until one is left, as some order may."""
+    """Any reducer: neighbors are combined until one is left, as some order may."""
     c, dims = i.attrs["to_apply"], arrays[0].value.shape
     kept = [d for d in range(len(dims)) if d not in axes]
     order, rest = [*sorted(axes), *kept], [dims[d] for d in kept]

@@ -58,7 +58,7 @@ def reduce_general(
     axes: tuple[int, ...],
     run: CallEvaluator,
 ) -> tuple[Array, ...]:
-    """Reduce by any associative reducer, combining neighbours pairwise until one value is left.
+    """Reduce by any associative reducer, combining neighbors pairwise until one value is left.
 
     Elements stay in order, so the reducer need not be commutative.
     """

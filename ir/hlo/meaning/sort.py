@@ -97,7 +97,7 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
 
     ``less(i, j)`` takes index arrays of the shape and is true where elements i go before elements
     j. All columns are sorted at once; sorted runs of width w are merged by a binary search for each
-    element's rank in the neighbouring run.
+    element's rank in the neighboring run.
     """
     n = shape[0]
     tail = (1,) * (len(shape) - 1)

@@ -137,7 +137,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(expand_custom_calls, "Custom calls that HLO can express are HLO."),
         _pass(expand_small_factors, "Factors of matrices of a few rows are arithmetic."),
         _pass(expand_short_transforms, "Short Fourier transforms are products."),
-        _pass(expand_batch_norm, "Batch normalisation is arithmetic and reductions."),
+        _pass(expand_batch_norm, "Batch normalization is arithmetic and reductions."),
         _pass(expand_stochastic_convert, "Stochastic rounding is a comparison with random bits."),
         _pass(expand_rng, "Random numbers are made of random bits, whose counter is state."),
         _pass(expand_random_bits, "Random bits are integer arithmetic."),

@@ -54,7 +54,7 @@ CASES = {
     "a truth value for a number": (("seed",), False, "seed is no whole number"),
     "a deep fault": (("cells", 0, "ways", 0, "runs", 1), None, "cells[0].ways[0].runs[1]"),
     "not finite": (("created",), math.inf, "created is not finite"),
-    "an unknown field": (("cells", 0, "colour"), "red", "'colour'"),
+    "an unknown field": (("cells", 0, "color"), "red", "'color'"),
     "no list": (("cells",), {}, "cells is no list"),
     "no object": (("cells", 0), 3, "cells[0] is no object"),
 }

@@ -90,7 +90,7 @@ def test_derived_columns_follow_the_decisions() -> None:
 def test_every_decision_of_a_sketch_reaches_the_row() -> None:
     e = encoder(DOT)
     for point in e.space.sample(np.random.default_rng(1), 10):
-        for near in e.space.neighbours(point):
+        for near in e.space.neighbors(point):
             a, b = e.encode([point, near])
             assert not np.array_equal(a[:-2], b[:-2], equal_nan=True)
 

@@ -11,7 +11,7 @@ import pytest
 from nestwright.autotune.cost.model import (
     Blend,
     CostModel,
-    Neighbours,
+    Neighbors,
     Sample,
     make_regressor,
     rank_correlation,
@@ -93,10 +93,10 @@ def test_trees_grow_on_one_thread(monkeypatch) -> None:
     [
         (ImportError("xgboost"), "xgboost is not installed"),
         (AttributeError("no docstring"), "xgboost cannot be imported (AttributeError)"),
-        (OSError("no libgomp.so.1"), "neighbours (no libgomp.so.1)"),
+        (OSError("no libgomp.so.1"), "neighbors (no libgomp.so.1)"),
     ],
 )
-def test_without_xgboost_neighbours_stand_in_and_it_is_said(
+def test_without_xgboost_neighbors_stand_in_and_it_is_said(
     error: Exception, told: str, monkeypatch
 ) -> None:
     real = builtins.__import__
@@ -108,7 +108,7 @@ def test_without_xgboost_neighbours_stand_in_and_it_is_said(
 
     monkeypatch.setattr(builtins, "__import__", without)
     regressor, note = make_regressor(0)
-    assert isinstance(regressor, Neighbours)
+    assert isinstance(regressor, Neighbors)
     assert told in note
     model = CostModel(0)
     model.fit([sample(200)])
@@ -141,5 +141,5 @@ def test_blend_trusts_whoever_ranked_the_last_rounds() -> None:
         blend.update(costs, estimates=costs[::-1], predictions=-costs)
     assert blend.model > 0.9 > 0 > blend.estimate
     merit = blend.merit(estimates=costs[::-1], predictions=-costs)
-    assert np.argmax(merit) == 0, "the model's favourite leads"
+    assert np.argmax(merit) == 0, "the model's favorite leads"
     assert np.argmax(blend.merit(costs, None)) == 0, "without a model the estimate decides"

@@ -55,7 +55,7 @@ from nestwright.schedule.sketches.generate import generate
 BARRIER = "lost barrier"  # planted in the lowered function, which alone has barriers
 CANARY = 4096  # bytes on either side
 APART = 1e-4  # of the root mean square: more is another result
-STEP = {2: 2.0**-7, 1: 2.0**-2}  # relative distance of neighbours, by bytes: both may be right
+STEP = {2: 2.0**-7, 1: 2.0**-2}  # relative distance of neighbors, by bytes: both may be right
 SECONDS = 30  # that a mutant may take
 
 

@@ -86,7 +86,7 @@ def test_find_is_the_inverse_of_choices(space: Space) -> None:
 def test_moves_stay_valid_and_change_what_they_say(space: Space) -> None:
     rng = np.random.default_rng(0)
     a, b = space.sample(rng, 2)
-    assert all(distance(a, n) == 1 and space.valid(n) for n in space.neighbours(a))
+    assert all(distance(a, n) == 1 and space.valid(n) for n in space.neighbors(a))
     mutants = [m for _ in range(50) if (m := space.mutate(rng, a)) is not None]
     assert mutants and all(distance(a, m) == 1 and space.valid(m) for m in mutants)
     children = [c for _ in range(50) if (c := space.cross(rng, a, b)) is not None]
@@ -114,7 +114,7 @@ def test_evolution_beats_random_search(wide: bool) -> None:
     assert found < random
 
 
-def test_evolution_uses_neighbours_a_model_and_chance(space: Space) -> None:
+def test_evolution_uses_neighbors_a_model_and_chance(space: Space) -> None:
     strategy = Evolution(space, 0)
     sources = set()
     for _ in range(6):

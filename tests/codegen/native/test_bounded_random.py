@@ -125,7 +125,7 @@ def broadcast(c: Chain, x: Instruction) -> Instruction:
 
 
 def merge(c: Chain, x: Instruction) -> Instruction | None:
-    """Two neighbouring dimensions become one."""
+    """Two neighboring dimensions become one."""
     if x.array.rank < 2:
         return None
     d = c.rng.randrange(x.array.rank - 1)

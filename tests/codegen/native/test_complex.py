@@ -74,7 +74,7 @@ def test_formulas_on_a_simulated_gpu() -> None:
     check(everything("c64", names), "cuda-sim -arch=sm_80", names, "c64")
 
 
-def test_parts_are_read_and_written_as_neighbours() -> None:
+def test_parts_are_read_and_written_as_neighbors() -> None:
     text = nw.build(parse(PRODUCT), target="cpu -threads=1").as_text("llvm")
     assert "shufflevector" in text
     assert "gather" not in text and "scatter" not in text

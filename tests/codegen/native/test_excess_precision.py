@@ -154,8 +154,8 @@ def test_a_gpu_computes_the_same(excess: bool) -> None:
 
 def normalized(x: Array, eps: float) -> Array:
     wide = x.astype(np.float64)
-    centred = wide - wide.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    centered = wide - wide.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps)
 
 
 @pytest.mark.corpus

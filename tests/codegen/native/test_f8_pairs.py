@@ -51,7 +51,7 @@ def test_every_code(dtype: DType, lanes: int) -> None:
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("dtype", PAIRED, ids=str)
 def test_rounding_overflow_and_nan(dtype: DType, lanes: int) -> None:
-    """The numbers, the middles and their neighbours; beyond the largest, what HLO has there."""
+    """The numbers, the middles and their neighbors; beyond the largest, what HLO has there."""
     codes = np.arange(128, dtype=np.uint8).view(to_numpy(dtype)).astype(np.float32)
     known = codes[np.isfinite(codes)]
     step = known[-1] - known[-2]

@@ -85,7 +85,7 @@ def test_every_code_stands_for_its_number(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_the_nearest_number_is_taken(dtype: DType) -> None:
-    """Numbers in between, the middles and their neighbours, from f64 with one rounding."""
+    """Numbers in between, the middles and their neighbors, from f64 with one rounding."""
     known = sorted({v for v in (number(b, dtype) for b in range(1 << dtype.bits)) if v - v == 0})
     low, high = np.array(known[:-1]), np.array(known[1:])
     middle = (low + high) / 2

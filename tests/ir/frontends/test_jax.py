@@ -173,17 +173,17 @@ def test_sizes_that_were_exported_as_symbols() -> None:
     (n,) = export.symbolic_shape("n")
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
-    def centred(x: Any) -> Any:
+    def centered(x: Any) -> Any:
         return (x - x.mean(0)).reshape(-1)
 
-    exported = export.export(jax.jit(centred))(jax.ShapeDtypeStruct((n, 3), np.float32))
+    exported = export.export(jax.jit(centered))(jax.ShapeDtypeStruct((n, 3), np.float32))
     for model, given in (
         (exported, {"shapes": {0: (4, 3)}}),
         (exported, {"shapes": {0: (range(1, 9), 3)}, "rule": "buckets"}),
         (exported.call, {"example": (x,)}),
         (jax.jit(lambda x: exported.call(x)), {"example": (x,)}),
     ):
-        np.testing.assert_allclose(nw.build(model, **given)(x), centred(x), atol=1e-6)
+        np.testing.assert_allclose(nw.build(model, **given)(x), centered(x), atol=1e-6)
 
 
 def test_constants_of_functions_are_kept() -> None:

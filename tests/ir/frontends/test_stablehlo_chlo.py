@@ -199,7 +199,7 @@ def test_infinities(compute: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_neighbours(dtype: Any, compute: Any) -> None:
+def test_neighbors(dtype: Any, compute: Any) -> None:
     x = np.array([1, 1, -1, 0, 0, 3, inf, nan, 1, -0.0, 2], dtype)
     y = np.array([2, 0, 5, 1, -1, 3, 0, 1, nan, 1, -2], dtype)
     with np.errstate(all="ignore"):

@@ -269,7 +269,7 @@ def test_races_are_found(kind: str, body: str, race: str | None) -> None:
 
 @pytest.mark.parametrize(("place", "safe"), [("i + j", True), ("i + j * 4", False)])
 def test_a_buffer_of_one_loop_is_private_to_its_iterations(place: str, safe: bool) -> None:
-    """Neighbouring tiles both compute the halo; only reading the other's part is a race."""
+    """Neighboring tiles both compute the halo; only reading the other's part is a race."""
     func = parse(f"""\
 @func(outputs=1)
 def f(A: f32[16], C: f32[8]):

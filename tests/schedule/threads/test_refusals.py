@@ -219,7 +219,7 @@ def overlapping(sch: Schedule) -> None:
 
 
 def overlapping_blocks(sch: Schedule) -> None:
-    """Each block of threads makes a part of an output that overlaps with its neighbour's."""
+    """Each block of threads makes a part of an output that overlaps with its neighbor's."""
     o, i = sch.split(sch.get_loops("R")[0], [None, 16])
     sch.compute_at("Q", o)
     sch.bind(o, "blockIdx.x")

@@ -16,7 +16,7 @@ static void read_failures(const char *text) {
     int status, used;
     while (sscanf(text, " %127[^:]:%ld=%d%n", name, &nth, &status, &used) == 3) {
         if (stub_fail(name, nth, 1, status))
-            report("CUDA_STUB_FAIL names %s, which is not modelled", name);
+            report("CUDA_STUB_FAIL names %s, which is not modeled", name);
         text += used;
     }
 }
@@ -27,7 +27,7 @@ static void read_missing(const char *text) {
     int used;
     while (sscanf(text, " %127s%n", name, &used) == 1) {
         if (stub_hide(name))
-            report("CUDA_STUB_MISSING names %s, which is not modelled", name);
+            report("CUDA_STUB_MISSING names %s, which is not modeled", name);
         text += used;
     }
 }

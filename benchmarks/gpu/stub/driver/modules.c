@@ -278,12 +278,12 @@ struct config {
     unsigned count;
 };
 
-/* Launches that overlap earlier ones: the only attribute that is modelled. */
+/* Launches that overlap earlier ones: the only attribute that is modeled. */
 static CUresult attributes_refused(const struct config *config) {
     for (unsigned n = 0; n < config->count; n++) {
         const struct attribute *a = &config->attributes[n];
         if (a->id != 6 || (a->value.allowed != 0 && a->value.allowed != 1)) {
-            report("cuLaunchKernelEx: attribute %d is not modelled", a->id);
+            report("cuLaunchKernelEx: attribute %d is not modeled", a->id);
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (capability < 90)

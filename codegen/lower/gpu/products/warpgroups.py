@@ -190,7 +190,7 @@ class _GroupLanes(PanelRewriter):
         return Intrinsic(s.name, (sums,), (sums, *held, *starts), args)
 
     def store(self, to: Region, words: Region, ranges: Mapping[Var, Interval]) -> Stmt:
-        """Two pairs of neighbours, eight rows apart."""
+        """Two pairs of neighbors, eight rows apart."""
         stores: list[Stmt] = []
         for half, pair in enumerate(own_pairs(to, self.thread)):
             v = Var("v")

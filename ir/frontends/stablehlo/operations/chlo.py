@@ -79,7 +79,7 @@ def is_inf(site: OpSite) -> Results:
 
 
 def next_after(site: OpSite) -> Results:
-    """The neighbour of x towards y, by its bits: one up away from zero, one down towards it.
+    """The neighbor of x toward y, by its bits: one up away from zero, one down toward it.
 
     From zero it is the smallest number of y's sign; equal numbers give y, NaN gives NaN.
     """

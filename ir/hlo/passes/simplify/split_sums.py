@@ -1,7 +1,7 @@
 """Splitting of long sums over columns into steps, for accuracy.
 
 A sum over many rows, accumulated in f32, loses a digit with every factor of ten in their number.
-Summing neighbouring rows first, and then their sums, loses almost nothing and has more parallelism.
+Summing neighboring rows first, and then their sums, loses almost nothing and has more parallelism.
 Sums along the fastest dimension are not split: vector lanes already keep several partial sums.
 """
 

@@ -27,7 +27,7 @@ from ....space.lookup import block_node, extent, own_loops
 class OperandPanel:
     """Panels of ``width`` columns; ``column`` and ``terms`` are dimensions of what is packed.
 
-    ``depth`` terms are neighbours in a panel.
+    ``depth`` terms are neighbors in a panel.
     """
 
     column: int
@@ -130,7 +130,7 @@ def copy_operand(
 def pack(sch: Schedule, copy: BlockRef, at: LoopRef, panel: OperandPanel, lanes: int) -> None:
     """Pack a copy inside ``at``, after the product that reads it is tiled.
 
-    As many rows as are neighbours in a panel are interleaved.
+    As many rows as are neighbors in a panel are interleaved.
     """
     shape = sch.block(copy).writes[0].buffer.shape
     rank, column, terms = len(shape), panel.column, panel.terms

@@ -1,7 +1,7 @@
 """The sketch of stencils: depthwise convolutions, whose operands all vary along the lanes.
 
-A few neighbours of an image row stay in registers while the taps of the kernel pass over them. The
-last kernel dimension is unrolled inside each of the neighbours, so that what they share is loaded
+A few neighbors of an image row stay in registers while the taps of the kernel pass over them. The
+last kernel dimension is unrolled inside each of the neighbors, so that what they share is loaded
 once and is live for a few taps only. Padding is not multiplied: it bounds the loop over kernel
 rows, and the first and last tiles of a row have code of their own.
 """
@@ -31,11 +31,11 @@ MOST_CHUNKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Stencil:
-    """The roles of a stencil's axes: lanes over ``column``, neighbours of a tile along ``row``.
+    """The roles of a stencil's axes: lanes over ``column``, neighbors of a tile along ``row``.
 
-    ``across`` is the next axis outside, whose neighbours share rows of the input; None if there is
+    ``across`` is the next axis outside, whose neighbors share rows of the input; None if there is
     none. ``taps`` is the reduction axis that is unrolled, ``outer_taps`` those around it; ``step``
-    and ``reach`` are how far the window moves in the input for a neighbour and for a tap.
+    and ``reach`` are how far the window moves in the input for a neighbor and for a tap.
     """
 
     base: Contraction
@@ -250,7 +250,7 @@ def _tile_output(
 
 
 def _tile_taps(s: Stencil, sch: Schedule, c: Choices, at: LoopRef) -> None:
-    """Put the last taps inside of the tile's neighbours, and the others around the tile."""
+    """Put the last taps inside of the tile's neighbors, and the others around the tile."""
     anchor = s.base.anchor.name
     own = own_loops(sch, anchor, at)
     lane, vector = own[s.base.anchor_column], None

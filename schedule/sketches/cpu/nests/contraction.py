@@ -3,7 +3,7 @@
 Matrix products, convolutions, pooling, sums down the columns.
 
 The reduction's last spatial axis is contiguous in memory and becomes vectors (the *columns*); a few
-neighbours on another axis become *rows*; rows x vectors of accumulators stay in registers during
+neighbors on another axis become *rows*; rows x vectors of accumulators stay in registers during
 the reduction. A consumer that reads the result pointwise is computed on the tile while it is still
 in registers. What such a tile costs is in ``tile_cost``.
 """

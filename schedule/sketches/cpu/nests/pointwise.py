@@ -213,7 +213,7 @@ def _vectors(
 ) -> list[LoopRef]:
     """Collapse the last ``joined`` axes, vectorize them, and return the loops around the vectors.
 
-    If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbours on that
+    If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbors on that
     axis are processed before the next vector, while the cache lines that they share are cached.
     With ``squares`` the lanes are on that axis instead, if all loads allow it, and as many elements
     of the last one are unrolled: code generation transposes such squares in registers.

@@ -1,7 +1,7 @@
 """Products of narrow numbers: tiles whose innermost step adds up several products per lane.
 
 Processors multiply vectors of bytes four deep and of bf16 two deep: each lane of 32 bits takes that
-many neighbours of one operand, the same for all lanes, and as many of its own. So the weights are
+many neighbors of one operand, the same for all lanes, and as many of its own. So the weights are
 packed as ``[.., columns / width, .., depth / d, width, d]``, and the loop over the d terms is
 innermost, inside of the lanes, where the emitter makes one instruction of it
 (``codegen/emit/lane_dots.py``). Frozen weights are packed ahead of time, others in the kernel,

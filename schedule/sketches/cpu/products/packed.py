@@ -1,6 +1,6 @@
 """Products whose weights are packed in groups of terms: their layout, and the loops around a tile.
 
-Instructions that add up several products at a time take d neighbouring terms of each column. So the
+Instructions that add up several products at a time take d neighboring terms of each column. So the
 weights are packed as ``[.., columns / width, .., depth / d, width, d]``: frozen ones ahead of time,
 others in the kernel, panel by panel.
 """
@@ -24,7 +24,7 @@ from .tiling import result_loops, split_chunks
 FEWEST, FEW = 8, 16  # rows, from which packing weights in the kernel pays: in L2, and larger ones
 STRIDED = 3.0  # cycles of a line of results that is touched panel by panel, beyond L2
 SHARED = 14.0  # of one where threads share the rows
-NEXT = 1 / 16  # of a fork: what a row costs in which threads write neighbouring lines
+NEXT = 1 / 16  # of a fork: what a row costs in which threads write neighboring lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Row-wise groups of short rows: lanes are neighboring rows, and columns are unrolled.
 
-Rows of a few elements (coordinates, colours, scores of a few classes) leave most lanes of a vector
+Rows of a few elements (coordinates, colors, scores of a few classes) leave most lanes of a vector
 idle, and what is computed once in a row would be computed by scalars.
 """
 

@@ -42,7 +42,7 @@ class HeldAttention(ABC):
 
     A unit, a warp or a group of ``each`` warps, makes products of 16 queries a warp; a block has
     ``units``. ``scope`` is where a unit holds its tiles, ``depth`` the terms of an instruction;
-    with ``stores_pairs`` a thread stores two neighbours of narrow exponentials at once. ``bulk``
+    with ``stores_pairs`` a thread stores two neighbors of narrow exponentials at once. ``bulk``
     copies are started by one thread, where they are boxes of matrices.
     """
 

@@ -169,7 +169,7 @@ def flat(sch: Schedule, loops: list[LoopRef]) -> LoopRef:
 
 
 def _lanes(sch: Schedule, loop: LoopRef) -> LoopRef:
-    """Give neighbouring iterations to the lanes of a warp; return the loop over lanes."""
+    """Give neighboring iterations to the lanes of a warp; return the loop over lanes."""
     _, lane = sch.split(loop, [None, LANES])
     sch.bind(lane, X)
     return lane

@@ -155,7 +155,7 @@ def _row_dimension(t: Transpose, buffer: Buffer) -> int:
 def _bind_tile(
     sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: int, lanes: int
 ) -> None:
-    """Bind the columns of a tile, or vectors of them, to neighbouring threads.
+    """Bind the columns of a tile, or vectors of them, to neighboring threads.
 
     The threads take ``rows`` rows at a time.
     """

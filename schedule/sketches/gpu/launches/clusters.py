@@ -218,7 +218,7 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
 def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
     """Return loops over groups of ``inner`` rows and over the rows of one, around every block.
 
-    With ``vector``, each row consists of that many neighbours on the last axis.
+    With ``vector``, each row consists of that many neighbors on the last axis.
     """
     row = merged_rows(k, sch, vector)
     at = row[0] if len(row) == 1 else sch.fuse(*row)

@@ -103,7 +103,7 @@ def flops_of(info: BlockInfo) -> float:
 
 
 def access_bytes(info: BlockInfo, a: AccessPattern, along: Var | None, lanes: int) -> float:
-    """Return the bytes that an access moves if neighbours in a warp step along an axis.
+    """Return the bytes that an access moves if neighbors in a warp step along an axis.
 
     A thread has ``lanes`` elements of the axis. An access that is invariant along the axis takes
     one sector per warp; one with a large stride takes a sector per element.

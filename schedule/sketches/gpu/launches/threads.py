@@ -44,7 +44,7 @@ def bind_flat(
 ) -> tuple[LoopRef, LoopRef | None, LoopRef]:
     """Divide ``for i`` among blocks of ``threads``, with ``steps`` elements per thread.
 
-    Neighbouring threads take neighbouring elements. Returns the loops over blocks, over steps (None
+    Neighboring threads take neighboring elements. Returns the loops over blocks, over steps (None
     if there is only one), and over threads; the steps are innermost.
     """
     extent = sch.extent(loop)

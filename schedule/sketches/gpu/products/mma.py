@@ -63,7 +63,7 @@ def find_core(k: Matmul, target: Target) -> Core | None:
 
 
 def layout_of(x: MatmulOperand, row: str) -> str:
-    """Return the layout of a tile: as in memory, but a word of bytes has neighbours in depth."""
+    """Return the layout of a tile: as in memory, but a word of bytes has neighbors in depth."""
     return f"k{row}" if x.transposed and x.dtype.bytes > 1 else f"{row}k"
 
 

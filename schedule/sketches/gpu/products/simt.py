@@ -28,7 +28,7 @@ from .tiles import (
 )
 
 LAYOUTS = ("km", "kn")
-PACKED = 4  # neighbouring sums of a vector, where an instruction takes two
+PACKED = 4  # neighboring sums of a vector, where an instruction takes two
 BANKS = 32
 BANK_OFFSET = 4  # padding of the rows of a tile that the copy transposes, in elements
 
@@ -90,7 +90,7 @@ def _sums(
 ) -> LoopRef:
     """Split the depth into steps, with the small tile innermost; return the loop over steps.
 
-    Where ``lanes`` divide the columns, so many neighbours are added as one vector.
+    Where ``lanes`` divide the columns, so many neighbors are added as one vector.
     """
     m, n, depth = below(sch, parts.product, thread)
     step, at = sch.split(depth, [None, int(c["tile_k"])])

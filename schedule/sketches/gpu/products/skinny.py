@@ -1,6 +1,6 @@
 """Products with few rows or columns: one operand, the *wide* one, is read once, at bandwidth.
 
-Decoding steps multiply a few vectors with large weights. A thread takes a few neighbours of the
+Decoding steps multiply a few vectors with large weights. A thread takes a few neighbors of the
 wide side, ``near`` of them; the ``lanes`` threads of ``threadIdx.x`` share the depth and combine
 their sums by shuffles; ``split`` groups of threads take a stretch of the depth each, and the block
 adds their sums, in order, when it computes the epilogue. Where results are too few for the whole
@@ -41,7 +41,7 @@ from .tiles import PART, BlockDim, make_product, result_by_role
 FEW = 16  # rows or columns below which an operand fits into registers
 LEAST_WIDE = 32  # rows or columns of the wide side, and terms of a sum, that threads can share
 IN_FLIGHT = 4  # loads of a thread that the assembler keeps under way at once
-NEAR = 2  # times a run of bytes that neighbouring blocks, which read what is next, make it
+NEAR = 2  # times a run of bytes that neighboring blocks, which read what is next, make it
 BUDGET = 128  # registers of a thread for sums and operands
 
 

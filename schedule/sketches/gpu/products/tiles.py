@@ -100,7 +100,7 @@ def spread_tiles(
     sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices, turns: int = 1
 ) -> LoopRef:
     """Bind each tile of the result to a block of threads, or ``turns`` to each: those that blocks
-    do at the same time are neighbours. Return the loop over tiles.
+    do at the same time are neighbors. Return the loop over tiles.
 
     ``group`` rows of tiles are traversed together, column by column, so that concurrent tiles share
     more of their operands.
@@ -136,7 +136,7 @@ def copy_tile(
 ) -> None:
     """Divide the copy of an operand's tile, in each iteration of ``at``, among all threads.
 
-    The tile has the given ``layout``; neighbouring threads read adjacent memory. With ``ahead``,
+    The tile has the given ``layout``; neighboring threads read adjacent memory. With ``ahead``,
     copies are asynchronous where the hardware supports it.
     """
     loops = below(sch, block, at)

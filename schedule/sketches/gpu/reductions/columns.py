@@ -1,6 +1,6 @@
 """Reductions over leading axes: sums down columns that are contiguous in memory.
 
-Threads of ``threadIdx.x`` process neighbouring columns, those of ``threadIdx.y`` share the terms of
+Threads of ``threadIdx.x`` process neighboring columns, those of ``threadIdx.y`` share the terms of
 each; partial results are combined in shared memory. If there are too few columns to fill the GPU,
 blocks share the terms too, and the last one to finish, or a second launch, combines their results.
 """
@@ -65,7 +65,7 @@ MOST_UNROLLED = 16  # pieces whose sum is straight-line code
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A cluster whose block ``anchor`` reduces columns; neighbours are along its last axis."""
+    """A cluster whose block ``anchor`` reduces columns; neighbors are along its last axis."""
 
     cluster: Cluster
     anchor: BlockInfo

@@ -1,6 +1,6 @@
-"""One thread per result, or per few neighbours, which reduces its terms in order.
+"""One thread per result, or per few neighbors, which reduces its terms in order.
 
-Depthwise and grouped convolutions, pooling, small products, sums down many columns: neighbouring
+Depthwise and grouped convolutions, pooling, small products, sums down many columns: neighboring
 threads read adjacent elements, and caches serve repeated reads.
 """
 
@@ -31,7 +31,7 @@ WIDEST = 16  # bytes of one load
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """A cluster of which a thread computes whole rows; neighbours are along ``last``."""
+    """A cluster of which a thread computes whole rows; neighbors are along ``last``."""
 
     cluster: Cluster
 
@@ -42,7 +42,7 @@ class Direct:
         return axes[-1] if axes else None
 
     def axis(self, info: BlockInfo) -> Var | None:
-        """Return the axis of a block along which neighbouring threads step."""
+        """Return the axis of a block along which neighboring threads step."""
         axes = info.spatial[: self.cluster.count]
         return axes[-1].var if axes else None
 
@@ -63,7 +63,7 @@ class Direct:
         return lanes
 
     def steps(self, info: BlockInfo, access: AccessPattern) -> int | None:
-        """Return the stride of an access between neighbouring threads; None if not linear."""
+        """Return the stride of an access between neighboring threads; None if not linear."""
         along = self.axis(info)
         return 0 if along is None else access.step(along)
 

@@ -59,7 +59,7 @@ class RowwiseCluster:
         return columns if columns > 1 else info.terms
 
     def along(self, info: BlockInfo) -> Var | None:
-        """Return the axis of a block along which neighbouring threads step."""
+        """Return the axis of a block along which neighboring threads step."""
         axes = info.spatial[self.cluster.count :] if self.reduces_serially(info) else info.reduce
         return axes[-1].var if axes else None
 

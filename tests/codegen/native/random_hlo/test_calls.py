@@ -1,4 +1,4 @@
-"""Random batch normalisations, maps and functions of every float type."""
+"""Random batch normalizations, maps and functions of every float type."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def axpy(X: f32[1048576], Y: f32[1048576]):
 """
 
 
-def test_neighbours_are_moved_sixteen_bytes_at_a_time() -> None:
+def test_neighbors_are_moved_sixteen_bytes_at_a_time() -> None:
     code = ptx(AXPY)
     assert count(r"ld\.global\.nc\.v4", code) == 1
     assert count(r"st\.global\.v4", code) == 1

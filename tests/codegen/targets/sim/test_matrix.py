@@ -105,7 +105,7 @@ def test_tf32_rounds_its_operands() -> None:
     assert 1e-5 < np.abs(y - exact).max() < 1e-2
 
 
-def test_neighbouring_operations_share_a_meeting() -> None:
+def test_neighboring_operations_share_a_meeting() -> None:
     name = "mma.m16n8k16.f16.f32"
     x, w = operands(f16, (16, 32), (8, 32))
     texts = [source(name, loop) for loop in ("range", "unroll")]

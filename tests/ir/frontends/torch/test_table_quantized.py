@@ -58,7 +58,7 @@ def test_a_scale_for_each_channel(called: Called) -> None:
 
 
 def test_a_scale_for_each_token_or_group(called: Called) -> None:
-    """The zero point is added before rounding; groups are neighbours in a row."""
+    """The zero point is added before rounding; groups are neighbors in a row."""
     scale, zero = SCALES[:, None], np.float32(ZEROS)[:, None]
     rest = scale, ZEROS[:, None], -128, 127, s8
     want = np.clip(np.rint(X * (1 / scale) + zero), -128, 127).astype(np.int8)

@@ -171,7 +171,7 @@ def test_registers_hold_rows_without_local_memory(arch: str) -> None:
 
 
 def test_shifted_columns_are_not_kept_in_registers() -> None:
-    """A stage that reads its neighbour's value needs memory that both threads see."""
+    """A stage that reads its neighbor's value needs memory that both threads see."""
     body = """ENTRY main {
   x = f32[4,64] parameter(0)
   low = f32[] constant(-inf)

@@ -3,7 +3,7 @@
 ``dot(x, constant)  ->  dot(x, convert(narrow constant))``, times the scales of the output channels
 for integers; those of 24 bits are in two constants. This runs on an optimized module: there every
 weight is one constant in the order in which its product takes it, with transposes, batch
-normalisation and the like folded into it. A constant that has other users stays for them, as f32.
+normalization and the like folded into it. A constant that has other users stays for them, as f32.
 """
 
 from __future__ import annotations

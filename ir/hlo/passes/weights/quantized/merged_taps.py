@@ -1,7 +1,7 @@
 """Channels that no instruction takes become taps of the kernel: first layers of narrow numbers.
 
-A lane adds up several neighbours of a row (``ir/lane_dots``), and an image has three channels. But
-the taps of a row of the kernel are neighbours with all their channels, so both are one dimension
+A lane adds up several neighbors of a row (``ir/lane_dots``), and an image has three channels. But
+the taps of a row of the kernel are neighbors with all their channels, so both are one dimension
 whose window moves by as many elements as a pixel has. Taps of 0 fill the last lane.
 """
 
@@ -55,7 +55,7 @@ def _rewrite(i: Instruction, target: Target) -> Instruction | None:
 
 
 def _rows(x: Instruction, low: int, high: int, more: int) -> Instruction:
-    """Return an input with pixels' channels as neighbours, padded by so many pixels and elements.
+    """Return an input with pixels' channels as neighbors, padded by so many pixels and elements.
 
     A pad that is there already is made wider.
     """

@@ -197,7 +197,7 @@ def test_calls_fail_when_they_shall(stub: Stub) -> None:
     ended()
 
 
-def test_what_is_not_modelled_is_not_there(stub: Stub) -> None:
+def test_what_is_not_modeled_is_not_there(stub: Stub) -> None:
     stub.hide("cuStreamGetFlags")
     (stream,) = started(0)
     for call in lambda: cu.cuMipmappedArrayDestroy(0), lambda: cu.cuStreamGetFlags(stream):
