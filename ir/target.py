@@ -195,7 +195,7 @@ def itself(target: Target) -> Target:
 
 def no_gpu(target: Target) -> Gpu:
     """Raise ``TargetError``: what a target without a GPU answers when asked for its GPU."""
-    raise TargetError(f"target {target.spec!r} is not a GPU")
+    raise TargetError(f"target {target.spec!r} is not a GPU", hint='for example "cuda -arch=sm_90"')
 
 
 def no_record(target: Target) -> dict[str, str]:

@@ -96,7 +96,8 @@ class BenchModel:
         ``constants`` are parameters that are frozen in ours. ``ArgumentError`` for tuples.
         """
         if any(not isinstance(p.shape, Shape) for p in frozen.entry.parameters):
-            raise ArgumentError("a parameter is a tuple", "peers take arrays")
+            why = "other runtimes take arrays only"
+            raise ArgumentError("a parameter is a tuple", why, self.name, "bench it without peers")
         held = {self.known.number(n): np.asarray(a) for n, a in constants.items()}
         drawn = iter(random_arguments(frozen.entry, seed))
         every = {

@@ -47,7 +47,8 @@ def prepare_open(
     )
     if len(given) != len(specs):
         names = ", ".join(s.name for s in specs)
-        raise ArgumentError(f"cannot run {model}", f"there are {len(given)} arrays for {names}")
+        why = f"it has the inputs {names}, and there are {len(given)} arrays"
+        raise ArgumentError(f"cannot run {model}", why, hint="--random SEED draws all inputs")
     by_name = {s.name: array for s, array in zip(specs, given, strict=True)}
     open_sizes = {which: _settled(lowered, which, sizes) for which, sizes in shapes.items()}
     exe = build(model, shapes=open_sizes, rule=rule, log=log, **options).executable(**by_name)

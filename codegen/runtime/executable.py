@@ -192,10 +192,7 @@ class Executable:
         if self._module is None:
             text = self.bundle.notes.get(HLO, "")
             if not text:
-                raise ArtifactError(
-                    f"{self.name} does not contain its HLO",
-                    "weights were frozen into it, or it was built of a loop function",
-                )
+                raise self._without_hlo()
             from ...ir.hlo.text import parse
 
             self._module = parse(text, f"<{self.name}>")
@@ -318,20 +315,22 @@ class Executable:
         ``max_abs_error``, ``relative_rms_error`` (errors against f32) and ``kept``, which says why
         this weight stayed f32. Empty if weights were not narrowed.
         """
-        try:
-            found = json.loads(self.bundle.notes.get(WEIGHTS, "{}"))
-        except ValueError as error:
-            raise ArtifactError(f"{self.name} has an illegible note of its weights") from error
-        return found if isinstance(found, dict) else {}
+        return self._note(WEIGHTS)
 
     def fallbacks(self) -> dict[str, str]:
         """Return why groups run in the interpreter, by name; ``fallback=`` of the build asks for
         it.
         """
+        return self._note(FALLBACK)
+
+    def _note(self, key: str) -> dict[str, Any]:
+        """Return a note that is a JSON object, empty without it."""
         try:
-            found = json.loads(self.bundle.notes.get(FALLBACK, "{}"))
+            found = json.loads(self.bundle.notes.get(key, "{}"))
         except ValueError as error:
-            raise ArtifactError(f"{self.name} has an illegible note of its fallbacks") from error
+            why = f"its note {key!r} is not JSON"
+            hint = "build the model again"
+            raise ArtifactError("the built model is damaged", why, self.name, hint) from error
         return found if isinstance(found, dict) else {}
 
     def as_text(self, stage: str = "plan") -> str:
@@ -347,9 +346,16 @@ class Executable:
         text = self.bundle.notes.get(HLO, "")
         if stage == "hlo" and text:
             return text
-        raise ArtifactError(
-            f"no text of stage {stage!r}", "a saved executable holds the stages hlo and plan only"
-        )
+        if stage == "hlo":
+            raise self._without_hlo()
+        why = "a saved executable holds the stages hlo and plan only"
+        hint = "`nestwright show MODEL` prints them from the model that it was built from"
+        raise ArtifactError(f"no text of stage {stage!r}", why, self.name, hint)
+
+    def _without_hlo(self) -> ArtifactError:
+        why = "weights were frozen into it, or it was built of a loop function"
+        hint = "the model that it was built from has it"
+        return ArtifactError(f"{self.name} does not contain its HLO", why, hint=hint)
 
     def profile(self, *args: object, rounds: int | None = None, **named: object) -> Profile:
         """Return the time of every step of a call, what it computes and where; see ``Profile``.

@@ -22,6 +22,7 @@ import nestwright as nw
 from nestwright.codegen.driver.artifact import is_artifact, load
 from nestwright.codegen.plan.bundle import Bundle
 from nestwright.codegen.plan.nodes import BufferSlice, CopyThunk, KernelThunk, Plan
+from nestwright.codegen.plan.notes import FALLBACK
 from nestwright.codegen.plan.seal import seal
 from nestwright.codegen.plan.signature import ArraySpec, Tree
 from nestwright.codegen.runtime import native
@@ -384,8 +385,14 @@ def test_a_loaded_executable_says_which_stages_it_holds(add: Executable, tmp_pat
     add.save(tmp_path / "a.nw")
     loaded = load(tmp_path / "a.nw")
     assert loaded.as_text("plan") == add.as_text("plan")
-    with pytest.raises(ArtifactError, match="no text of stage 'llvm'"):
+    with pytest.raises(ArtifactError, match=r"no text of stage 'llvm'.*\n.*nestwright show"):
         loaded.as_text("llvm")
+
+
+def test_a_damaged_note_is_one_error(add: Executable) -> None:
+    damaged = Executable(replace(add.bundle, notes={FALLBACK: "{"}))
+    with pytest.raises(ArtifactError, match="damaged: its note 'fallback' is not JSON"):
+        damaged.fallbacks()
 
 
 def test_analyses_use_the_names_of_jax(add: Executable) -> None:
