@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import nestwright as nw
 from nestwright.codegen.plan.code.device import DeviceCode
 from nestwright.codegen.targets.cuda import ptxas, sass
-from nestwright.codegen.targets.cuda.listing import SLOW, CountedLoop, KernelListing, kernels
 
+from ..disassembly import SLOW, CountedLoop, KernelListing, kernels
 from .kernels import TEXTS
 from .measures import MEASURES
 from .table import Budget

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from nestwright.codegen.targets.cuda.listing import CountedLoop
+from ..disassembly import CountedLoop
 
 VECTOR = 16  # bytes
 _WARPS = 4  # of a warp group, which does one HGMMA together

@@ -24,7 +24,8 @@ from nestwright.codegen.plan.nodes import (
 from nestwright.codegen.plan.notes import FACTS
 from nestwright.codegen.plan.updates import updated_in_place
 from nestwright.codegen.targets.cuda import sass
-from nestwright.codegen.targets.cuda.listing import KernelListing, kernels
+
+from ..disassembly import KernelListing, kernels
 
 Run: TypeAlias = tuple[Thunk, int]
 SMALL = 32  # blocks

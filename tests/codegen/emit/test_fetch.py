@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from assembly import hottest_loop
 
 from nestwright.codegen.driver.prepack import split_packs
 from nestwright.codegen.emit.fetch import LINE, FetchedLines, streams
-from nestwright.codegen.targets.cpu.listing import hottest_loop
 from nestwright.codegen.targets.cpu.toolchain import assembly
 from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.hlo.text import parse

@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
+from assembly import hottest_loop
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.targets.cpu.listing import hottest_loop
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assembly import hottest_loop
 
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.targets.cpu.listing import hottest_loop
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func

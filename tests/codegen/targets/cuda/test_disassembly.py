@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nestwright.codegen.targets.cuda.listing import SLOW, kernels
+from gpu.disassembly import SLOW, kernels
 
 LISTING = """\
 	.section	.text.first,"ax",@progbits

@@ -1,6 +1,6 @@
 """Counts over an assembly listing: the instructions of its innermost loops by what they use.
 
-A processor model takes them as facts about a kernel that its schedule does not show: spills,
+They are facts about a kernel that its schedule does not show, which tests assert: spills,
 loads for each FMA, broadcasts that are instructions of their own. A loop is the text from a label
 to a backward branch to it. Both syntaxes that LLVM prints here are read: AT&T's for x86-64, Arm's
 for AArch64.

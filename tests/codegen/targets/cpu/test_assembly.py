@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from assembly import LoopCounts, hottest_loop, innermost_loops
 
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.targets.cpu.listing import LoopCounts, hottest_loop, innermost_loops
 from nestwright.ir.hlo.text import parse
 
 X86 = """
