@@ -356,7 +356,7 @@ LIGHT = {
     "nw.build": (48, COMPILER),
     "nw.parse": (38, (*COMPILER, "schedule", "autotune", "codegen", "ir.loop")),
     "nw.load": (29, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
-    LOADED: (46, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
+    LOADED: (47, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
     "nw.build({model!r})": (90, COMPILER),
     "{main}(['show', {model!r}, '--stage', 'hlo'])": (69, (*COMPILER, "schedule", "ir.loop")),
     "{main}(['--help'])": (

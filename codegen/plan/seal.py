@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from ...ir.digests import hex_digest, sha256
 from .code.form import Code, code_pieces
-from .nodes import Plan, to_json
+from .encoding import to_json
+from .nodes import Plan
 
 
 def plan_bytes(plan: Plan) -> bytes:

@@ -16,7 +16,8 @@ from ....ir.errors import ArtifactError, TargetError
 from ....ir.target import Target
 from ..bundle import Bundle, best, variants
 from ..code.form import Codec
-from ..nodes import check_buffers, from_json, kernels
+from ..encoding import from_json
+from ..nodes import check_buffers, kernels
 from ..seal import seal_of_digests
 from . import manifest as facts
 from .manifest import CONSTANTS, MANIFEST, SIGNATURE

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nestwright.codegen.plan.encoding import from_json, to_json
 from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -18,9 +19,7 @@ from nestwright.codegen.plan.nodes import (
     WhileThunk,
     accesses,
     check,
-    from_json,
     show,
-    to_json,
 )
 from nestwright.codegen.plan.side_by_side import overlaps
 from nestwright.codegen.plan.signature import ArraySpec
