@@ -92,14 +92,16 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         return "no block of threads was the last one", why, "a join waits for every block once"
     name, who = r.text("subject"), r.who("thread", "block")
     if kind is FaultKind.DIVERGED:
-        there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
-        why = f"{who} waits, {r.who('other', 'other_block')} {there}"
-        if r["other"] >= r.threads:
-            return f"not all threads reach {name}", f"{who} waits, and a block has {r.threads}", ""
-        return f"not all threads reach {name}", why, "a divergent branch must not contain a barrier"
+        return _diverged(r, name, who)
     if kind in _OF_BARRIERS:
         return _barrier(r, kind, who)
+    if kind in _OF_PRODUCTS:
+        return _product(kind, name, who)
     place, verb = f"{name}[{r['element']}]", "writes" if r["write"] else "reads"
+    if kind in _OF_COPIES:
+        return _copy(r, kind, place, who, verb)
+    if kind in _OF_TENSOR_MEMORY:
+        return _tensor_memory(kind, place, name, who)
     match kind:
         case FaultKind.RACE:
             return _race(r, place, who, verb)
@@ -109,6 +111,44 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         case FaultKind.BOUNDS:
             why = f"{who} {verb} it; {name} has {r['elements']} elements"
             return f"{place} is out of bounds", why, ""
+        case FaultKind.NO_BLOCK:
+            why = f"{who} reads {place} of rank {r['phase']}, of {r['expected']} blocks"
+            return "a read of a block that the cluster does not have", why, ""
+        case FaultKind.ENDED:
+            why = f"{who} reads it, and no barrier of the cluster is between that and the end"
+            what = f"block {r.block_of_other} may end while its {name} is read"
+            return what, why, "cluster_barrier after the last read"
+        case FaultKind.BARE:
+            hint = "mbarrier_init by one thread, then a barrier of the block"
+            return f"{place} is used before it is initialized", f"by {who}", hint
+        case _:
+            why = f"{who} {verb} it"
+            return f"{place} is not aligned as the operation needs it", why, ""
+
+
+def _diverged(r: _Report, name: str, who: str) -> tuple[str, str, str]:
+    there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
+    why = f"{who} waits, {r.who('other', 'other_block')} {there}"
+    if r["other"] >= r.threads:
+        return f"not all threads reach {name}", f"{who} waits, and a block has {r.threads}", ""
+    return f"not all threads reach {name}", why, "a divergent branch must not contain a barrier"
+
+
+_OF_COPIES = frozenset(
+    {
+        FaultKind.PENDING,
+        FaultKind.UNFENCED,
+        FaultKind.UNWAITED,
+        FaultKind.BUSY,
+        FaultKind.LEFT_READ,
+    }
+)
+
+
+def _copy(r: _Report, kind: FaultKind, place: str, who: str, verb: str) -> tuple[str, str, str]:
+    """Return a fault of what reads or writes memory asynchronously."""
+    name = r.text("subject")
+    match kind:
         case FaultKind.PENDING:
             why = f"{who} {verb} it, {r.who('other', 'other_block')} started the copy"
             hint = "wait_async before the access, and a barrier if others copied"
@@ -125,9 +165,19 @@ def _explained(r: _Report) -> tuple[str, str, str]:
             why = f"{who} writes it, {r.who('other', 'other_block')} began to read"
             hint = "wgmma_wait or tma_wait_read before the write, and a barrier if others read"
             return f"{place} is written while it is read asynchronously", why, hint
-        case FaultKind.LEFT_READ:
+        case _:
             hint = "tma_wait_read, or wgmma_wait, by the threads that began it"
             return f"a block ends while {name} is read asynchronously", f"{who} began it", hint
+
+
+_OF_PRODUCTS = frozenset(
+    {FaultKind.DIFFERS, FaultKind.UNFENCED_SUMS, FaultKind.HELD, FaultKind.SUMS}
+)
+
+
+def _product(kind: FaultKind, name: str, who: str) -> tuple[str, str, str]:
+    """Return a fault of an asynchronous product's operands or sums."""
+    match kind:
         case FaultKind.DIFFERS:
             why = f"{who} has others than the first of its group"
             return f"threads disagree about the operands of a product with {name}", why, ""
@@ -137,16 +187,26 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         case FaultKind.HELD:
             what = f"registers that a product with {name} reads are written early"
             return what, f"by {who}", "wgmma_wait before the write"
-        case FaultKind.SUMS:
+        case _:
             hint = "wgmma_wait, or tensor_wait, before the access"
             return f"sums of a product with {name} are accessed early", f"by {who}", hint
-        case FaultKind.NO_BLOCK:
-            why = f"{who} reads {place} of rank {r['phase']}, of {r['expected']} blocks"
-            return "a read of a block that the cluster does not have", why, ""
-        case FaultKind.ENDED:
-            why = f"{who} reads it, and no barrier of the cluster is between that and the end"
-            what = f"block {r.block_of_other} may end while its {name} is read"
-            return what, why, "cluster_barrier after the last read"
+
+
+_OF_TENSOR_MEMORY = frozenset(
+    {
+        FaultKind.NO_COLUMNS,
+        FaultKind.COLUMNS,
+        FaultKind.KEPT,
+        FaultKind.STALE,
+        FaultKind.UNSENT,
+        FaultKind.SUMS_EARLY,
+    }
+)
+
+
+def _tensor_memory(kind: FaultKind, place: str, name: str, who: str) -> tuple[str, str, str]:
+    """Return a fault of tensor memory: its columns, or the order of its accesses."""
+    match kind:
         case FaultKind.NO_COLUMNS:
             hint = "tensor_alloc by one warp, then a barrier of the block"
             return f"{name} has no columns of tensor memory", f"{who} uses it", hint
@@ -162,15 +222,9 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         case FaultKind.UNSENT:
             why = f"{who} used or allocated it, and another thread goes on"
             return f"an access of {name} may not be done", why, "tensor_fence_before"
-        case FaultKind.SUMS_EARLY:
+        case _:
             hint = "tensor_commit, and mbarrier_wait for the phase"
             return f"{name} has sums of products that are under way", f"{who} loads them", hint
-        case FaultKind.BARE:
-            hint = "mbarrier_init by one thread, then a barrier of the block"
-            return f"{place} is used before it is initialized", f"by {who}", hint
-        case _:
-            why = f"{who} {verb} it"
-            return f"{place} is not aligned as the operation needs it", why, ""
 
 
 _OF_BARRIERS = frozenset(
