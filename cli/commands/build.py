@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...ir.errors import ArgumentError
 from ..display.built import library_lines, variant_lines, weight_lines
 from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
+
+if TYPE_CHECKING:
+    from ...codegen.plan.interface import CLibrary
+    from ...codegen.runtime.executable import Executable
 
 FORMATS = ("nw", "c")
 
@@ -108,7 +112,6 @@ def build(
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
     from ...autotune.variants import built
-    from ...codegen.plan.code.device import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
@@ -130,23 +133,32 @@ def build(
     total = time.perf_counter() - start
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
-        memory = exe.memory_analysis()
-        narrow = {"narrow_weights": found} if (found := exe.weights_analysis()) else {}
-        c = {"library": asdict(made)} if made else {}
-        click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory, **c}))
+        click.echo(json.dumps({"version": 1, **facts, **_facts(exe, made)}))
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
-    for line in (*weight_lines(exe), *variant_lines(exe), *library_lines(made)):
+    for line in _lines(exe, made):
         click.echo(line)
-    if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
-        click.echo(
-            "note: no ptxas was found: this holds PTX only, which the driver compiles on load"
-        )
     if timings:
         for name, seconds in stages.items():
             click.echo(f"  {name:<10} {seconds:8.3f} s")
         click.echo(f"  {'other':<10} {total - sum(stages.values()):8.3f} s")
+
+
+def _facts(exe: Executable, made: CLibrary | None) -> dict[str, Any]:
+    """Return the facts about a build that its JSON ends with."""
+    narrow = {"narrow_weights": found} if (found := exe.weights_analysis()) else {}
+    library = {"library": asdict(made)} if made else {}
+    return {**narrow, "memory": exe.memory_analysis(), **library}
+
+
+def _lines(exe: Executable, made: CLibrary | None) -> Iterator[str]:
+    """Yield what is to be known about a build, line by line."""
+    from ...codegen.plan.code.device import DeviceCode
+
+    yield from (*weight_lines(exe), *variant_lines(exe), *library_lines(made))
+    if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
+        yield "note: no ptxas was found: this holds PTX only, which the driver compiles on load"
 
 
 @dataclass(frozen=True, slots=True)
