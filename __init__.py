@@ -62,12 +62,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "LibraryCall": ".ir.library.call",
     "Executable": ".codegen.runtime.executable",
+    "LibraryCall": ".ir.library.call",
     "Lowered": ".autotune.lowered",
     "Schedule": ".schedule.language.schedule",
-    "Target": ".ir.target",
     "Specialized": ".autotune.specialize",
+    "Target": ".ir.target",
     "bench": ".autotune.bench",
     "build": ".autotune.build",
     "build_from": ".codegen.driver.from_stage",

@@ -20,7 +20,7 @@ from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
 from ..ir.hlo.shape_text import show_shape
 from ..ir.target import Target, with_accuracy
-from .recipe import BuildRecipe, Constants
+from .recipe import BuildRecipe, Constants, GraphLike
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -179,7 +179,7 @@ class Lowered(BuildRecipe):
 
 
 def lower(
-    model: Any,
+    model: GraphLike,
     *example: Any,
     target: str | Target = "cpu",
     shapes: Shapes | None = None,

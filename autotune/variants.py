@@ -9,10 +9,11 @@ from ..codegen.runtime.executable import Executable
 from ..ir.frontends.registry import Shapes
 from ..ir.target import Target
 from .lowered import lower
+from .recipe import GraphLike
 
 
 def built(
-    model: Any,
+    model: GraphLike,
     example: tuple[Any, ...],
     shapes: Shapes | None,
     log: str | os.PathLike[str] | None,

@@ -1,4 +1,4 @@
-"""Adds what the hidden parts of masked rows hold to maxima and sums, without computing them."""
+"""What the hidden parts of masked rows add to maxima and sums, without computing them."""
 
 from __future__ import annotations
 

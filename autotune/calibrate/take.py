@@ -1,4 +1,4 @@
-"""Takes a calibration: the loops of ``measure/host/peak.py`` under the machine's lock.
+"""Taking a calibration: the loops of ``measure/host/peak.py`` under the machine's lock.
 
 ``calibrated`` is what tuning asks: the target with what is known of this machine.
 """

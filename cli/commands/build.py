@@ -1,4 +1,4 @@
-"""`nestwright build`: compile a model with the best schedules of a log, and write it down."""
+"""`nestwright build`: compile a model with the best schedules of a log, and write it to a file."""
 
 from __future__ import annotations
 

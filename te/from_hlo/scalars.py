@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ...ir.findings import Finding
 from ...ir.formats import FORMATS
 from ...ir.hlo.analysis.support import refusal
 from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.hlo.signatures import Attrs
 from ...ir.hlo.sources import source
 from ...ir.loop.build import FALSE, TRUE, cast, const, op, select
 from ...ir.loop.nodes import Cast, Const, Expr, Op
@@ -68,7 +69,7 @@ def reinterpret(value: Expr, dtype: DType) -> Expr:
     return value if value.dtype == dtype else Cast(value, dtype, bits=True)
 
 
-def compare(attrs: Any, a: Expr, b: Expr) -> Expr:
+def compare(attrs: Attrs, a: Expr, b: Expr) -> Expr:
     """HLO ``compare``. ``type=TOTALORDER`` orders floats by their bits (IEEE 754, 5.10)."""
     if attrs.get("type") == "TOTALORDER" and a.dtype.is_float:
         a, b = total_order(a), total_order(b)
@@ -108,8 +109,8 @@ def reduce_precision(x: Expr, exponent_bits: int, mantissa_bits: int) -> Expr:
     return select(op("ne", x, x), x, reinterpret(bits, x.dtype))
 
 
-def literal(value: Any, dtype: DType) -> Const:
-    """Return a NumPy scalar as a literal."""
+def literal(value: np.generic | float, dtype: DType) -> Const:
+    """Return a number, of NumPy or Python, as a literal."""
     match dtype.kind:
         case "pred":
             return TRUE if value else FALSE

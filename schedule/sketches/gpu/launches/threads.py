@@ -1,4 +1,4 @@
-"""Helpers that bind loops to the threads and blocks of a launch."""
+"""Loops bound to the threads and blocks of a launch, as every sketch for a GPU does it."""
 
 from __future__ import annotations
 
