@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLESS = os.environ.get("NESTWRIGHT_BLESS") == "1"
+CODE = {".py", ".ll"}
 STAGES = ("hlo", "fused", "te", "loop", "scheduled", "flat", "plan")
 
 
@@ -135,3 +136,17 @@ def test_every_decision_is_in_the_index() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = set(re.findall(r"\]\((\S+\.md)\)", (folder / "README.md").read_text()))
     assert listed == {p.name for p in folder.glob("*.md")} - {"README.md"}
+
+
+def test_pages_name_files_that_exist() -> None:
+    """Paths of code in pages, which may leave out the first folders: ``runtime/native.py``."""
+    own = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop", "tests", "benchmarks")
+    code = [p for f in (*own, "examples") for p in (ROOT / f).rglob("*") if p.suffix in CODE]
+    known = {"/".join(p.parts[-n:]) for p in code for n in range(1, len(p.parts))}
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(r"`([\w./]+/[\w./]+\.(?:py|ll))`", page.read_text())
+    }
+    assert {n for n in named if n[1] not in known} == set()
