@@ -95,7 +95,7 @@ class Trace:
         """
         known: dict[str, Given] = {}
         for n, step in enumerate(self.steps):
-            _do(sch, known, n, step)
+            _repeat_step(sch, known, n, step)
         return sch
 
 
@@ -282,7 +282,7 @@ def _name(block: Blockish) -> str:
     return block if isinstance(block, str) else block.name
 
 
-def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
+def _repeat_step(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
     """Repeat a step of a trace, and keep its results under their names in ``known``."""
     asked = f"replay step {n}: {step.name}"
     primitive = declared(step.name, asked)
