@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ...schedule.space.space import Choice
-from ..log.records import Json, canonical
+from ..log.records import Json
 from .space import Point, Space
 
 FAR = 100.0  # distance of choices that cannot be compared
@@ -41,7 +41,7 @@ def _apart(a: object, b: object) -> float:
     """Return the distance of two choices; 0 if they are equal."""
     match a, b:
         case bool() | str() | None, _:
-            return 0.0 if canonical(a) == canonical(b) else FAR  # type: ignore[arg-type]
+            return 0.0 if type(a) is type(b) and a == b else FAR
         case ((int() | float()), (int() | float())):
             if a > 0 and b > 0:
                 return abs(math.log2(a / b))
