@@ -50,6 +50,7 @@ from ....ir.loop.visit import map_expr, map_stmt, seq, walk
 from ....schedule.fragments import is_grid_of_lanes
 from ..passes.launches import each_launch
 from ..passes.layout import offset
+from .products.panels import tile_start
 
 WORDS = 4  # that a thread holds of each tile
 _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}
@@ -228,26 +229,17 @@ class _Lanes:
             half = n if t.turned else m
             part = simplify(mul(floordiv(floormod(half, 16), 8), 2), ranges)
             m, n = (
-                (m, self.whole(r, half, 8, ranges))
+                (m, tile_start(r, half, 8, ranges, self.name))
                 if t.turned
-                else (self.whole(r, half, 8, ranges), n)
+                else (tile_start(r, half, 8, ranges, self.name), n)
             )
             at = simplify(floordiv(m, t.rows), ranges), simplify(floordiv(n, t.columns), ranges)
             return _region(t.words, (*lead, *at), part, 2)
         at = (
-            simplify(floordiv(self.whole(r, m, t.rows, ranges), t.rows), ranges),
-            simplify(floordiv(self.whole(r, n, t.columns, ranges), t.columns), ranges),
+            simplify(floordiv(tile_start(r, m, t.rows, ranges, self.name), t.rows), ranges),
+            simplify(floordiv(tile_start(r, n, t.columns, ranges, self.name), t.columns), ranges),
         )
         return _region(t.words, (*lead, *at), first, count)
-
-    def whole(self, r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval]) -> Expr:
-        """Return ``e``, which is known to be a multiple of ``size``."""
-        if as_int(simplify(floormod(e, size), ranges)) != 0:
-            raise UnsupportedError(
-                f"a tile of {r.buffer.name} does not start at a multiple of {size}",
-                where=f"function {self.name}",
-            )
-        return e
 
     def load(self, to: Region, of: Region, ranges: Mapping[Var, Interval]) -> Stmt:
         t = self.tiles[to.buffer]

@@ -40,6 +40,17 @@ _SEEN = Intrinsic("fence_proxy_async")
 _EIGHT = 8  # rows of a swizzle's pattern
 
 
+def tile_start(r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval], name: str) -> Expr:
+    """Return ``e``, where tiles of a region begin, if it is known to be a multiple of ``size``.
+
+    ``UnsupportedError`` for function ``name`` if it is not.
+    """
+    if as_int(simplify(floormod(e, size), ranges)) != 0:
+        what = f"a tile of {r.buffer.name} does not start at a multiple of {size}"
+        raise UnsupportedError(what, where=f"function {name}")
+    return e
+
+
 @dataclass(frozen=True)
 class PanelRewriter:
     """Rewrites a launch, whose operands get other buffers, the ``panels``.
@@ -113,15 +124,6 @@ class PanelRewriter:
         sizes = (*lead[:-1], Const(1), lead[-1], last)
         return Region(self.panels[r.buffer], tuple(map(Range, start, sizes)))
 
-    def whole(self, r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval]) -> Expr:
-        """Return ``e``, which is known to be a multiple of ``size``."""
-        if as_int(simplify(floormod(e, size), ranges)) != 0:
-            raise UnsupportedError(
-                f"a tile of {r.buffer.name} does not start at a multiple of {size}",
-                where=f"function {self.name}",
-            )
-        return e
-
     def operands(
         self, s: Intrinsic, ranges: Mapping[Var, Interval]
     ) -> tuple[tuple[Region, ...], tuple[int, ...]]:
@@ -138,9 +140,9 @@ class PanelRewriter:
         """Where an operand begins, and where the rest of it is."""
         b = self.panels[r.buffer]
         *lead, row, column = (simplify(x.start, ranges) for x in r.ranges)
-        self.whole(r, row, _EIGHT, ranges)
+        tile_start(r, row, _EIGHT, ranges, self.name)
         across = as_int(r.ranges[-1].extent) or 0
-        self.whole(r, column, min(across, b.shape[-1]), ranges)
+        tile_start(r, column, min(across, b.shape[-1]), ranges, self.name)
         start = self.at(r.buffer, (*lead, row, column), ranges)
         each = CHUNK // b.dtype.bytes
         box = (*points(start[:-1]), Range(start[-1], Const(each)))

@@ -37,7 +37,7 @@ from .....schedule.fragments import WITHIN, is_grid_of_lanes
 from ...passes.launches import each_launch
 from .accumulators import own_pairs, own_row
 from .groups import OF_GROUPS, grouped, is_group_product
-from .panels import PanelRewriter, find_panels
+from .panels import PanelRewriter, find_panels, tile_start
 
 _EIGHT = 8  # rows of a swizzle's pattern; columns that four sums of a thread are in
 _SUMS = 4  # of one thread in a box of 64 x 8
@@ -173,8 +173,8 @@ class _GroupLanes(PanelRewriter):
     def registers(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
         """Return a thread's own sums of a box, half as many as the box has columns."""
         *lead, m, n = (simplify(x.start, ranges) for x in r.ranges)
-        tile = floordiv(self.whole(r, m, 64, ranges), 64)
-        first = floordiv(self.whole(r, n, _EIGHT, ranges), 2)
+        tile = floordiv(tile_start(r, m, 64, ranges, self.name), 64)
+        first = floordiv(tile_start(r, n, _EIGHT, ranges, self.name), 2)
         *sizes, rows, columns = r.buffer.shape
         place: Expr = Const(0)
         for e, size in zip((*lead, tile), (*sizes, rows // 64), strict=True):
