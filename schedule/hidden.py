@@ -1,4 +1,4 @@
-"""What the hidden parts of masked rows add to maxima and sums, without computing them."""
+"""Maxima and sums over masked rows: what hidden parts add to them, without computing these."""
 
 from __future__ import annotations
 
