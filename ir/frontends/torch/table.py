@@ -66,5 +66,10 @@ def row(target: str) -> Operator | None:
 
 def why_not(target: str) -> str:
     """Return why an operator without a row is not compiled."""
+    return named_reason(target) or "there is no row for it in the table"
+
+
+def named_reason(target: str) -> str:
+    """Return why an operator is refused by name; nothing if it is not."""
     packet = ".".join(target.split(".")[:2])
-    return REFUSED.get(target) or REFUSED.get(packet) or "there is no row for it in the table"
+    return REFUSED.get(target) or REFUSED.get(packet) or ""

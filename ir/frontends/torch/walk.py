@@ -18,7 +18,7 @@ from ..lax.graph import Graph
 from ..lax.term import Term
 from .dtypes import as_array, element_type
 from .operators.call import AtenCall
-from .table import row, why_not
+from .table import named_reason, row, why_not
 
 if TYPE_CHECKING:
     import torch
@@ -77,12 +77,12 @@ def refusal(node: torch.fx.Node) -> str:
         return "a call of Python, not of an ATen operator"
     if node.op == "get_attr" or (node.op == "call_function" and is_number(node)):
         return ""
+    target = operator(node)
     for value in _leaves(node.meta.get("val")):
         if why := _unreadable(value):
-            return why
+            return named_reason(target) or why
     if node.op == "placeholder" or is_item(node):
         return ""
-    target = operator(node)
     if (subgraphs := list(_subgraphs(node))) or row(target) is None:
         inner = next((why for gm in subgraphs for _, why in unsupported(gm)), "")
         return inner if row(target) is not None else why_not(target)
@@ -321,16 +321,27 @@ def _unreadable(value: Any) -> str:
     import torch
 
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        if _of_values(value):
+            return "its value depends on those of tensors"
         return "its value is symbolic; export with static shapes (dynamic=False)"
     if not isinstance(value, torch.Tensor):
         return ""
     if value.layout != torch.strided or value.is_quantized:
         return "only dense tensors are compiled"
     if any(isinstance(d, torch.SymInt) for d in value.shape):
+        if _of_values(value):
+            return "its shape depends on values"
         return "its shape is symbolic; export with static shapes (dynamic=False)"
     if element_type(value.dtype) is None:
         return f"HLO has no type {value.dtype}"
     return ""
+
+
+def _of_values(value: Any) -> bool:
+    """True for a size that torch leaves open since an operator's values decide it."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return bool(free_unbacked_symbols(value))
 
 
 def _subgraphs(node: torch.fx.Node) -> Iterator[torch.fx.GraphModule]:

@@ -295,6 +295,18 @@ def test_symbolic_sizes_are_not_evaluated(tmp_path: Path) -> None:
         load(tmp_path / "m.pt2")
 
 
+def test_sizes_that_depend_on_values_are_told_from_open_ones() -> None:
+    class Picked(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x[torch.nonzero(x[:, 0] > 0)[:, 0]] + 1
+
+    with pytest.raises(UnsupportedError, match="the size of its result depends on values") as told:
+        nw.lower(Picked(), torch.ones(4, 3))
+    reasons = {f.opcode.split(".")[1]: f.reason for f in told.value.findings}
+    assert reasons["add"] == "its shape depends on values"
+    assert not any("dynamic" in why for why in reasons.values())
+
+
 @pytest.mark.parametrize("keep", [0.2, 0.7, 0.99])
 def test_a_damaged_archive_is_one_message(tmp_path: Path, keep: float) -> None:
     path = saved(tmp_path / "m.pt2", torch.nn.Linear(4, 3), torch.zeros(2, 4))

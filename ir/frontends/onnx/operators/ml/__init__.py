@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from . import features as features
 from . import linear as linear
+from . import support as support
 from . import trees as trees
