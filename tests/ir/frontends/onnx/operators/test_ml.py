@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nestwright.ir.errors import ParseError
+
 RNG = np.random.default_rng(17)
 DOMAIN = "ai.onnx.ml"
 
@@ -163,3 +165,10 @@ def test_features(check):
     wanted = [np.array([[-1, 2]], np.float32)]
     scaled = {"offset": [1.0, 2.0], "scale": [1.0, 0.5], "domain_": DOMAIN}
     check("Scaler", [np.array([[0, 6]], np.float32)], wanted=wanted, **scaled)
+
+
+def test_a_map_of_scores_is_their_array(check):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    check("ZipMap", [x], wanted=[x], domain_=DOMAIN, classlabels_strings=["a", "b", "c"])
+    with pytest.raises(ParseError, match="gives 2 labels to an array"):
+        check("ZipMap", [x], wanted=[x], domain_=DOMAIN, classlabels_int64s=[1, 2])
