@@ -16,6 +16,7 @@ from ...lax.functions import (
     softmax,
     softplus,
 )
+from ...lax.shaping import per_channel, squeeze
 from ...lax.term import Term
 from .attention import safe_softmax
 from .call import AtenCall, Operator, Rows, wide
@@ -42,6 +43,13 @@ def _hardtanh(c: AtenCall, x: Term, low: Operand = -1, high: Operand = 1) -> Ter
 
 def _leaky_relu(c: AtenCall, x: Term, slope: float = 0.01) -> Term:
     return leaky_relu(wide(x), slope)
+
+
+def _prelu(c: AtenCall, x: Term, slope: Term) -> Term:
+    """The slopes are of channels, dimension 1, or one for all."""
+    if slope.rank == 1:
+        slope = per_channel(slope, x.rank) if x.rank > 1 else squeeze(slope, [0])
+    return leaky_relu(wide(x), wide(slope))
 
 
 def _silu(c: AtenCall, x: Term) -> Term:
@@ -88,6 +96,8 @@ ROWS: Rows = {
     "aten.elu.default": _elu,
     "aten.hardtanh.default": _hardtanh,
     "aten.leaky_relu.default": _leaky_relu,
+    "aten.prelu.default": _prelu,
+    "aten._prelu_kernel.default": _prelu,
     "aten.silu.default": _silu,
     "aten.softplus.default": _softplus,
     "aten.mish.default": _mish,
