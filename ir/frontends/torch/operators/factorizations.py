@@ -6,11 +6,14 @@ looked at ``info``; here what it computed is NaN. Batches go through a routine o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from ....dtypes import DType, c64, c128, f32, f64, s32
+import numpy as np
+
+from ....dtypes import DType, c64, c128, f32, f64, s32, to_numpy
 from ....hlo.nodes import Raw, Shape, TupleShape
-from ...lax import reductions, shaping
+from ...lax import control, indexing, linear, reductions, shaping
 from ...lax.arithmetic import conj
 from ...lax.term import Term
 from .call import AtenCall, Rows
@@ -104,9 +107,7 @@ def _solve(
 
 
 def _inverse(c: AtenCall, x: Term, **_: bool) -> tuple[Term, Term]:
-    rows, columns = (shaping.iota(c.graph, s32, x.dims[-2:], axis) for axis in (0, 1))
-    unit = shaping.broadcast_to(rows.equals(columns).to(x.dtype), x.dims)
-    *_rest, found, info = _solved(c, x, unit)
+    *_rest, found, info = _solved(c, x, _unit(x))
     return found, info
 
 
@@ -208,6 +209,225 @@ def _cholesky_solve(c: AtenCall, b: Term, factor: Term, upper: bool = False) -> 
     return _solve_triangular(c, second, half, upper=True)
 
 
+def _pseudo_inverse(
+    c: AtenCall,
+    x: Term,
+    *,
+    atol: Term | None = None,
+    rtol: Term | None = None,
+    hermitian: bool = False,
+) -> Term:
+    """By singular values, or those of a Hermitian matrix; what is below both limits is left out."""
+    real = _real(x.dtype)
+    if hermitian:
+        values, left = _eigh(c, x)
+        right = shaping.swap_axes(conj(left) if x.dtype in _REAL else left, -1, -2)
+        sizes = values.do("abs")
+    else:
+        left, sizes, right = _svd(c, x)
+        values = sizes
+    share = float(np.finfo(to_numpy(real)).eps) * max(x.dims[-2:])
+    largest = reductions.max_(sizes, [-1], keep=True)
+    least = largest * share if rtol is None else _limit(rtol, largest) * largest
+    if atol is not None:
+        given = _limit(atol, largest)
+        least = least.do("maximum", given) if rtol is not None else (given > 0).select(given, least)
+    kept = sizes > shaping.broadcast_to(least, sizes.dims)
+    inverse = kept.select(1 / kept.select(values, 1), 0).to(x.dtype)
+    both = [shaping.swap_axes(p, -1, -2) for p in (left, right)]
+    u, v = (conj(p) if x.dtype in _REAL else p for p in both)
+    scaled = v * shaping.broadcast_to(shaping.expand_dims(inverse, [-2]), v.dims)
+    return linear.matmul(scaled, u)
+
+
+def _limit(given: Term, like: Term) -> Term:
+    """A limit for each matrix, or one for all."""
+    return shaping.broadcast_to(shaping.expand_dims(given.to(like.dtype), [given.rank]), like.dims)
+
+
+def _older_triangular_solve(
+    c: AtenCall,
+    b: Term,
+    a: Term,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> tuple[Term, Term]:
+    lead = c.dims[:-2]
+    a, b = (shaping.broadcast_to(x, (*lead, *x.dims[-2:])) for x in (a, b))
+    turned = shaping.swap_axes(a, -1, -2) if transpose else a
+    flags = {"upper": upper is not transpose, "unitriangular": unitriangular}
+    return _solve_triangular(c, turned, b, **flags), a
+
+
+def _older_cholesky(c: AtenCall, x: Term, upper: bool = False) -> Term:
+    return _cholesky(c, x, upper=upper)[0]
+
+
+def _unit(x: Term) -> Term:
+    """The unit matrix, for each matrix of ``x``."""
+    rows, columns = (shaping.iota(x.site, s32, x.dims[-2:], axis) for axis in (0, 1))
+    return shaping.broadcast_to(rows.equals(columns).to(x.dtype), x.dims)
+
+
+def _cholesky_inverse(c: AtenCall, factor: Term, upper: bool = False) -> Term:
+    return _cholesky_solve(c, _unit(factor), factor, upper)
+
+
+def _order(pivots: Term, rows: int) -> Term:
+    """The numbers of rows, ``[.., rows]``, in the order that swaps by pivots bring them into."""
+    dims = (*pivots.dims[:-1], rows)
+    own = shaping.iota(pivots.site, s32, dims, len(dims) - 1)
+
+    if not pivots.shape.size:
+        return own
+
+    def part(x: Term, k: Term) -> Term:
+        return indexing.dynamic_slice(x, [*[0] * (x.rank - 1), k], [*x.dims[:-1], 1])
+
+    def swap(k: Term, order: Term) -> list[Term]:
+        to = shaping.broadcast_to(part(pivots, k) - 1, dims)
+        here = shaping.broadcast_to(part(order, k), dims)
+        there = reductions.sum_(own.equals(to).select(order, 0), [-1], keep=True)
+        there = shaping.broadcast_to(there, dims)
+        return [own.equals(k).select(there, own.equals(to).select(here, order))]
+
+    return control.fori_loop(pivots.dims[-1], swap, [own])[0]
+
+
+def _unpacked(c: AtenCall, factors: Term, pivots: Term) -> tuple[Term, Term, Term]:
+    """P, L and U."""
+    rows, columns = factors.dims[-2:]
+    short = min(rows, columns)
+    lower = shaping.tril(shaping.slice_in_dim(factors, 0, short, -1), -1)
+    upper = shaping.triu(shaping.slice_in_dim(factors, 0, short, -2))
+    dims = (*factors.dims[:-2], rows, rows)
+    own = shaping.iota(c.graph, s32, dims, len(dims) - 2)
+    taken = shaping.broadcast_to(shaping.expand_dims(_order(pivots, rows), [-2]), dims)
+    diagonal = [shaping.iota(c.graph, s32, lower.dims, lower.rank - k) for k in (2, 1)]
+    unit = diagonal[0].equals(diagonal[1]).select(lower.number(1).like(lower.shape), lower)
+    return own.equals(taken).to(factors.dtype), unit, upper
+
+
+def _lu_unpack(
+    c: AtenCall, factors: Term, pivots: Term, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Term, Term, Term]:
+    places, lower, upper = _unpacked(c, factors, pivots)
+    empty = shaping.full(c.graph, 0, factors.dtype, (0,))
+    data = (lower, upper) if unpack_data else (empty, empty)
+    return places if unpack_pivots else empty, *data
+
+
+def _lu_parts(c: AtenCall, x: Term, *, pivot: bool = True) -> tuple[Term, Term, Term]:
+    factors, pivots, _info = _lu_factor(c, x, pivot=pivot)
+    return _unpacked(c, factors, pivots)
+
+
+def _lu_solve(
+    c: AtenCall, factors: Term, pivots: Term, b: Term, *, left: bool = True, adjoint: bool = False
+) -> Term:
+    """What solves ``a x = b``, with the adjoint of ``a`` or from the right if so asked."""
+    lead = c.dims[:-2]
+    factors, b = (shaping.broadcast_to(x, (*lead, *x.dims[-2:])) for x in (factors, b))
+    pivots = shaping.broadcast_to(pivots, (*lead, pivots.dims[-1]))
+    if not left:  # of x a = b both sides are transposed
+        b = shaping.swap_axes(b, -1, -2)
+        factors = conj(factors) if adjoint and factors.dtype in _REAL else factors
+    order = _order(pivots, factors.dims[-1])
+    if left is adjoint:
+        how = "ADJOINT" if left else "TRANSPOSE"
+        half = _triangular(factors, b, lower=False, how=how)
+        found = _in_order(_triangular(factors, half, lower=True, how=how), _inverted(order))
+    else:
+        half = _triangular(factors, _in_order(b, order), lower=True)
+        found = _triangular(factors, half, lower=False)
+    return found if left else shaping.swap_axes(found, -1, -2)
+
+
+def _in_order(x: Term, order: Term) -> Term:
+    rows = shaping.broadcast_to(shaping.expand_dims(order, [-1]), x.dims)
+    return indexing.take_along_axis(x, rows, -2)
+
+
+def _inverted(order: Term) -> Term:
+    """The places of numbers in an order."""
+    dims = (*order.dims, order.dims[-1])
+    wanted, place = (shaping.iota(order.site, s32, dims, len(dims) - k) for k in (2, 1))
+    there = shaping.broadcast_to(shaping.expand_dims(order, [-2]), dims)
+    return reductions.sum_(there.equals(wanted).select(place, 0), [-1])
+
+
+def _triangular(factors: Term, b: Term, *, lower: bool, how: str = "NO_TRANSPOSE") -> Term:
+    """What solves a system of one triangle; the diagonal of the lower one is of ones."""
+    found = factors.site.add(
+        "triangular-solve",
+        b.shape,
+        [factors.value, b.value],
+        left_side=True,
+        lower=lower,
+        unit_diagonal=lower,
+        transpose_a=how,
+    )
+    return Term(factors.site, found)
+
+
+_MOST_HALVINGS = 1100  # more than any finite norm asks for
+PADE = {
+    f32: (3.925724783138660, (17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1)),
+    f64: (
+        5.371920351148152,
+        (
+            64764752532480000,
+            32382376266240000,
+            7771770303897600,
+            1187353796428800,
+            129060195264000,
+            10559470521600,
+            670442572800,
+            33522128640,
+            1323241920,
+            40840800,
+            960960,
+            16380,
+            182,
+            1,
+        ),
+    ),
+}
+"""The norm up to which a Padé approximant of exp is exact enough, and its coefficients
+(N. Higham, 2005)."""
+
+
+def _exponential(c: AtenCall, x: Term) -> Term:
+    """exp of a matrix: that of a small part of it, squared as often as it was halved."""
+    real = _real(x.dtype)
+    if real not in PADE:
+        c.refuse(f"no approximant of matrices of {x.dtype} is known", "convert the matrix to f32")
+    bound, numbers = PADE[real]
+    norm = reductions.max_(reductions.sum_(x.do("abs"), [-2]), [-1])
+    wanted = ((norm / bound).do("maximum", 1).do("log") / math.log(2)).do("ceil")
+    halvings = wanted.do("minimum", _MOST_HALVINGS).to(s32)
+    scale = (norm * 0 + 2) ** -halvings.to(real)
+    small = x * _for_each(scale, x).to(x.dtype)
+    power, square = _unit(x), linear.matmul(small, small)
+    even, odd = power * numbers[0], power * numbers[1]
+    for k in range(2, len(numbers), 2):
+        power = linear.matmul(power, square)
+        even, odd = even + power * numbers[k], odd + power * numbers[k + 1]
+    odd = linear.matmul(small, odd)
+    made = _solved(c, even - odd, even + odd)[2]
+
+    def squared(k: Term, y: Term) -> list[Term]:
+        return [_for_each(k < halvings, y).select(linear.matmul(y, y), y)]
+
+    return control.fori_loop(reductions.max_(halvings), squared, [made])[0]
+
+
+def _for_each(number: Term, x: Term) -> Term:
+    """A number for each matrix of ``x``, for all its elements."""
+    return shaping.broadcast_to(shaping.expand_dims(number, [-2, -1]), x.dims)
+
+
 ROWS: Rows = {
     "aten.linalg_cholesky_ex.default": _cholesky,
     "aten.linalg_lu_factor_ex.default": _lu_factor,
@@ -220,4 +440,12 @@ ROWS: Rows = {
     "aten._linalg_svd.default": _svd,
     "aten.linalg_solve_triangular.default": _solve_triangular,
     "aten.cholesky_solve.default": _cholesky_solve,
+    "aten.triangular_solve.default": _older_triangular_solve,
+    "aten.linalg_pinv.atol_rtol_tensor": _pseudo_inverse,
+    "aten.cholesky.default": _older_cholesky,
+    "aten.cholesky_inverse.default": _cholesky_inverse,
+    "aten.linalg_lu.default": _lu_parts,
+    "aten.lu_unpack.default": _lu_unpack,
+    "aten.linalg_lu_solve.default": _lu_solve,
+    "aten.linalg_matrix_exp.default": _exponential,
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....dtypes import f64
 from ...lax.shaping import full
-from ...lax.special import bessel_i1e, digamma, erf_inv, lgamma, zeta
+from ...lax.special import bessel_i0e, bessel_i1e, digamma, erf_inv, lgamma, zeta
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 from .promotion import Operand
@@ -67,6 +67,10 @@ def _i1(x: Term) -> Term:
     return bessel_i1e(x) * x.do("abs").do("exponential")
 
 
+def _i0(x: Term) -> Term:
+    return bessel_i0e(x) * x.do("abs").do("exponential")
+
+
 ROWS: Rows = {
     "aten.lgamma.default": _function(lgamma),
     "prims.lgamma.default": _function(lgamma),
@@ -74,6 +78,10 @@ ROWS: Rows = {
     "prims.digamma.default": _function(_digamma),
     "aten.erfinv.default": _function(erf_inv),
     "prims.erf_inv.default": _function(erf_inv),
+    "aten.i0.default": _function(_i0),
+    "prims.bessel_i0.default": _function(_i0),
+    "aten.special_i0e.default": _function(bessel_i0e),
+    "prims.bessel_i0e.default": _function(bessel_i0e),
     "prims.bessel_i1e.default": _function(bessel_i1e),
     "aten.special_i1e.default": _function(bessel_i1e),
     "prims.bessel_i1.default": _function(_i1),

@@ -415,3 +415,17 @@ def test_bits_are_shifted_by_the_operators_of_python(called: Called) -> None:
     np.testing.assert_array_equal(found, x << 2)
     found = called("aten.__rshift__.Tensor", [(s64, (3,))], x, x % 3)
     np.testing.assert_array_equal(found, x >> x % 3)
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_bessel_functions_of_order_0(called: Called, dtype: DType) -> None:
+    """Beside the integral of exp(x cos t), which the rule of rectangles gives exactly."""
+    x = np.array([0, 1e-3, 0.5, 3, 7.99, 8, 8.01, 30, 80, -2], to_numpy(dtype))
+    angles = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    wide = x.astype(np.float64)[:, None]
+    scaled = np.exp(wide * np.cos(angles) - np.abs(wide)).mean(1)
+    near = {"rtol": 1e-6 if dtype == f32 else 1e-14}
+    found = called("aten.special_i0e.default", [(dtype, x.shape)], x)
+    np.testing.assert_allclose(found, scaled, **near)
+    found = called("aten.i0.default", [(dtype, x.shape)], x)
+    np.testing.assert_allclose(found, scaled * np.exp(np.abs(wide[:, 0])), rtol=near["rtol"] * 20)

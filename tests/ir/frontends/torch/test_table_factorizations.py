@@ -160,3 +160,75 @@ def test_types_without_routines_are_refused(called: Called) -> None:
     shapes = [(f16, (3, 3)), (s32, ())]
     with pytest.raises(UnsupportedError, match="LAPACK has no f16"):
         called("aten.linalg_inv_ex.default", shapes, np.eye(3, dtype=np.float16))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_factors_with_pivots(called: Called, kind: Any, batch: Any) -> None:
+    a, dtype = drawn(kind, *batch, 5, 5), from_numpy(np.dtype(kind))
+    whole, pivots, info = (dtype, a.shape), (s32, (*batch, 5)), (s32, batch)
+    factors, swaps, _ = called("aten.linalg_lu_factor_ex.default", [whole, pivots, info], a)
+    assert (swaps != np.arange(1, 6)).any()
+    for found in (
+        called("aten.linalg_lu.default", [whole] * 3, a),
+        called("aten.lu_unpack.default", [whole] * 3, factors, swaps),
+    ):
+        p, lower, upper = found
+        close(p @ lower @ upper, a)
+        close(np.tril(lower, -1) + np.eye(5), lower)
+    turned = np.conj(a).swapaxes(-1, -2)
+    for left, adjoint in ((True, False), (True, True), (False, False), (False, True)):
+        b = drawn(kind, *batch, *((5, 3) if left else (3, 5)), seed=2)
+        flags = {"left": left, "adjoint": adjoint}
+        name = "aten.linalg_lu_solve.default"
+        x = called(name, [(dtype, b.shape)], factors, swaps, b, **flags)
+        m = turned if adjoint else a
+        close(m @ x if left else x @ m, b)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("upper", [False, True])
+def test_inverses_of_definite_matrices(called: Called, kind: Any, upper: bool) -> None:
+    a, dtype = definite(kind, 3), from_numpy(np.dtype(kind))
+    factor = called("aten.cholesky.default", [(dtype, a.shape)], a, upper)
+    close(factor.conj().swapaxes(-1, -2) @ factor if upper else factor @ factor.conj().mT, a)
+    found = called("aten.cholesky_inverse.default", [(dtype, a.shape)], factor, upper)
+    close(found @ a, np.broadcast_to(np.eye(4), a.shape))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exponentials_of_matrices(called: Called, kind: Any) -> None:
+    """Of small and large norms; those of turned matrices are known."""
+    values = np.array([[0.01, -0.02, 0.0], [1.0, -2.0, 0.5], [9.0, -30.0, 4.0]])
+    base = np.linalg.qr(drawn(np.float64, 3, 3))[0]
+    a = ((base * values[:, None, :]) @ base.T).astype(kind)
+    wanted = (base * np.exp(values)[:, None, :]) @ base.T
+    dtype = from_numpy(np.dtype(kind))
+    found = called("aten.linalg_matrix_exp.default", [(dtype, a.shape)], a)
+    for one, other in zip(found, wanted, strict=True):
+        most = np.abs(other).max()
+        close((one / most).astype(kind), other / most)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dims", [(4, 4), (2, 5, 3), (3, 5)])
+def test_pseudo_inverses(called: Called, kind: Any, dims: Any) -> None:
+    a, dtype = drawn(kind, *dims), from_numpy(np.dtype(kind))
+    a[..., -1, :] = a[..., 0, :]  # of less than full rank, where there are fewer rows
+    name, shape = "aten.linalg_pinv.atol_rtol_tensor", [(dtype, (*dims[:-2], dims[-1], dims[-2]))]
+    close(called(name, shape, a), np.linalg.pinv(a, rcond=1e-4))
+    large = np.array(0.9 * np.linalg.norm(a, 2, (-2, -1)).max(), np.zeros(0, kind).real.dtype)
+    found = called(name, shape, a, atol=large)
+    assert (np.linalg.matrix_rank(found) <= 1).all()
+    h = definite(kind)
+    eigen = called(name, [(dtype, h.shape)], h, hermitian=True)
+    close(eigen @ h, np.eye(4))
+
+
+def test_triangles_by_the_older_name(called: Called) -> None:
+    a, b = np.triu(square(np.float64)), drawn(np.float64, 4, 2)
+    results = [(f64, b.shape), (f64, a.shape)]
+    for transpose in (False, True):
+        found, kept = called("aten.triangular_solve.default", results, b, a, True, transpose)
+        close((a.T if transpose else a) @ found, b)
+        np.testing.assert_array_equal(kept, a)
