@@ -16,6 +16,7 @@ from ...findings import Finding
 from ...hlo.nodes import HloModule, Metadata, Shape
 from ..lax.graph import Graph
 from ..lax.term import Term
+from .decompositions import decompositions
 from .dtypes import as_array, element_type
 from .operators.call import AtenCall
 from .table import named_reason, row, why_not
@@ -214,6 +215,36 @@ class _Subgraph:
     def __call__(self, graph: Graph, *terms: Any) -> list[Term]:
         names = [n.name for n in self.gm.graph.nodes if n.op == "placeholder"]
         return write(graph, self.gm, dict(zip(names, terms, strict=True)))
+
+    def for_each(self, graph: Graph, axes: Sequence[tuple[int, ...]], *terms: Any) -> list[Term]:
+        """Call a graph of scalars for all elements of arrays, as nested ``torch.vmap`` does.
+
+        ``axes[k]`` lists the dimensions of the result, outermost first, that the term ``k`` has;
+        terms without any are the same for all elements.
+        """
+        from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+        from torch.func import vmap
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        places = [n for n in self.gm.graph.nodes if n.op == "placeholder"]
+        examples = [_example(n, t) for n, t in zip(places, terms, strict=True)]
+        batched: Any = self.gm
+        for level in sorted({k for own in axes for k in own}, reverse=True):
+            batched = vmap(batched, in_dims=tuple(0 if level in own else None for own in axes))
+        with TransformGetItemToIndex():
+            traced = make_fx(batched, decompositions(), tracing_mode="fake")(*examples)
+        traced.graph.eliminate_dead_code()
+        check(traced, "for each element")
+        names = [n.name for n in traced.graph.nodes if n.op == "placeholder"]
+        return write(graph, traced, dict(zip(names, terms, strict=True)))
+
+
+def _example(node: torch.fx.Node, given: Any) -> Any:
+    """A tensor of the shape of a term and the type that a placeholder has."""
+    import torch
+
+    value = node.meta["val"]
+    return torch.empty(given.dims, dtype=value.dtype) if isinstance(given, Term) else given
 
 
 def shape_of(value: Any) -> Shape | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
+from ....dtypes import s32
 from ...lax.attention import band, repeat_heads
 from ...lax.functions import logsumexp, softmax, wide
 from ...lax.linear import matmul
 from ...lax.reductions import max_, sum_
-from ...lax.shaping import expand_dims, full, reshape, swap_axes
+from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
 from ...lax.term import Term
 from .call import AtenCall, Rows
 
@@ -89,6 +92,39 @@ def _flash(
     return [weighted(_weights(found, attn_mask), v), sums]
 
 
+def _flex(
+    c: AtenCall,
+    q: Term,
+    k: Term,
+    v: Term,
+    score: Any,
+    block_mask: Sequence[Any],
+    scale: float,
+    options: Any,
+    score_buffers: Sequence[Any] = (),
+    mask_buffers: Sequence[Any] = (),
+) -> list[Term]:
+    """Attention whose scores and mask are graphs of one score and its places.
+
+    Also the logarithms of rows' sums and their largest scores, both to the base of 2.
+    """
+    k, v = (repeat_heads(broadcast_to(t, (q.dims[0], *t.dims[1:])), q.dims[1]) for t in (k, v))
+    found = scores(q, k, None, False, scale)
+    places = [iota(c.graph, s32, (size,)) for size in found.dims]
+    axes = [(axis,) for axis in range(4)]
+    none: list[tuple[int, ...]] = [() for _ in (*score_buffers, *mask_buffers)]
+    (changed,) = score.for_each(
+        c.graph, [(0, 1, 2, 3), *axes, *none[: len(score_buffers)]], found, *places, *score_buffers
+    )
+    (kept,) = block_mask[-1].for_each(
+        c.graph, [*axes, *none[len(score_buffers) :]], *places, *mask_buffers
+    )
+    changed = kept.select(changed, -math.inf)
+    base = math.log(2)
+    sums, largest = logsumexp(changed, [-1]) / base, max_(changed, [-1]) / base
+    return [weighted(safe_softmax(changed, -1), v), sums, largest]
+
+
 def _flash_backward(
     c: AtenCall,
     grad: Term,
@@ -128,6 +164,7 @@ def _of_shared(x: Term, own: int) -> Term:
 
 
 ROWS: Rows = {
+    "flex_attention": _flex,
     "aten.scaled_dot_product_attention.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_backward,

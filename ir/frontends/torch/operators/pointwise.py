@@ -199,8 +199,10 @@ def _polar(c: AtenCall, size: Term, angle: Term) -> Term:
     return (size * angle.do("cosine")).do("complex", size * angle.do("sine"))
 
 
-def _cast(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
+def _cast(c: AtenCall, x: Operand, *rest: object, **named: object) -> Term:
     """A change of type; a complex number loses its imaginary part, a float its fraction."""
+    if not isinstance(x, Term):
+        return c.term(x, c.dtype)
     if x.dtype == c.dtype:
         return x
     y = x.do("real") if x.dtype.kind == "complex" and c.dtype.kind != "complex" else x
