@@ -213,3 +213,21 @@ def test_old_releases_are_refused(keras: Any, model: Any, tmp_path: Path, monkey
     monkeypatch.setattr(keras, "__version__", "3.8.0")
     with pytest.raises(UnsupportedError, match="pip install --upgrade keras"):
         nw.build(path)
+
+
+def test_a_layer_that_leaves_jax_is_named(keras: Any) -> None:
+    if keras.backend.backend() != "jax":
+        pytest.skip("layers of other backends are read otherwise")
+
+    class Outside(keras.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return keras.ops.convert_to_tensor(np.sort(np.asarray(x)))
+
+        def compute_output_spec(self, x: Any) -> Any:
+            return keras.KerasTensor(x.shape, x.dtype)
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, Outside(name="sorter")(inputs) + 1)
+    with pytest.raises(UnsupportedError, match=r"the layer `sorter` \(Outside\)") as told:
+        nw.lower(model, np.ones((2, 4), np.float32))
+    assert "apply it to the data" in told.value.hint
