@@ -326,7 +326,7 @@ def _lu_parts(c: AtenCall, x: Term, *, pivot: bool = True) -> tuple[Term, Term, 
 def _lu_solve(
     c: AtenCall, factors: Term, pivots: Term, b: Term, *, left: bool = True, adjoint: bool = False
 ) -> Term:
-    """What solves ``a x = b``, with the adjoint of ``a`` or from the right if so asked."""
+    """Solve ``a x = b``, with the adjoint of ``a`` or from the right if so asked."""
     lead = c.dims[:-2]
     factors, b = (shaping.broadcast_to(x, (*lead, *x.dims[-2:])) for x in (factors, b))
     pivots = shaping.broadcast_to(pivots, (*lead, pivots.dims[-1]))
@@ -358,7 +358,7 @@ def _inverted(order: Term) -> Term:
 
 
 def _triangular(factors: Term, b: Term, *, lower: bool, how: str = "NO_TRANSPOSE") -> Term:
-    """What solves a system of one triangle; the diagonal of the lower one is of ones."""
+    """Solve a system of one triangle; the diagonal of the lower one is of ones."""
     found = factors.site.add(
         "triangular-solve",
         b.shape,
