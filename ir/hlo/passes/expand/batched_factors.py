@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ....dtypes import DType, s32, s64
-from ...nodes import Computation, Instruction, Shape
+from ....dtypes import s32, s64
+from ...nodes import Instruction
 from ...patterns import build
 from ...patterns.counted import Values, counted_loop
-from ...rewrite import assemble, make, parameter
+from ...rewrite import make
+from .columns import compare, less, over, put, reduce, select
 
 ROWS = 32
 """Rows and columns, up to which a loop beats the routine."""
@@ -51,7 +52,7 @@ def lu(origin: Instruction, a: Instruction) -> tuple[Instruction, Instruction, I
     ]
     _, place, lower, upper, pivots = counted_loop(origin, steps, starts, [], _eliminate)
     both = _joined(_ordered(lower, place), build.transpose(upper, (2, 0, 1)))
-    zero = _compare("EQ", _diagonal(upper), build.full(0, dtype, (steps, count)))
+    zero = compare("EQ", _diagonal(upper), build.full(0, dtype, (steps, count)))
     return (
         build.reshape(both, (*batch, m, n)),
         build.reshape(build.transpose(pivots, (1, 0)), (*batch, steps)),
@@ -65,26 +66,26 @@ def _eliminate(number: Instruction, carried: Values, fixed: Values) -> Values:
     (m, n, count), dtype = a.array.dims, a.array.dtype
     k = build.convert(number, s32)
     column = build.reshape(build.rows(a, number, 1, 1), (m, count))
-    live = _compare("GE", place, _over(k, (m, count)))
+    live = compare("GE", place, over(k, (m, count)))
     at = _pivot(column, place, live, k)
-    chosen = _compare("EQ", place, _over(at, (m, count), 1))
+    chosen = compare("EQ", place, over(at, (m, count), 1))
     row = _sum(build.broadcast(chosen, (0, 2), (m, n, count)), a)
     pivot = build.reshape(build.rows(row, number, 1), (count,))
-    zero = _compare("EQ", pivot, build.full(0, dtype, (count,)))
-    by = _select(zero, build.full(1, dtype, (count,)), pivot)
+    zero = compare("EQ", pivot, build.full(0, dtype, (count,)))
+    by = select(zero, build.full(1, dtype, (count,)), pivot)
     below = build.pointwise("and", live, build.pointwise("not", chosen))
-    factors = build.pointwise("divide", column, _over(by, (m, count), 1))
-    factors = _select(below, factors, build.full(0, dtype, (m, count)))
-    here = _compare("EQ", place, _over(k, (m, count)))
-    moved = _select(here, _over(at, (m, count), 1), place)
-    moved = _select(chosen, _over(k, (m, count)), moved)
+    factors = build.pointwise("divide", column, over(by, (m, count), 1))
+    factors = select(below, factors, build.full(0, dtype, (m, count)))
+    here = compare("EQ", place, over(k, (m, count)))
+    moved = select(here, over(at, (m, count), 1), place)
+    moved = select(chosen, over(k, (m, count)), moved)
     told = build.pointwise("add", at, build.full(1, s32, (count,)))
     return [
-        _less(a, factors, row),
+        less(a, factors, row),
         moved,
-        _put(lower, factors, number),
-        _put(upper, row, number),
-        _put(pivots, told, number),
+        put(lower, factors, number),
+        put(upper, row, number),
+        put(pivots, told, number),
     ]
 
 
@@ -94,22 +95,22 @@ def _pivot(
     """Return the place of the largest element that is live, the first of equals."""
     (m, count), dtype = column.array.dims, column.array.dtype
     low = build.full(-1, dtype, (m, count))
-    size = _select(live, build.pointwise("abs", column), low)
-    most = _reduce("maximum", size, build.scalar(-1, dtype))
+    size = select(live, build.pointwise("abs", column), low)
+    most = reduce("maximum", size, build.scalar(-1, dtype))
     none = build.full(m, s32, (m, count))
-    places = _select(_compare("EQ", size, _over(most, (m, count), 1)), place, none)
-    at = _reduce("minimum", places, build.scalar(m, s32))
-    found = _compare("LT", at, build.full(m, s32, (count,)))
-    return _select(found, at, _over(k, (count,)))  # a NaN is equal to none
+    places = select(compare("EQ", size, over(most, (m, count), 1)), place, none)
+    at = reduce("minimum", places, build.scalar(m, s32))
+    found = compare("LT", at, build.full(m, s32, (count,)))
+    return select(found, at, over(k, (count,)))  # a NaN is equal to none
 
 
 def _ordered(lower: Instruction, place: Instruction) -> Instruction:
     """Return L ``[batch, m, steps]`` with its rows, ``[steps, m, batch]``, where they belong."""
     steps, m, count = lower.array.dims
     cube = (m, m, count)
-    is_at = _compare("EQ", build.broadcast(place, (1, 2), cube), build.iota(s32, cube))
+    is_at = compare("EQ", build.broadcast(place, (1, 2), cube), build.iota(s32, cube))
     zero = build.full(0, s32, cube)
-    origin = _reduce("add", _select(is_at, build.iota(s32, cube, 1), zero), build.scalar(0, s32), 1)
+    origin = reduce("add", select(is_at, build.iota(s32, cube, 1), zero), build.scalar(0, s32), 1)
     before = build.pointwise(
         "multiply", build.iota(s32, (count, m)), build.full(m, s32, (count, m))
     )
@@ -133,8 +134,8 @@ def _joined(lower: Instruction, upper: Instruction) -> Instruction:
     (count, m, steps), n = lower.array.dims, upper.array.dims[2]
     dims = (count, m, n)
     lower, upper = build.extended(lower, 2, n - steps), build.extended(upper, 1, m - steps)
-    above = _compare("GE", build.iota(s32, dims, 2), build.iota(s32, dims, 1))
-    return _select(above, upper, lower)
+    above = compare("GE", build.iota(s32, dims, 2), build.iota(s32, dims, 1))
+    return select(above, upper, lower)
 
 
 def cholesky(origin: Instruction, a: Instruction, lower: bool) -> tuple[Instruction, Instruction]:
@@ -159,11 +160,11 @@ def _take_out(number: Instruction, carried: Values, fixed: Values) -> Values:
     (n, _, count), dtype = a.array.dims, a.array.dtype
     column = build.reshape(build.rows(a, number, 1, 1), (n, count))
     root = build.pointwise("sqrt", build.reshape(build.rows(column, number, 1), (count,)))
-    k, row = _over(build.convert(number, s32), (n, count)), build.iota(s32, (n, count))
-    scaled = build.pointwise("divide", column, _over(root, (n, count), 1))
-    below = _select(_compare("GT", row, k), scaled, build.full(0, dtype, (n, count)))
-    made = _select(_compare("EQ", row, k), _over(root, (n, count), 1), below)
-    return [_less(a, below, below), _put(columns, made, number)]
+    k, row = over(build.convert(number, s32), (n, count)), build.iota(s32, (n, count))
+    scaled = build.pointwise("divide", column, over(root, (n, count), 1))
+    below = select(compare("GT", row, k), scaled, build.full(0, dtype, (n, count)))
+    made = select(compare("EQ", row, k), over(root, (n, count), 1), below)
+    return [less(a, below, below), put(columns, made, number)]
 
 
 def solve(
@@ -181,11 +182,11 @@ def solve(
         row = build.reshape(build.rows(left, at, 1), (q, count))
         if not unit:
             pivot = build.reshape(build.rows(column, at, 1), (count,))
-            row = build.pointwise("divide", row, _over(pivot, (q, count), 1))
-        x = _put(x, row, at)
+            row = build.pointwise("divide", row, over(pivot, (q, count), 1))
+        x = put(x, row, at)
         # Read from there, the row does not keep the update from being in place.
         row = build.reshape(build.rows(x, at, 1), (q, count))
-        return [_less(left, column, row), x]
+        return [less(left, column, row), x]
 
     return counted_loop(origin, n, [b, build.full(0, dtype, b.array.dims)], [a], turn)[1]
 
@@ -193,7 +194,7 @@ def solve(
 def first_without(diagonal: Instruction) -> Instruction:
     """Return the first row, from 1, whose diagonal element is not positive; 0 where all are."""
     dims = diagonal.array.dims
-    positive = _compare("GT", diagonal, build.full(0, diagonal.array.dtype, dims))
+    positive = compare("GT", diagonal, build.full(0, diagonal.array.dtype, dims))
     return _first(build.pointwise("not", positive))
 
 
@@ -201,60 +202,22 @@ def _first(where: Instruction) -> Instruction:
     """Return the first row, from 1, of ``[n, batch]`` that is true; 0 where none is."""
     n, count = where.array.dims
     none = build.full(n, s32, (n, count))
-    found = _select(where, build.iota(s32, (n, count)), none)
-    at = _reduce("minimum", found, build.scalar(n, s32))
+    found = select(where, build.iota(s32, (n, count)), none)
+    at = reduce("minimum", found, build.scalar(n, s32))
     told = build.pointwise("add", at, build.full(1, s32, (count,)))
     zero = build.full(0, s32, (count,))
-    return _select(_compare("EQ", at, build.full(n, s32, (count,))), zero, told)
+    return select(compare("EQ", at, build.full(n, s32, (count,))), zero, told)
 
 
 def _diagonal(x: Instruction) -> Instruction:
     """Return the diagonal ``[m, batch]`` of ``[m, n, batch]``."""
     dims = x.array.dims
-    here = _compare("EQ", build.iota(s32, dims), build.iota(s32, dims, 1))
+    here = compare("EQ", build.iota(s32, dims), build.iota(s32, dims, 1))
     return _sum(here, x, 1)
 
 
 def _sum(where: Instruction, x: Instruction, dim: int = 0) -> Instruction:
     """Return the sum, along a dimension, of the elements that are chosen: of one of them."""
     zero = build.scalar(0, x.array.dtype)
-    chosen = _select(where, x, build.full(0, x.array.dtype, x.array.dims))
-    return _reduce("add", chosen, zero, dim)
-
-
-def _reduce(opcode: str, x: Instruction, start: Instruction, dim: int = 0) -> Instruction:
-    dims = tuple(n for d, n in enumerate(x.array.dims) if d != dim)
-    combine = _combine(opcode, x.array.dtype)
-    shape = Shape(x.array.dtype, dims)
-    return make("reduce", shape, (x, start), dimensions=(dim,), to_apply=combine)
-
-
-def _combine(opcode: str, dtype: DType) -> Computation:
-    a, b = (parameter(n, Shape(dtype)) for n in range(2))
-    return assemble(f"combine_{opcode}", (a, b), build.pointwise(opcode, a, b))
-
-
-def _less(a: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    """Return ``a[r, c] - x[r] y[c]``."""
-    dims = a.array.dims
-    product = build.pointwise(
-        "multiply", build.broadcast(x, (0, 2), dims), build.broadcast(y, (1, 2), dims)
-    )
-    return build.pointwise("subtract", a, product)
-
-
-def _over(x: Instruction, dims: tuple[int, ...], dim: int = 0) -> Instruction:
-    """Return a scalar, or a vector along a dimension, in all of an array."""
-    return build.broadcast(x, (dim,) if x.array.dims else (), dims)
-
-
-def _put(x: Instruction, value: Instruction, at: Instruction) -> Instruction:
-    return build.put_rows(x, build.reshape(value, (1, *value.array.dims)), at)
-
-
-def _select(where: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    return build.pointwise("select", where, x, y)
-
-
-def _compare(direction: str, x: Instruction, y: Instruction) -> Instruction:
-    return build.pointwise("compare", x, y, direction=direction)
+    chosen = select(where, x, build.full(0, x.array.dtype, x.array.dims))
+    return reduce("add", chosen, zero, dim)

@@ -20,7 +20,7 @@ from ...library import library_call
 from ...nodes import HloModule, Instruction, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
-from . import batched_factors
+from . import batched_factors, batched_reflectors
 
 Cells: TypeAlias = list[list[Instruction]]
 """The elements of matrices by row and column, each an array of the batch's shape."""
@@ -44,7 +44,9 @@ def _rule(i: Instruction) -> Instruction | None:
         if registry.is_registered(name):
             return None
     expand = _EXPANSIONS.get(name)
-    if expand is None or not i.operands or not all(_is_real(x) for x in i.operands):
+    if expand is None or not i.operands or not all(map(_is_real, i.operands)):
+        return None
+    if len(i.operands[0].array.dims) < 2:
         return None
     try:
         return expand(i)
@@ -55,7 +57,7 @@ def _rule(i: Instruction) -> Instruction | None:
 def _is_real(x: Instruction) -> bool:
     match x.shape:
         case Shape(dtype=dtype, dims=dims, dynamic=dynamic):
-            return dtype in (f32, f64) and len(dims) >= 2 and 0 not in dims and not any(dynamic)
+            return dtype in (f32, f64) and bool(dims) and 0 not in dims and not any(dynamic)
         case _:
             return False
 
@@ -187,6 +189,24 @@ def _swap(rows: Cells, k: int, at: Instruction, batch: Sequence[int]) -> None:
             )
 
 
+def _geqrf(i: Instruction) -> Instruction | None:
+    (a,) = i.operands
+    if not batched_factors.pays(a):
+        return None
+    return build.tuple_of(batched_reflectors.factored(i, a))
+
+
+def _orgqr(i: Instruction) -> Instruction | None:
+    if len(i.operands) != 2:
+        return None
+    a, tau = i.operands
+    (*batch, m, n), (*others, steps) = a.array.dims, tau.array.dims
+    fits = m >= n >= steps and batch == others and a.array.dtype == tau.array.dtype
+    if not fits or not batched_factors.pays(a):
+        return None
+    return batched_reflectors.made_whole(i, a, tau)
+
+
 def _triangular_solve(i: Instruction) -> Instruction | None:
     get = i.attrs.get
     turned = str(get("transpose_a", "NO_TRANSPOSE")) in ("TRANSPOSE", "ADJOINT")
@@ -210,6 +230,8 @@ def _solved(
     a, b = i.operands
     *batch, n, _ = a.array.dims
     side = -2 if left else -1
+    if len(b.array.dims) != len(a.array.dims):
+        return None
     fits = a.array.dims[-1] == n == b.array.dims[side] and list(b.array.dims[:-2]) == batch
     if not fits or a.array.dtype != b.array.dtype:
         return None
@@ -307,9 +329,13 @@ _LAPACK: Mapping[str, Callable[[Instruction], Instruction | None]] = {
     "getrf": _getrf,
     "potrf": _potrf,
     "trsm": _trsm,
+    "geqrf": _geqrf,
+    "orgqr": _orgqr,
 }
 _EXPANSIONS: Mapping[str, Callable[[Instruction], Instruction | None]] = {
     "cholesky": _cholesky,
     "triangular-solve": _triangular_solve,
+    "Qr": _geqrf,
+    "ProductOfElementaryHouseholderReflectors": _orgqr,
     **{f"lapack_{t}{name}_ffi": f for name, f in _LAPACK.items() for t in "sd"},
 }

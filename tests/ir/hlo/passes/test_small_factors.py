@@ -213,3 +213,50 @@ def test_a_users_function_goes_before() -> None:
         assert expand_small_factors(module) is module
     finally:
         unregister_custom_call("lapack_sgetrf_ffi")
+
+
+def qr(batch: tuple[int, ...], m: int, n: int, t: str) -> HloModule:
+    """Reflectors, and the columns of Q that they make."""
+    letter, k = {"f32": "s", "f64": "d"}[t], min(m, n)
+    a, tau, q = (shape((*batch, *dims), t) for dims in ((m, n), (k,), (m, k)))
+    cut = ", ".join(f"[0:{d}]" for d in (*batch, m, k))
+    return parse(
+        f"HloModule qr\nENTRY e {{\n  a = {a} parameter(0)\n"
+        f'  c = ({a}, {tau}) custom-call(a), custom_call_target="lapack_{letter}geqrf_ffi"\n'
+        f"  h = {a} get-tuple-element(c), index=0\n  t = {tau} get-tuple-element(c), index=1\n"
+        f"  v = {q} slice(h), slice={{{cut}}}\n"
+        f'  q = {q} custom-call(v, t), custom_call_target="lapack_{letter}orgqr_ffi"\n'
+        f"  ROOT r = ({a}, {tau}, {q}) tuple(h, t, q)\n}}"
+    )
+
+
+@pytest.mark.parametrize("t", ["f32", "f64"])
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 2), (5, 5), (9, 4), (4, 9), (32, 32), (31, 1)])
+def test_reflectors(t: str, batch: tuple[int, ...], m: int, n: int) -> None:
+    a = np.random.default_rng(m).standard_normal((*batch, m, n)).astype(t.replace("f", "float"))
+    agrees(qr(batch, m, n, t), a, rtol=2e-4 if t == "f32" else 1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_reflectors_of_columns_whose_squares_are_no_floats(size: float) -> None:
+    a = (np.random.default_rng(2).standard_normal((6, 5)) * size).astype(np.float32)
+    module = qr((), 6, 5, "f32")
+    h, tau, q = nw.build(module)(a)
+    wide, factors, whole = evaluate(qr((), 6, 5, "f64"), [a.astype(np.float64)])
+    np.testing.assert_allclose(np.triu(h), np.triu(wide), rtol=1e-4, atol=size * 1e-5)
+    np.testing.assert_allclose(tau, factors, rtol=1e-4)
+    np.testing.assert_allclose(q, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_columns_that_are_clear_already_are_not_reflected() -> None:
+    a = np.triu(np.arange(1, 26, dtype=np.float32).reshape(5, 5))
+    a[:, 2] = 0
+    h, tau, q = nw.build(qr((), 5, 5, "f32"))(a)
+    np.testing.assert_array_equal(h, a)
+    np.testing.assert_array_equal(tau, np.zeros(5, np.float32))
+    np.testing.assert_array_equal(q, np.eye(5, dtype=np.float32))
+
+
+def test_large_factors_of_qr_are_left_to_lapack() -> None:
+    assert calls(expand_small_factors(qr((), ROWS + 1, 4, "f32"))) == {"custom-call"}
