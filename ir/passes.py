@@ -21,10 +21,15 @@ VERIFY = "NESTWRIGHT_VERIFY"
 
 @dataclass(frozen=True, slots=True)
 class Invariant(Generic[IR]):
-    """A rule of a stage. ``broken`` returns the offender in words, or an empty text."""
+    """A rule of a stage. ``broken`` returns the offender in words, or an empty text.
+
+    ``since`` returns the same of an IR and of one before it that keeps the rule: it need not look
+    at what the two share.
+    """
 
     says: str
     broken: Callable[[IR], str]
+    since: Callable[[IR, IR], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class Established(Generic[IR]):
     passes: Sequence[Pass[IR]]
     legal: LegalIR[IR]
     title: str
+    _kept: dict[Invariant[IR], IR] = field(default_factory=dict)  # the last IR that kept each
 
     def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
         """Raise ``BrokenPassError``, which names pass, stage, rule and offender."""
@@ -180,11 +186,20 @@ class Established(Generic[IR]):
         if not changed and reached is None:
             return
         for rule in self.legal.rules:
-            if offender := rule.broken(ir):
+            if offender := self._offender(rule, ir):
                 raise BrokenPassError(
                     f"{self.title}: after pass {number}, {name}, {offender} breaks a rule of "
                     f"stage {self.legal.name}: {rule.says}"
                 )
+            self._kept[rule] = ir
+
+    def _offender(self, rule: Invariant[IR], ir: IR) -> str:
+        before = self._kept.get(rule)
+        if before is ir:
+            return ""
+        if before is None or rule.since is None:
+            return rule.broken(ir)
+        return rule.since(ir, before)
 
 
 def verifying() -> bool:

@@ -240,7 +240,7 @@ class Computation:
         return f"<computation {self.name}: {len(self.instructions)} instructions>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class HloModule:
     """A program. ``computations`` has callees before callers; ``entry`` is one of them.
 

@@ -7,6 +7,7 @@ after every pass that changed a module, as the tests do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
 
 from ...errors import VerifyError
 from ...formats import is_narrow
@@ -42,14 +43,18 @@ def _says(rule: str, breaks: Callable[[Instruction], bool]) -> Invariant[HloModu
     """Return the rule that no instruction breaks."""
 
     def broken(module: HloModule) -> str:
-        found = (f"{i!r} in {c.name}" for c, i in _here(module) if breaks(i))
+        found = (f"{i!r} in {c.name}" for c in _here(module) for i in c.instructions if breaks(i))
         return next(found, "")
 
-    return Invariant(rule, broken)
+    def since(module: HloModule, before: HloModule) -> str:
+        fresh = _instructions(module) - _instructions(before)
+        return broken(module) if any(map(breaks, fresh)) else ""
+
+    return Invariant(rule, broken, since)
 
 
-def _here(module: HloModule) -> Iterator[tuple[Computation, Instruction]]:
-    """Yield the instructions of computations other than those that library calls hand on."""
+def _here(module: HloModule) -> Iterator[Computation]:
+    """Yield the computations other than those that library calls hand on."""
     handed = {
         inner
         for c in module.computations
@@ -58,14 +63,23 @@ def _here(module: HloModule) -> Iterator[tuple[Computation, Instruction]]:
         for callee in called(i)
         for inner in reachable(callee)
     }
-    for c in module.computations:
-        if c not in handed:
-            yield from ((c, i) for i in c.instructions)
+    return (c for c in module.computations if c not in handed)
 
 
-def _malformed(module: HloModule) -> str:
+_KNOWN: WeakKeyDictionary[HloModule, frozenset[Instruction]] = WeakKeyDictionary()
+
+
+def _instructions(module: HloModule) -> frozenset[Instruction]:
+    """Return those of the computations in ``_here``, which are found once for all rules."""
+    found = _KNOWN.get(module)
+    if found is None:
+        found = _KNOWN[module] = frozenset(i for c in _here(module) for i in c.instructions)
+    return found
+
+
+def _malformed(module: HloModule, before: HloModule | None = None) -> str:
     try:
-        verify(module)
+        verify(module, before)
     except VerifyError as error:
         return str(error)
     return ""
@@ -83,9 +97,7 @@ def _arrays(shape: AnyShape) -> Iterator[Shape]:
 
 
 def _with_layout(module: HloModule) -> str:
-    if HEADER in module.attrs:
-        return HEADER
-    return _LAYOUT.broken(module)
+    return HEADER if HEADER in module.attrs else _LAYOUT.broken(module)
 
 
 _LAYOUT = _says("", lambda i: any(s.layout is not None or s.tiling for s in _arrays(i.shape)))
@@ -168,7 +180,7 @@ def _used_whole(c: Computation) -> str:
 
 
 WRITTEN: LegalIR[HloModule] = LegalIR(
-    "written", (Invariant("a module is well formed", _malformed),)
+    "written", (Invariant("a module is well formed", _malformed, _malformed),)
 )
 """A module as a front-end made it."""
 WHOLE = WRITTEN.then(

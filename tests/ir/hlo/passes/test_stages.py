@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.hlo.nodes import HloModule, Instruction, Shape
 from nestwright.ir.hlo.passes import pipeline
 from nestwright.ir.hlo.passes.invariants import STAGES, WRITTEN
 from nestwright.ir.hlo.passes.pipeline import PIPELINE, optimize
@@ -88,6 +89,38 @@ def test_a_broken_rule_is_told_with_pass_and_stage(
             optimize(parse(PLAIN))
         assert f"optimizing plain: after pass {at + 1}, {step.name}, " in str(told.value)
         assert f"breaks a rule of stage {stage.name}: {rule.says}" in str(told.value)
+
+
+@pytest.mark.parametrize("stage", STAGES[1:-1], ids=lambda s: s.name)
+def test_rules_hold_after_every_later_pass(
+    stage: LegalIR[HloModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [r for r in stage.rules if r not in STAGES[STAGES.index(stage) - 1].rules]
+    for rule, bad in zip(own, BAD[stage.name], strict=True):
+        step = replace(PIPELINE.passes[-2], run=lambda _, bad=bad: bad)
+        passes = (*PIPELINE.passes[:-2], step, PIPELINE.passes[-1])
+        monkeypatch.setattr(pipeline, "PIPELINE", Pipeline(passes))
+        with pytest.raises(BrokenPassError) as told:
+            optimize(parse(PLAIN))
+        assert f"after pass {len(passes) - 1}, {step.name}, " in str(told.value)
+        assert rule.says in str(told.value)
+
+
+def test_new_nodes_and_new_places_of_old_ones_are_looked_at() -> None:
+    (rule,) = WRITTEN.rules
+    before = module("x = f32[4] parameter(0)\ny = f32[4] abs(x)\nROOT z = f32[4] negate(y)")
+    x, y, z = before.entry.instructions
+
+    def changed(*instructions: Instruction) -> HloModule:
+        entry = replace(before.entry, instructions=instructions, root=instructions[-1])
+        return replace(before, computations=(entry,), entry=entry)
+
+    short = replace(z, shape=Shape(f32, (3,)))
+    assert rule.since is not None
+    for good in (changed(x, y, z), changed(x, y), changed(x, y, replace(z, opcode="abs"))):
+        assert not rule.since(good, before) and not rule.broken(good)
+    for bad in (changed(x, z, y), changed(x, z), changed(x, y, short), changed(x, y, y)):
+        assert rule.since(bad, before) == rule.broken(bad) != ""
 
 
 def test_a_module_that_is_not_well_formed_breaks_every_stage() -> None:
