@@ -17,7 +17,7 @@ from typing import TypeAlias
 from ..ir.loop import build
 from ..ir.loop.affine import HIGH, LOW, bounds
 from ..ir.loop.build import as_int
-from ..ir.loop.nodes import Const, Expr, Op, Var
+from ..ir.loop.nodes import Const, Expr, Op, Var, quick
 from ..ir.loop.visit import free_vars
 
 
@@ -39,6 +39,7 @@ class Atom:
     extent: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Digit:
     """``(source // low) % size``; ``top`` if the modulo is redundant."""
@@ -53,6 +54,7 @@ Source: TypeAlias = Var | Mark | Atom
 Term: TypeAlias = tuple[Digit, int]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Sum:
     """``sum(scale * digit) + constant``; scales are nonzero, and no digit occurs twice."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..dtypes import DType, index
-from .nodes import Cast, Const, Expr, Load, Op, Var
+from .nodes import Cast, Const, Expr, Load, Op, Var, quick
 
 Interval: TypeAlias = tuple[int, int]
 Ranges: TypeAlias = Mapping[Var, Interval]
@@ -22,6 +22,7 @@ ANYTHING: Interval = (LOW, HIGH)
 """The interval of an index of which nothing is known."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Linear:
     """``sum(k * atom for atom, k in terms.items()) + constant``; no coefficient is 0."""

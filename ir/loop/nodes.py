@@ -80,18 +80,49 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..dtypes import DType, index
 
+T = TypeVar("T")
 Scalar: TypeAlias = int | float | bool | complex
 SHARED_ALIGN = 128  # bytes: every buffer in shared memory begins at a multiple
 CHUNK = 16  # bytes that a swizzle moves as one
 
 
+def quick(node: type[T]) -> type[T]:
+    """Give a frozen dataclass with slots an ``__init__`` that writes to them, and return it.
+
+    The one that it replaces looks up ``object.__setattr__`` for each field, which in turn looks up
+    the field. Parameters and values are the same; there may be no ``__post_init__``.
+    """
+    known: dict[str, Any] = {"absent": MISSING}
+    parameters, lines = ["self"], []
+    for f in fields(node):  # type: ignore[arg-type]  # a dataclass is no type of its own
+        name = value = f.name
+        known[f"set_{name}"] = getattr(node, name).__set__
+        if f.default_factory is not MISSING:
+            known[f"new_{name}"] = f.default_factory
+            value = f"new_{name}()"
+            if f.init:
+                parameters.append(f"{name}=absent")
+                value = f"{value} if {name} is absent else {name}"
+        elif f.default is not MISSING:
+            known[f"default_{name}"] = f.default
+            parameters.append(f"{name}=default_{name}")
+        else:
+            parameters.append(name)
+        lines.append(f"    set_{name}(self, {value})\n")
+    exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines)}", known)
+    known["__init__"].__qualname__ = f"{node.__qualname__}.__init__"
+    node.__init__ = known["__init__"]  # type: ignore[method-assign]
+    return node
+
+
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Var:
     """A name for a value: a loop index, a block axis, a ``Let``, or a symbol.
@@ -108,6 +139,7 @@ class Var:
         return self.name
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal. Floats are kept as Python floats, rounded to ``dtype`` where they are used."""
@@ -116,6 +148,7 @@ class Const:
     dtype: DType = index
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Op:
     """An operation of ``ir.elementwise.TABLE`` on scalars, index arithmetic included."""
@@ -125,6 +158,7 @@ class Op:
     dtype: DType
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Cast:
     """Conversion as HLO ``convert``; with ``bits``, reinterpretation as ``bitcast-convert``."""
@@ -134,6 +168,7 @@ class Cast:
     bits: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Load:
     """One element of a buffer."""
@@ -187,6 +222,7 @@ class Buffer:
         return self.name
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Range:
     """Half open: ``start .. start + extent - 1`` of one dimension."""
@@ -195,6 +231,7 @@ class Range:
     extent: Expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Region:
     """A box of a buffer."""
@@ -236,6 +273,7 @@ Notes: TypeAlias = Mapping[str, NoteValue]
 NO_NOTES: Notes = MappingProxyType({})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """``buffer[index] = value``."""
@@ -245,6 +283,7 @@ class Store:
     value: Expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Let:
     """``var = value`` in ``body``."""
@@ -254,6 +293,7 @@ class Let:
     body: Stmt
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class If:
     """``then`` where ``cond`` (pred) holds, else ``orelse``."""
@@ -263,6 +303,7 @@ class If:
     orelse: Stmt | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Seq:
     """Statements in order. Never nested directly in another ``Seq``."""
@@ -270,6 +311,7 @@ class Seq:
     stmts: tuple[Stmt, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class For:
     """``for var in kind(extent): body``. ``notes`` (``notes.py``) are read by lowering."""
@@ -282,6 +324,7 @@ class For:
     notes: Notes = field(default_factory=lambda: NO_NOTES, hash=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BlockAxis:
     """An axis of a block: it takes the values 0 .. extent-1; the loops around it give ``value``."""
@@ -292,6 +335,7 @@ class BlockAxis:
     value: Expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Block:
     """A unit of work. ``name`` is unique in its function."""
@@ -306,6 +350,7 @@ class Block:
     notes: Notes = field(default_factory=lambda: NO_NOTES, hash=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Alloc:
     """``buffer`` lives in ``body`` and nowhere else. Only lowering makes these."""

@@ -29,11 +29,13 @@ from .nodes import (
     Stmt,
     Store,
     Var,
+    quick,
 )
 from .simplify import Simplifier
 from .visit import children, exprs, free_vars, loads_in, map_region, substitute_expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Access:
     """A box that a statement reads or writes, over loop variables.
@@ -149,6 +151,7 @@ def _clipped(start: Linear, extent: int, size: int) -> Range:
     return Range(Const(low), Const(max(high - low, 0)))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Span:
     """The values ``start .. start + width``, both included; ``start`` is over outer variables."""

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from ....ir.dtypes import DType, bf16, f32, f64, pred, s64
 from ....ir.errors import UnsupportedError
 from ....ir.formats import code, is_narrow
-from ....ir.loop.nodes import Buffer, Scalar
+from ....ir.loop.nodes import Buffer, Scalar, quick
 from ....ir.target import Target
 from ...plan.symbols import POLL
 from .tile_shapes import TileRegisters
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class IRValue:
     """An operand: ``lanes`` of ``dtype`` (0: a scalar). ``depth`` is the region that defines it.
