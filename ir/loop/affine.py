@@ -150,6 +150,8 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
     if isinstance(e, Var):
         low, high = ranges.get(e) or of_dtype(e.dtype)
         return max(low, LOW), min(high, HIGH)
+    if isinstance(e, Const) and type(e.value) is int:
+        return max(e.value, LOW), min(e.value, HIGH)
     return bounds_of(linear(e), ranges)
 
 
@@ -169,7 +171,10 @@ def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
                 return _either(atom.name, a, b, k < 0)
     low = high = form.constant
     for atom, k in form.terms.items():
-        least, most = _atom_bounds(atom, ranges, splits)
+        if isinstance(atom, Var):
+            least, most = ranges.get(atom) or of_dtype(atom.dtype)
+        else:
+            least, most = _atom_bounds(atom, ranges, splits)
         least, most = (least, most) if k > 0 else (most, least)
         low, high = low + k * least, high + k * most
     return max(low, LOW), min(high, HIGH)
@@ -188,7 +193,7 @@ def _atom_bounds(e: Expr, ranges: Ranges, splits: int) -> Interval:
 
     match e:
         case Var():
-            return ranges.get(e, of_dtype(e.dtype))
+            return ranges.get(e) or of_dtype(e.dtype)
         case Const(value=int(c)):
             return int(c), int(c)
         case Op(name="floordiv" | "floormod" | "multiply", args=(a, b), dtype=d) if d == index:

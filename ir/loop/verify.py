@@ -9,6 +9,7 @@ of a warp element by element, until an intrinsic takes its place; other code may
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NoReturn, assert_never
 
 from ..dtypes import DType, index, pred
@@ -341,8 +342,10 @@ class _Checker:
             self.expr(i)
             if i.dtype != index:
                 self.mistyped(i, index, f"an index of {b.name}")
+            if self.guarded or not size:
+                continue
             low, high = bounds(i, self.ranges)
-            if not self.guarded and size and (low >= size or high < 0):
+            if low >= size or high < 0:
                 self.fail(
                     f"index {show(i)} of {b.name} is out of bounds", f"not within 0 to {size - 1}"
                 )
@@ -374,15 +377,20 @@ class _Checker:
                 assert_never(e)
 
     def op(self, e: Op) -> None:
+        chooses = e.name == "select"
+        self.guarded += chooses
+        for a in e.args:
+            self.expr(a)
+        self.guarded -= chooses
+        if _result_dtype(e.name, tuple([a.dtype for a in e.args])) is not e.dtype:
+            self.misfit(e)
+
+    def misfit(self, e: Op) -> NoReturn:
         row = TABLE.get(e.name)
         if row is None:
             self.fail(f"there is no operation {e.name!r}", "", "see ir.elementwise.TABLE")
         if len(e.args) != row.arity:
             self.fail(f"{e.name} takes {row.arity} operands, not {len(e.args)}", show(e)[:80])
-        self.guarded += e.name == "select"
-        for a in e.args:
-            self.expr(a)
-        self.guarded -= e.name == "select"
         dtypes = [a.dtype for a in e.args]
         if e.name == "select" and dtypes[0] != pred:
             self.fail(f"select by a {dtypes[0]}", show(e)[:80])
@@ -391,8 +399,18 @@ class _Checker:
             self.fail(f"{e.name} of {' and '.join(map(str, same))}", show(e)[:80])
         if same[-1].kind[0] not in row.kinds:
             self.fail(f"{e.name} of {same[-1]}", f"it takes kinds {row.kinds}")
-        if e.dtype != row.result_dtype(*dtypes):
-            self.fail(f"{e.name} gives {row.result_dtype(*dtypes)}, not {e.dtype}", show(e)[:80])
+        self.fail(f"{e.name} gives {row.result_dtype(*dtypes)}, not {e.dtype}", show(e)[:80])
+
+
+@cache
+def _result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType | None:
+    """The element type that an operation gives; None if it does not take these."""
+    row = TABLE.get(name)
+    if row is None or len(dtypes) != row.arity or (name == "select" and dtypes[0] != pred):
+        return None
+    same = dtypes[1:] if name == "select" else dtypes
+    fits = same.count(same[-1]) == len(same) and same[-1].kind[0] in row.kinds
+    return row.result_dtype(*dtypes) if fits else None
 
 
 def show_region(r: Region) -> str:

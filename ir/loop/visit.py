@@ -38,6 +38,10 @@ T = TypeVar("T")
 
 def map_tuple(f: Callable[[T], T], items: tuple[T, ...]) -> tuple[T, ...]:
     """``f`` on every item; the same tuple if every item came back as the same object."""
+    if len(items) == 2:  # most operations have two operands: a third of the time
+        a, b = items
+        x, y = f(a), f(b)
+        return items if x is a and y is b else (x, y)
     new = tuple(map(f, items))
     return items if all(map(is_, items, new)) else new
 
@@ -205,8 +209,20 @@ def walk_expr(e: Expr) -> Iterator[Expr]:
 
 
 def loads_in(e: Expr) -> Iterator[Load]:
-    """Every load in ``e``, those of its indices included."""
-    return (x for x in walk_expr(e) if isinstance(x, Load))
+    """Every load in ``e``, those of its indices included, as in ``walk_expr``."""
+    waiting = [e]
+    while waiting:
+        e = waiting.pop()
+        match e:
+            case Op(args=args):
+                waiting.extend(args[::-1])
+            case Load(index=index):
+                yield e
+                waiting.extend(index[::-1])
+            case Cast(value=value):
+                waiting.append(value)
+            case _:
+                pass
 
 
 def exprs_under(s: Stmt) -> Iterator[Expr]:
@@ -256,12 +272,12 @@ def buffers_written(s: Stmt) -> frozenset[Buffer]:
 
 def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
     """``e`` with variables replaced."""
-    return _substitution(by)(e)
+    return substitution(by)(e)
 
 
 def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
     """``s`` with variables replaced. Variables are introduced once, so nothing is captured."""
-    expr = _substitution(by)
+    expr = substitution(by)
 
     def stmt(x: Stmt) -> Stmt:
         return map_stmt(x, stmt, expr)
@@ -269,7 +285,9 @@ def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
     return stmt(s)
 
 
-def _substitution(by: Mapping[Var, Expr]) -> ExprFn:
+def substitution(by: Mapping[Var, Expr]) -> ExprFn:
+    """The function that replaces variables in an expression."""
+
     def expr(e: Expr) -> Expr:
         return by.get(e, e) if isinstance(e, Var) else map_expr(e, expr)
 
@@ -305,7 +323,19 @@ def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
 
 def free_vars(e: Expr) -> frozenset[Var]:
     """Variables that occur in ``e``."""
-    return frozenset(x for x in walk_expr(e) if isinstance(x, Var))
+    found: list[Var] = []
+    waiting = [e]
+    while waiting:
+        match waiting.pop():
+            case Var() as v:
+                found.append(v)
+            case Op(args=args) | Load(index=args):
+                waiting.extend(args)
+            case Cast(value=value):
+                waiting.append(value)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:

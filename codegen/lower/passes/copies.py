@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....ir.loop.nodes import Alloc, Buffer, Expr, For, Let, Stmt, Var
-from ....ir.loop.visit import map_stmt, replace_buffers, substitute, walk
+from ....ir.loop.visit import map_stmt, replace_buffers, substitution, walk
 
 
 def renamed(s: Stmt) -> Stmt:
@@ -19,13 +19,15 @@ def renamed(s: Stmt) -> Stmt:
             case Alloc(buffer=b):
                 buffers[b] = replace(b)
 
-    def binders(x: Stmt) -> Stmt:
-        x = map_stmt(x, binders, lambda e: e)
+    value = substitution(new)
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, value)
         if isinstance(x, For | Let):
             var = new[x.var]
             assert isinstance(var, Var)
             return replace(x, var=var)
         return x
 
-    s = substitute(binders(s), new) if new else s
+    s = stmt(s) if new else s
     return replace_buffers(s, buffers) if buffers else s

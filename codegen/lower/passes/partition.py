@@ -145,7 +145,7 @@ class _Partition:
 def _without_idle_ends(s: For, ranges: Ranges) -> For:
     """``s`` without first and last iterations in which every statement's guards fail."""
     count = as_int(s.extent)
-    if count is None:
+    if count is None or not any(isinstance(x, If) for x in walk(s.body)):
         return s
     inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
     start, stop = _busy(s.body, s.var, (0, count), inner)
@@ -198,11 +198,12 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
     decides them all.
     """
     start, stop = span
-    inner = _inner_ranges(body, ranges)
+    inner: Mapping[Var, Interval] | None = None  # not needed where nothing depends on the loop
     for cond in _guards(body):
         form = positive_form(cond)
         if var not in form.terms or any(a is not var and mentions(a, var) for a in form.terms):
             continue
+        inner = _inner_ranges(body, ranges) if inner is None else inner
         k = form.terms[var]
         rest = form.plus(Linear({var: 1}), -k)
         low, high = bounds_of(rest, inner)
