@@ -68,8 +68,10 @@ def nest(func: Func) -> Nest:
             case Block(name=name, reads=reads, writes=writes):
                 blocks[name] = path
                 for table, regions in ((readers, reads), (writers, writes)):
-                    for buffer in {r.buffer: None for r in regions}:
-                        table.setdefault(buffer, []).append(name)
+                    for r in regions:
+                        names = table.setdefault(r.buffer, [])
+                        if not names or names[-1] != name:
+                            names.append(name)
                 return
             case For(var=var):
                 loops[var] = path

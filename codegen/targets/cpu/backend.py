@@ -27,7 +27,7 @@ from .untrusted import compile_untrusted
 def shared_runtime(host: Target) -> tuple[bytes, ...]:
     """Return the object code of what all executables of a process share."""
     modules = (pool, entry_ir, interrupts_ir)
-    return tuple(cpu.compile(module.module_text(host), host) for module in modules)
+    return tuple(cpu.compile_once(module.module_text(host), host) for module in modules)
 
 
 def emit(func: Func, target: Target) -> str:

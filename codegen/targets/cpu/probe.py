@@ -36,4 +36,4 @@ def module_text(target: Target) -> str:
 @cache
 def probe(host: Target) -> bytes:
     """Return the probe's object code."""
-    return cpu.compile(module_text(host), host)
+    return cpu.compile_once(module_text(host), host)

@@ -98,6 +98,18 @@ def compile(text: str, target: Target) -> bytes:
         return bytes(machine.emit_object(module))
 
 
+_compiled: dict[tuple[str, ...], bytes] = {}
+
+
+def compile_once(text: str, target: Target) -> bytes:
+    """Return what ``compile`` does, kept for all targets that differ in nothing LLVM is told."""
+    key = text, target.triple, target.cpu, target.attributes
+    with LOCK:
+        if key not in _compiled:
+            _compiled[key] = compile(text, target)
+        return _compiled[key]
+
+
 def assembly(text: str, target: Target) -> str:
     """Return the assembly of an LLVM module, as ``compile`` would make it."""
     with LOCK:

@@ -31,7 +31,7 @@ SLOW = 20.0  # times as long takes an access of a simulated thread
 
 @cache
 def _own_runtime(host: Target) -> bytes:
-    return cpu.compile(module_text(host), host)
+    return cpu.compile_once(module_text(host), host)
 
 
 def runtime(target: Target) -> tuple[bytes, ...]:
