@@ -47,46 +47,51 @@ class Access:
     write: bool
 
 
-def accesses(s: Stmt) -> Iterator[Access]:
-    """Every access under ``s`` in program order. Of a block, what it declares."""
-    yield from _accesses(s, {})
+def accesses(s: Stmt, only: Buffer | None = None) -> Iterator[Access]:
+    """Every access under ``s`` in program order, or those of one buffer. Of a block, what it
+    declares."""
+    yield from _accesses(s, {}, only)
 
 
-def _accesses(s: Stmt, values: Mapping[Var, Expr]) -> Iterator[Access]:
+def _accesses(s: Stmt, values: Mapping[Var, Expr], only: Buffer | None) -> Iterator[Access]:
     match s:
         case Block(axes=axes, reads=reads, writes=writes, predicate=predicate):
             own = {a.var: substitute_expr(a.value, values) for a in axes}
             for a in axes:
-                yield from _loads(a.value, values)
+                yield from _loads(a.value, values, only)
             values = {**values, **own}
             if predicate is not None:
-                yield from _loads(predicate, values)
+                yield from _loads(predicate, values, only)
             for regions, write in ((reads, False), (writes, True)):
                 for r in regions:
-                    yield Access(_substituted(r, values), write)
+                    if only in (None, r.buffer):
+                        yield Access(_substituted(r, values), write)
             return
         case Let(var=var, value=value) if var.dtype == index:
-            yield from _loads(value, values)
-            yield from _accesses(s.body, {**values, var: substitute_expr(value, values)})
+            yield from _loads(value, values, only)
+            yield from _accesses(s.body, {**values, var: substitute_expr(value, values)}, only)
             return
     for e in exprs(s):
-        yield from _loads(e, values)
+        yield from _loads(e, values, only)
     match s:
-        case Store():
-            yield Access(_substituted(point(s.buffer, s.index), values), True)
+        case Store(buffer=b) if only in (None, b):
+            yield Access(_substituted(point(b, s.index), values), True)
         case Intrinsic(reads=reads, writes=writes):
-            yield from (Access(_substituted(r, values), False) for r in reads)
-            yield from (Access(_substituted(r, values), True) for r in writes)
+            for regions, write in ((reads, False), (writes, True)):
+                found = (r for r in regions if only in (None, r.buffer))
+                yield from (Access(_substituted(r, values), write) for r in found)
         case AllReduce():
-            held = [point(b, (Const(0),) * len(b.shape)) for b in s.values]
+            of = (b for b in s.values if only in (None, b))
+            held = [point(b, (Const(0),) * len(b.shape)) for b in of]
             yield from (Access(r, write) for write in (False, True) for r in held)
     for child in children(s):
-        yield from _accesses(child, values)
+        yield from _accesses(child, values, only)
 
 
-def _loads(e: Expr, values: Mapping[Var, Expr]) -> Iterator[Access]:
+def _loads(e: Expr, values: Mapping[Var, Expr], only: Buffer | None) -> Iterator[Access]:
     for x in loads_in(e):
-        yield Access(_substituted(point(x.buffer, x.index), values), False)
+        if only in (None, x.buffer):
+            yield Access(_substituted(point(x.buffer, x.index), values), False)
 
 
 def _substituted(r: Region, values: Mapping[Var, Expr]) -> Region:
@@ -96,10 +101,11 @@ def _substituted(r: Region, values: Mapping[Var, Expr]) -> Region:
 def loop_ranges(s: Stmt, outer: Ranges = MappingProxyType({})) -> dict[Var, Interval]:
     """The ranges of the loop variables under ``s``; of a loop that never runs, 0."""
     found: dict[Var, Interval] = {}
+    known = dict(outer)
 
     def visit(x: Stmt) -> None:
         if isinstance(x, For):
-            found[x.var] = 0, max(bounds(x.extent, {**outer, **found})[1] - 1, 0)
+            known[x.var] = found[x.var] = 0, max(bounds(x.extent, known)[1] - 1, 0)
         for child in children(x):
             visit(child)
 
@@ -114,10 +120,9 @@ def touched(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Re
     """
     spans = Spans(loop_ranges(s, outer), outer)
     box: Region | None = None
-    for access in accesses(s):
-        if access.region.buffer is buffer:
-            new = spans.box(access.region)
-            box = new if box is None else _union(box, new, outer)
+    for access in accesses(s, buffer):
+        new = spans.box(access.region)
+        box = new if box is None else _union(box, new, outer)
     return box
 
 

@@ -291,8 +291,10 @@ class _Checker:
                 continue
             spans = Spans(loop_ranges(part, self.ranges), self.ranges)
             for write, region in {(a.write, a.region): None for a in accesses(part)}:
+                known = [r for r in (s.writes if write else s.reads) if r.buffer is region.buffer]
+                if region in known:  # then it sweeps what is declared, too
+                    continue
                 box = spans.box(region)
-                known = [r for r in (s.writes if write else s.reads) if r.buffer is box.buffer]
                 if box in known or any(self.contains(r, box) for r in known):
                     continue
                 swept = (spans.box(r) for r in known)
