@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.bench import bench
+from nestwright.autotune.bench import bench, cell, sweep
+from nestwright.autotune.bench.data import CellBench
+from nestwright.autotune.bench.race import run
 from nestwright.autotune.log.encoding import encode
 from nestwright.autotune.log.records import Header, Trial
+from nestwright.autotune.measure.host.peak import Peak
 from nestwright.autotune.report.page import read_page, render
 
 MODEL = """
@@ -47,7 +50,14 @@ LOGS = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_page_says_what_is_odd_about_a_log(name: str, tmp_path: Path) -> None:
+def test_page_says_what_is_odd_about_a_log(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell, "SECONDS", 0.1)
+    monkeypatch.setattr(run, "ROUNDS", 7)
+    monkeypatch.setattr(sweep, "measure_peak", lambda target: Peak(target.threads, 1e11, 1e10))
+    if name not in ("empty", "mixed"):  # what is told of the others has nothing to do with times
+        monkeypatch.setattr(sweep, "bench_cell", lambda key, *_: CellBench(key))
     model, log = tmp_path / "m.hlo", tmp_path / "l.jsonl"
     model.write_text(MODEL)
     contents, message = LOGS[name]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.bench import cell
 from nestwright.autotune.bench.data import BenchReport
+from nestwright.autotune.bench.race import run
 from nestwright.codegen.runtime.profile.data import Profile
 
 ONE = ("--target", "cpu -threads=1")
@@ -57,7 +59,9 @@ def test_trace_is_one_file(nestwright, traced: Path) -> None:
     assert [e["name"] for e in events if e["ph"] == "X"] == ["dot_tanh_0"]
 
 
-def test_bench_profiles_every_cell(nestwright, traced: Path, softmax: Path) -> None:
+def test_bench_profiles_every_cell(nestwright, traced: Path, softmax: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cell, "SECONDS", 0.1)
+    monkeypatch.setattr(run, "ROUNDS", 7)
     said = nestwright(
         *("bench", traced, softmax, "--profile", "--trace", "t.json", "--json", "b.json"),
         *("--threads", 1),

@@ -40,6 +40,9 @@ EDGES: tuple[Shape, ...] = (
 )
 
 
+OWN = ("f32", "bf16", "s8")
+
+
 def text(form: str, shape: Shape, dtype: str, then: str = "") -> str:
     batch, m, n, k = shape
     lead = f"{batch}," if batch else ""
@@ -78,7 +81,8 @@ def operands(form: str, shape: Shape, dtype: str) -> tuple[Array, Array]:
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_right(form: str, target: str, dtype: str) -> None:
-    for shape in SHAPES if target == "cpu -threads=2" else SHAPES[1:]:
+    """Types that are multiplied in their own way in batches, too."""
+    for shape in SHAPES if target == "cpu -threads=2" and dtype in OWN else SHAPES[1:]:
         module = parse(text(form, shape, dtype))
         x, y = operands(form, shape, dtype)
         assert compare(0, build(module, target)(x, y), evaluate(module, [x, y])).ok, shape
