@@ -42,8 +42,8 @@ LARGE = {
 SMALL = [name for name in MODELS if name not in LARGE]
 ARCHS = ("sm_80", "sm_90")
 WHOLE = bool(os.environ.get("NESTWRIGHT_WHOLE_CORPUS"))
-LOWERED, ASSEMBLED = (1, 1) if WHOLE else (6, 24)  # one group in so many
-PART = 1 if WHOLE else 3  # one group in so many of a model whose code the simulator runs
+LOWERED, ASSEMBLED = (1, 1) if WHOLE else (8, 24)  # one group in so many
+PART = 1 if WHOLE else 5  # one group in so many of a model whose code the simulator runs
 
 pytestmark = [
     pytest.mark.corpus,
