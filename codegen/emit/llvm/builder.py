@@ -72,8 +72,10 @@ class IRBuilder:
 
     def match_lanes(self, *values: IRValue) -> tuple[IRValue, ...]:
         """Broadcast scalars so that all values have the lanes of the widest."""
-        lanes = max(v.lanes for v in values)
-        return tuple(self.broadcast(v, lanes) for v in values)
+        lanes = max([v.lanes for v in values])
+        if all([v.lanes == lanes for v in values]):
+            return values
+        return tuple([self.broadcast(v, lanes) for v in values])
 
     def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> IRValue:
         """Emit an instruction without side effects."""

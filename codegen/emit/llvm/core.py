@@ -14,6 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 from ....ir.dtypes import DType, bf16, f32, f64, pred, s64
 from ....ir.errors import UnsupportedError
@@ -72,6 +73,7 @@ class CodeRegion:
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
+@cache
 def element_type(dtype: DType) -> str:
     """Return the LLVM type of one element in a register. ``bf16`` and narrow types are
     their bits.
@@ -94,6 +96,7 @@ def memory_type(dtype: DType) -> str:
     return "i8" if dtype == pred else element_type(dtype)
 
 
+@cache
 def register_type(dtype: DType, lanes: int) -> str:
     """Return the LLVM type of a scalar (``lanes`` 0) or a vector."""
     return f"<{lanes} x {element_type(dtype)}>" if lanes else element_type(dtype)
