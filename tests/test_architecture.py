@@ -33,6 +33,10 @@ RUNS = ("ir", "codegen/plan", "codegen/runtime", "codegen/targets/registry.py")
 """What running a built model may import: plan data and what is below it, no emitter."""
 
 
+EVALUATES = re.compile(r"\b(?<![.\w])(eval|exec)\(")
+COMPILES_TEXT = {"ir/loop/nodes.py", "ir/loop/interp/indices.py"}
+"""What makes functions of text that it writes itself, of no name or text of a file."""
+
 RIDDLE = re.compile(r"(What|Whether|Which)\b")
 
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -198,6 +202,11 @@ def is_kind(node: ast.expr) -> bool:
             return any(map(is_kind, parts))
         case _:
             return False
+
+
+def test_nothing_is_evaluated() -> None:
+    found = {str(p.relative_to(ROOT)) for p in package_files() if EVALUATES.search(p.read_text())}
+    assert found == COMPILES_TEXT
 
 
 @pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
