@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _RANDOM = "its numbers come from torch's generator"
-_SIZES = "the size of its result depends on values"
+SIZES = "the size of its result depends on values"
 _VALUE = "it hands a value to Python"
 _SPARSE = "sparse arrays are not compiled"
 _LIBRARY = "torch computes it with a routine of LAPACK that compiled code does not call"
@@ -50,7 +50,7 @@ REFUSED: dict[str, str] = {
             "aten.bincount",
             "aten.repeat_interleave",
         ),
-        _SIZES,
+        SIZES,
     ),
     **dict.fromkeys(
         ("aten._local_scalar_dense", "aten.item", "aten.equal", "aten.allclose", "aten.is_nonzero"),

@@ -19,6 +19,7 @@ from ..lax.term import Term
 from .decompositions import decompositions
 from .dtypes import as_array, element_type
 from .operators.call import AtenCall
+from .refusals import SIZES
 from .table import named_reason, row, why_not
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _PLACES = frozenset(
     {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}
 )
 """Arguments that say where a tensor is, not what it holds."""
+_OPEN_SHAPE = "its shape depends on values"
 _SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -59,9 +61,19 @@ def check(gm: torch.fx.GraphModule, name: str) -> None:
     raise UnsupportedError(
         f"cannot compile the graph `{name}`",
         shown + more,
-        hint='torch.compile(model, backend="nestwright") leaves such operators to eager',
+        hint=_picked(findings)
+        + 'torch.compile(model, backend="nestwright") leaves such operators to eager',
         findings=findings,
     )
+
+
+def _picked(findings: Sequence[Finding]) -> str:
+    """Say where sizes come to depend on values, and what would not; nothing if they do not."""
+    first = next((f for f in findings if f.reason in (_OPEN_SHAPE, SIZES)), None)
+    if first is None:
+        return ""
+    where = f" ({first.source})" if first.source else ""
+    return f"pick elements before the model{where}, or hide the others by torch.where; "
 
 
 def unsupported(gm: torch.fx.GraphModule) -> list[tuple[torch.fx.Node, str]]:
@@ -361,7 +373,7 @@ def _unreadable(value: Any) -> str:
         return "only dense tensors are compiled"
     if any(isinstance(d, torch.SymInt) for d in value.shape):
         if _of_values(value):
-            return "its shape depends on values"
+            return _OPEN_SHAPE
         return "its shape is symbolic; export with static shapes (dynamic=False)"
     if element_type(value.dtype) is None:
         return f"HLO has no type {value.dtype}"

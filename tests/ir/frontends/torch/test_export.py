@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -317,6 +318,7 @@ def test_sizes_that_depend_on_values_are_told_from_open_ones() -> None:
     with pytest.raises(UnsupportedError, match="the size of its result depends on values") as told:
         nw.lower(Picked(), torch.ones(4, 3))
     reasons = {f.opcode: f.reason for f in told.value.findings}
+    assert re.search(r"before the model \(.*test_export\.py:\d+\)", told.value.hint)
     assert reasons["aten.add.Tensor"] == "its shape depends on values"
     assert not any("dynamic" in why for why in reasons.values())
 
