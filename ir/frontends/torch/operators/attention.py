@@ -122,7 +122,8 @@ def _flex(
     changed = kept.select(changed, -math.inf)
     base = math.log(2)
     sums, largest = logsumexp(changed, [-1]) / base, max_(changed, [-1]) / base
-    return [weighted(safe_softmax(changed, -1), v), sums, largest]
+    found = weighted(safe_softmax(changed, -1), v)
+    return [found, sums, largest][: len(c.results)]  # older torch has not all
 
 
 def _flash_backward(
