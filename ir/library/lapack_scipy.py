@@ -138,8 +138,9 @@ def geev(tape: Tape, a: Array, left: bool, right: bool) -> Results:
     if not is_complex:
         packed, kind = vectors, np.result_type(a.dtype, np.complex64)
         vectors = [tape.zeros(a, n, n, dtype=kind) for _ in packed]
-        for v, out in zip(packed, vectors, strict=True):
-            tape.then(partial(_unpack, v, values[1], out))
+        for v, out, asked in zip(packed, vectors, (left, right), strict=True):
+            if asked:
+                tape.then(partial(_unpack, v, values[1], out))
     return *values, *vectors, info
 
 
