@@ -1,5 +1,5 @@
-; Results that go to the caller's arrays: ``out=``. What is not plain (a strided or derived array, one
-; that overlaps another result, or an argument that it does not update) is left to Python; see
+; Results that go to the caller's arrays: ``out=``. What is not plain (a strided or derived array,
+; one that overlaps another result, or an argument that it does not update) is left to Python; see
 ; ``runtime/converted.py``.
 declare i64 @PyTuple_Size(ptr)
 
@@ -32,8 +32,8 @@ define internal ptr @view_end(ptr %view, ptr %spec) {
   ret ptr %end
 }
 
-; Is the memory of ``view`` apart from that of the first ``count`` views, or just that of the argument
-; which it updates?
+; Is the memory of ``view`` apart from that of the first ``count`` views, or just that of the
+; argument which it updates?
 define internal i1 @is_apart(ptr %view, ptr %spec, ptr %views, ptr %specs, i64 %count) {
 entry:
   %updates_p = getelementptr i8, ptr %spec, i64 ${parameter.updates}
@@ -86,8 +86,8 @@ no:
   ret ptr null
 }
 
-; Take the caller's arrays for all results; ``views`` begins with those of the arguments, and so does
-; the number taken. False where one does not fit, or is not apart from what was taken before it.
+; Take the caller's arrays for all results; ``views`` begins with those of the arguments, and so
+; does the number taken. False where one does not fit, or is not apart from what was taken before.
 define internal i1 @take_targets(ptr %table, ptr %out, i64 %flags, ptr %views, ptr %pointers,
                                  ptr %taken) {
 entry:
