@@ -37,30 +37,37 @@ def _reflect(number: Instruction, carried: Values, fixed: Values) -> Values:
     row, here = build.iota(s32, (m, count)), over(k, (m, count))
     below = select(compare("GT", row, here), column, build.full(0, dtype, (m, count)))
     alpha = build.reshape(build.rows(column, number, 1), (count,))
-    beta = _opposite(_norm(alpha, below), alpha)
     most = reduce("maximum", build.pointwise("abs", below), build.scalar(0, dtype))
     still = compare("EQ", most, zero)
-    beta = select(still, alpha, beta)
+    beta = select(still, alpha, _opposite(_norm(alpha, below, most), alpha))
     apart = build.pointwise("subtract", alpha, beta)
     tau = select(still, zero, build.pointwise("divide", build.pointwise("negate", apart), beta))
     by = select(still, build.full(1, dtype, (count,)), apart)
     v = build.pointwise("divide", below, over(by, (m, count), 1))
-    whole = select(compare("EQ", row, here), build.full(1, dtype, (m, count)), v)
     told = select(compare("GT", row, here), v, column)
     told = select(compare("EQ", row, here), over(beta, (m, count), 1), told)
-    later = _reflected(a, whole, tau)
+    later = _reflected(a, _reflector(v, k), tau)
     place, at = build.iota(s32, (m, n, count), 1), over(k, (m, n, count))
     kept = select(compare("GT", place, at), later, a)
     turned = build.broadcast(told, (0, 2), (m, n, count))
     return [select(compare("EQ", place, at), turned, kept), put(factors, tau, number)]
 
 
-def _norm(alpha: Instruction, below: Instruction) -> Instruction:
-    """Return the length of a column, scaled so that no square overflows or underflows."""
+def _reflector(column: Instruction, k: Instruction) -> Instruction:
+    """Return ``v`` of row ``k``: what a column has below it, and 1 there."""
+    dims, dtype = column.array.dims, column.array.dtype
+    row, here = build.iota(s32, dims), over(k, dims)
+    below = select(compare("GT", row, here), column, build.full(0, dtype, dims))
+    return select(compare("EQ", row, here), build.full(1, dtype, dims), below)
+
+
+def _norm(alpha: Instruction, below: Instruction, most: Instruction) -> Instruction:
+    """Return the length of a column, scaled so that no square overflows or underflows.
+
+    ``most`` is the largest size of what is ``below`` the number ``alpha``.
+    """
     (m, count), dtype = below.array.dims, below.array.dtype
-    size = build.pointwise("abs", alpha)
-    most = reduce("maximum", build.pointwise("abs", below), build.scalar(0, dtype))
-    most = build.pointwise("maximum", most, size)
+    most = build.pointwise("maximum", most, build.pointwise("abs", alpha))
     by = select(
         compare("GT", most, build.full(0, dtype, (count,))), most, build.full(1, dtype, (count,))
     )
@@ -101,10 +108,7 @@ def made_whole(origin: Instruction, a: Instruction, tau: Instruction) -> Instruc
         (q,), (given, factors) = carried, fixed
         at = build.pointwise("subtract", build.scalar(steps - 1, s64), number)
         column = build.reshape(build.rows(given, at, 1, 1), (m, count))
-        row, here = build.iota(s32, (m, count)), over(build.convert(at, s32), (m, count))
-        zero, one = (build.full(x, dtype, (m, count)) for x in (0, 1))
-        v = select(compare("GT", row, here), column, zero)
-        v = select(compare("EQ", row, here), one, v)
+        v = _reflector(column, build.convert(at, s32))
         return [_reflected(q, v, build.reshape(build.rows(factors, at, 1), (count,)))]
 
     (q,) = counted_loop(origin, steps, [start], [given, factors], turn)

@@ -21,6 +21,7 @@ from ...nodes import HloModule, Instruction, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
 from . import batched_factors, batched_reflectors
+from .columns import compare, select
 
 Cells: TypeAlias = list[list[Instruction]]
 """The elements of matrices by row and column, each an array of the batch's shape."""
@@ -71,9 +72,7 @@ def _cholesky(i: Instruction) -> Instruction | None:
     made, good = _factor(_cells(a) if lower else _turned(_cells(a)))
     nan = build.full(float("nan"), a.array.dtype, tuple(batch))
     zero = build.full(0, a.array.dtype, tuple(batch))
-    kept = [
-        [_select(good, made[r][c] if c <= r else zero, nan) for c in range(n)] for r in range(n)
-    ]
+    kept = [[select(good, made[r][c] if c <= r else zero, nan) for c in range(n)] for r in range(n)]
     return _matrix(kept if lower else _turned(kept))
 
 
@@ -83,21 +82,21 @@ def _looped_cholesky(i: Instruction, lower: bool) -> Instruction:
     dtype = a.array.dtype
     made, diagonal = batched_factors.cholesky(i, a, lower)
     bad = batched_factors.first_without(_finite_or_zero(diagonal))
-    good = _compare("EQ", build.reshape(bad, tuple(batch)), _number(0, batch))
-    kept = _select(_triangle(dims, lower), made, build.full(0, dtype, dims))
+    good = compare("EQ", build.reshape(bad, tuple(batch)), _number(0, batch))
+    kept = select(_triangle(dims, lower), made, build.full(0, dtype, dims))
     whole = build.broadcast(good, tuple(range(len(batch))), dims)
-    return _select(whole, kept, build.full(float("nan"), dtype, dims))
+    return select(whole, kept, build.full(float("nan"), dtype, dims))
 
 
 def _finite_or_zero(x: Instruction) -> Instruction:
     zero = build.full(0, x.array.dtype, x.array.dims)
-    return _select(build.pointwise("is-finite", x), x, zero)
+    return select(build.pointwise("is-finite", x), x, zero)
 
 
 def _looped_potrf(a: Instruction, i: Instruction, lower: bool) -> Instruction:
     *batch, _, _ = dims = a.array.dims
     made, diagonal = batched_factors.cholesky(i, a, lower)
-    kept = _select(_triangle(dims, lower), made, a)
+    kept = select(_triangle(dims, lower), made, a)
     info = build.reshape(batched_factors.first_without(diagonal), tuple(batch))
     return build.tuple_of([kept, info])
 
@@ -105,7 +104,7 @@ def _looped_potrf(a: Instruction, i: Instruction, lower: bool) -> Instruction:
 def _triangle(dims: tuple[int, ...], lower: bool) -> Instruction:
     """Return where the lower triangle of matrices is, or the upper one."""
     row, column = (build.iota(s32, dims, len(dims) - d) for d in (2, 1))
-    return _compare("GE" if lower else "LE", row, column)
+    return compare("GE" if lower else "LE", row, column)
 
 
 def _potrf(i: Instruction) -> Instruction | None:
@@ -120,8 +119,8 @@ def _potrf(i: Instruction) -> Instruction | None:
     kept = [[(made if c <= r else given)[r][c] for c in range(n)] for r in range(n)]
     info = _number(0, batch)
     for r in reversed(range(n)):
-        positive = _compare("GT", made[r][r], build.full(0, a.array.dtype, tuple(batch)))
-        info = _select(positive, info, _number(r + 1, batch))
+        positive = compare("GT", made[r][r], build.full(0, a.array.dtype, tuple(batch)))
+        info = select(positive, info, _number(r + 1, batch))
     return build.tuple_of([_matrix(kept if lower else _turned(kept)), info])
 
 
@@ -137,7 +136,7 @@ def _factor(a: Cells) -> tuple[Cells, Instruction]:
             root = build.pointwise("sqrt", made[r][c])
             made[r][c] = root if r == c else build.pointwise("divide", made[r][c], made[c][c])
         zero = build.full(0, root.array.dtype, root.array.dims)
-        positive = _compare("GT", made[c][c], zero)
+        positive = compare("GT", made[c][c], zero)
         finite = build.pointwise("and", positive, build.pointwise("is-finite", made[c][c]))
         good = finite if good is None else build.pointwise("and", good, finite)
     assert good is not None
@@ -154,11 +153,11 @@ def _getrf(i: Instruction) -> Instruction | None:
         at = _pivot(rows, k, batch)
         pivots.append(build.pointwise("add", at, _number(1, batch)))
         _swap(rows, k, at, batch)
-        zero = _compare("EQ", rows[k][k], build.full(0, a.array.dtype, tuple(batch)))
-        first = build.pointwise("and", zero, _compare("EQ", info, _number(0, batch)))
-        info = _select(first, _number(k + 1, batch), info)
+        zero = compare("EQ", rows[k][k], build.full(0, a.array.dtype, tuple(batch)))
+        first = build.pointwise("and", zero, compare("EQ", info, _number(0, batch)))
+        info = select(first, _number(k + 1, batch), info)
         one = build.full(1, a.array.dtype, tuple(batch))
-        by = _select(zero, one, rows[k][k])
+        by = select(zero, one, rows[k][k])
         for r in range(k + 1, m):
             rows[r][k] = build.pointwise("divide", rows[r][k], by)
             for c in range(k + 1, n):
@@ -172,8 +171,8 @@ def _pivot(rows: Cells, k: int, batch: Sequence[int]) -> Instruction:
     most = build.pointwise("abs", rows[k][k])
     for r in range(k + 1, len(rows)):
         size = build.pointwise("abs", rows[r][k])
-        more = _compare("GT", size, most)
-        most, at = _select(more, size, most), _select(more, _number(r, batch), at)
+        more = compare("GT", size, most)
+        most, at = select(more, size, most), select(more, _number(r, batch), at)
     return at
 
 
@@ -181,11 +180,11 @@ def _swap(rows: Cells, k: int, at: Instruction, batch: Sequence[int]) -> None:
     """Swap row ``k`` with the row ``at``, which is one of those from ``k`` on."""
     old = list(rows[k])
     for r in range(k + 1, len(rows)):
-        here = _compare("EQ", at, _number(r, batch))
+        here = compare("EQ", at, _number(r, batch))
         for c, x in enumerate(old):
             rows[k][c], rows[r][c] = (
-                _select(here, rows[r][c], rows[k][c]),
-                _select(here, x, rows[r][c]),
+                select(here, rows[r][c], rows[k][c]),
+                select(here, x, rows[r][c]),
             )
 
 
@@ -311,14 +310,6 @@ def _spread(cell: Instruction, like: Instruction) -> Instruction:
 def _less(x: Instruction, a: Instruction, b: Instruction) -> Instruction:
     """Return ``x - a b``."""
     return build.pointwise("subtract", x, build.pointwise("multiply", a, b))
-
-
-def _select(where: Instruction, x: Instruction, y: Instruction) -> Instruction:
-    return build.pointwise("select", where, x, y)
-
-
-def _compare(direction: str, x: Instruction, y: Instruction) -> Instruction:
-    return build.pointwise("compare", x, y, direction=direction)
 
 
 def _number(value: int, batch: Sequence[int]) -> Instruction:
