@@ -18,11 +18,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
 from time import perf_counter
+from typing import Any
 
 from ...ir.errors import ArtifactError
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ...schedule.language.trace import Trace
 from ..plan.code.kernel import KernelCode, PackCode, Sharing
+from ..targets.cpu.backend import has_shared_runtime, keep_shared_runtime
 from ..targets.registry import backend, codec
 from ..targets.workers import workers
 from .compile_group import LoweredGroup, compile_text
@@ -63,7 +65,7 @@ class Queue:
 @contextmanager
 def started_helpers(target: Target, jobs: int) -> Iterator[list[Helper]]:
     """Start the helpers for an estimated number of jobs; they are stopped at the end."""
-    helpers = [Helper() for _ in range(_useful_helpers(target, jobs))]
+    helpers = [Helper(shares=n == 0) for n in range(_useful_helpers(target, jobs))]
     try:
         yield helpers
     finally:
@@ -89,7 +91,7 @@ def compile_all(
     queue = Queue(target, jobs, deque(longest_first))
     errors: dict[str, Exception] = {}
     wanted = _useful_helpers(target, len(jobs))
-    helpers = [*started[:wanted], *(Helper() for _ in range(wanted - len(started)))]
+    helpers = [*started[:wanted], *(Helper(shares=n == 0) for n in range(len(started), wanted))]
     try:
         for helper in helpers:
             helper.feed(queue)
@@ -129,9 +131,12 @@ def _compile_here(
 
 
 class Helper:
-    """A child process, and the thread that feeds it once there is a queue."""
+    """A child process, and the thread that feeds it once there is a queue.
 
-    def __init__(self) -> None:
+    One that ``shares`` compiles what all executables share while it waits, if that is missing here.
+    """
+
+    def __init__(self, shares: bool = False) -> None:
         paths = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.worker"],
@@ -141,6 +146,10 @@ class Helper:
             process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
         )
         self._thread: Thread | None = None
+        self._shares = shares and not has_shared_runtime(Target.parse(HERE))
+        if self._shares:
+            with suppress(OSError):  # its end is noticed when it is to answer
+                self._send({"shared": True})
 
     def feed(self, queue: Queue) -> None:
         """Begin to take jobs from the queue."""
@@ -153,6 +162,8 @@ class Helper:
             self._thread.join()
 
     def _feed(self, queue: Queue) -> None:
+        if self._shares and not self._take_shared():
+            return
         while (key := queue.take()) is not None:
             try:
                 kernel = self.ask(queue, queue.jobs[key])
@@ -163,10 +174,34 @@ class Helper:
                 return
             queue.done[key] = kernel
 
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def _header(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline() or b"{}")
+        return found
+
+    def _pieces(self, sizes: Sequence[int]) -> list[bytes] | None:
+        """Return the bytes that follow a header; None if they end early."""
+        assert self.process.stdout is not None
+        pieces = [self.process.stdout.read(size) for size in sizes]
+        return pieces if [len(p) for p in pieces] == list(sizes) else None
+
+    def _take_shared(self) -> bool:
+        """Keep what all executables share, which the child compiles while it waits for jobs."""
+        try:
+            objects = self._pieces(self._header()["sizes"])
+        except (OSError, ValueError, LookupError):
+            return False
+        if objects is not None:
+            keep_shared_runtime(Target.parse(HERE), objects)
+        return objects is not None
+
     def ask(self, queue: Queue, job: CompileJob) -> KernelCode | None:
         """Return the child's kernel for a job; None if it has none or its answer is damaged."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         message = {
             "text": job.text,
             "symbol": job.symbol,
@@ -175,14 +210,13 @@ class Helper:
             "accuracy": None if job.trace is None else job.trace.accuracy,
             "bypassing": job.streamed,
         }
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-        header = json.loads(self.process.stdout.readline() or b"{}")
+        self._send(message)
+        header = self._header()
         if "parts" not in header:
             return None
         lengths = [size for _, size in header["parts"]] + [p[-1] for p in header["packs"]]
-        pieces = [self.process.stdout.read(size) for size in lengths]
-        if [len(p) for p in pieces] != lengths:
+        pieces = self._pieces(lengths)
+        if pieces is None:
             return None
         queue.timings.append(header["timings"])
         names = [name for name, _ in header["parts"]]

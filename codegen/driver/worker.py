@@ -3,27 +3,36 @@
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null,
 "bypassing": numbers of outputs}``. The answer is a JSON line, followed by the bytes of the code's
 parts and those of each pack; a job that fails is answered ``{"failed": true}``, and the parent,
-which repeats it, gets the error itself.
+which repeats it, gets the error itself. The job ``{"shared": true}`` asks for what all executables
+share: the answer has the sizes of its objects, which follow.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from typing import Any, BinaryIO
 
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ...schedule.language.trace import Trace
 from ..plan.code.form import code_pieces
+from ..targets.cpu.backend import shared_runtime
 from .compile_group import compile_text
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until their stream ends."""
     for line in jobs:
-        header, code = _answer(json.loads(line))
+        job = json.loads(line)
+        header, code = _shared() if "shared" in job else _answer(job)
         answers.write(json.dumps(header).encode() + b"\n" + code)
         answers.flush()
+
+
+def _shared() -> tuple[dict[str, Any], bytes]:
+    objects = shared_runtime(Target.parse(HERE))
+    return {"sizes": [len(each) for each in objects]}, b"".join(objects)
 
 
 def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -47,4 +56,5 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 if __name__ == "__main__":
+    gc.disable()  # this process ends with its jobs
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from ....ir.loop.nodes import Func
@@ -24,10 +24,24 @@ from .untrusted import compile_untrusted
 
 
 @cache
+def _shared_texts(host: Target) -> tuple[str, ...]:
+    return tuple(module.module_text(host) for module in (pool, entry_ir, interrupts_ir))
+
+
 def shared_runtime(host: Target) -> tuple[bytes, ...]:
     """Return the object code of what all executables of a process share."""
-    modules = (pool, entry_ir, interrupts_ir)
-    return tuple(cpu.compile_once(module.module_text(host), host) for module in modules)
+    return tuple(cpu.compile_once(text, host) for text in _shared_texts(host))
+
+
+def has_shared_runtime(host: Target) -> bool:
+    """True if this process has that code already."""
+    return all(cpu.is_kept(text, host) for text in _shared_texts(host))
+
+
+def keep_shared_runtime(host: Target, code: Sequence[bytes]) -> None:
+    """Take over that code from another process of this version."""
+    for text, each in zip(_shared_texts(host), code, strict=True):
+        cpu.keep(text, host, each)
 
 
 def emit(func: Func, target: Target) -> str:

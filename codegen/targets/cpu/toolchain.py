@@ -103,11 +103,25 @@ _compiled: dict[tuple[str, ...], bytes] = {}
 
 def compile_once(text: str, target: Target) -> bytes:
     """Return what ``compile`` does, kept for all targets that differ in nothing LLVM is told."""
-    key = text, target.triple, target.cpu, target.attributes
+    key = _key(text, target)
     with LOCK:
         if key not in _compiled:
             _compiled[key] = compile(text, target)
         return _compiled[key]
+
+
+def keep(text: str, target: Target, code: bytes) -> None:
+    """Let ``compile_once`` return this object code, which another process has compiled."""
+    _compiled.setdefault(_key(text, target), code)
+
+
+def is_kept(text: str, target: Target) -> bool:
+    """True if ``compile_once`` has the object code already."""
+    return _key(text, target) in _compiled
+
+
+def _key(text: str, target: Target) -> tuple[str, ...]:
+    return text, target.triple, target.cpu, target.attributes
 
 
 def assembly(text: str, target: Target) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,13 +19,15 @@ from nestwright.codegen.plan.code.kernel import KernelCode
 from nestwright.codegen.plan.groups import Groups, fuse_module, symbol
 from nestwright.codegen.plan.nodes import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.targets.cpu import toolchain
+from nestwright.codegen.targets.cpu.backend import has_shared_runtime, shared_runtime
 from nestwright.ir.errors import ArgumentError, ArtifactError, UnsupportedError
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.hlo.text.canonical import canonical_text
-from nestwright.ir.target import Target
+from nestwright.ir.target import HERE, Target
 from nestwright.schedule.language.trace import Trace
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
@@ -417,3 +420,17 @@ def test_a_helper_that_dies_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
     monkeypatch.setattr(parallel.sys, "executable", "/bin/false")
     assert len(_compiled_with(monkeypatch, 1, groups)) == 2 * len(groups.distinct)
+
+
+@pytest.mark.parametrize("executable", [sys.executable, "/bin/false"])
+def test_a_helper_compiles_what_executables_share(
+    monkeypatch: pytest.MonkeyPatch, executable: str
+) -> None:
+    host = Target.parse(HERE)
+    here = shared_runtime(host)
+    monkeypatch.setattr(toolchain, "_compiled", {})
+    monkeypatch.setattr(parallel.sys, "executable", executable)
+    groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
+    assert len(_compiled_with(monkeypatch, 1, groups)) == 2 * len(groups.distinct)
+    assert has_shared_runtime(host) == (executable != "/bin/false")
+    assert shared_runtime(host) == here

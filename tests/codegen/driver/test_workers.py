@@ -60,7 +60,7 @@ def test_a_model_for_a_gpu_takes_all_cores(
     asked: list[int] = []
 
     class Helper:
-        def __init__(self) -> None:
+        def __init__(self, shares: bool) -> None:
             asked.append(1)
 
         def feed(self, queue: parallel.Queue) -> None: ...

@@ -431,8 +431,8 @@ def test_building_with_helpers_is_left_with_nothing_behind() -> None:
 from nestwright.codegen.driver import parallel
 children = []
 start = parallel.Helper.__init__
-def started(self):
-    start(self)
+def started(self, *args, **more):
+    start(self, *args, **more)
     children.append(self.process)
 parallel.Helper.__init__ = started
 def compile_text(*args):
