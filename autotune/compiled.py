@@ -47,6 +47,12 @@ def built(
         return stage_text(module(), target, name, None, schedules, held_now, strict, weights)
 
     def fresh() -> Executable:
+        from ..ir.garbage import collector_paused  # a model that is loaded needs none
+
+        with collector_paused():
+            return compiled()
+
+    def compiled() -> Executable:
         with timed(timings, "parse"):
             known = model.imported
         return driver.build_module(

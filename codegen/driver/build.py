@@ -10,7 +10,6 @@ from typing import Any
 from ...ir.accuracy import WIDE
 from ...ir.errors import UnsupportedError
 from ...ir.findings import Finding
-from ...ir.garbage import collector_paused
 from ...ir.hlo.analysis.inputs import drawable, draws
 from ...ir.hlo.analysis.support import refusal, together
 from ...ir.hlo.fuse.fusion import Group
@@ -72,7 +71,6 @@ HLO_KEPT = 1 << 26  # characters of HLO text that a saved executable holds
 LITERALS_KEPT = 1 << 20  # elements of constants in it: printing more takes longer than compiling
 
 
-@collector_paused()
 def build(
     module: HloModule,
     target: Target | str = "cpu",

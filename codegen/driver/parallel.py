@@ -30,6 +30,8 @@ from ..targets.workers import workers
 from .compile_group import LoweredGroup, compile_text
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
+# The child ends with its jobs, so it collects no garbage, of importing the compiler neither.
+PROGRAM = f"import gc; gc.disable(); from {__package__}.worker import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Helper:
     def __init__(self, shares: bool = False) -> None:
         paths = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker"],
+            [sys.executable, "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},

@@ -9,7 +9,6 @@ share: the answer has the sizes of its objects, which follow.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from typing import Any, BinaryIO
@@ -55,6 +54,6 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
 
 
-if __name__ == "__main__":
-    gc.disable()  # this process ends with its jobs
+def main() -> None:
+    """Answer the jobs of standard input on standard output."""
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -8,7 +8,8 @@ from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...emit.launches import launches
 from ...emit.module import launches_module
-from ...lower.pipeline import GPU_PASSES, Lowering
+from ...lower.gpu.pipeline import GPU_PASSES
+from ...lower.pipeline import Lowering
 from ...plan.code.device import DeviceCode
 from ...plan.code.form import Code
 from ...plan.memory import GPU_ALIGNMENT

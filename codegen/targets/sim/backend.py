@@ -10,7 +10,8 @@ from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import launches_module
-from ...lower.pipeline import GPU_PASSES, Lowering
+from ...lower.gpu.pipeline import GPU_PASSES
+from ...lower.pipeline import Lowering
 from ...plan.code.form import Code
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan

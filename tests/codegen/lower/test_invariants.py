@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from nestwright.codegen.lower.gpu.pipeline import GPU_PASSES
 from nestwright.codegen.lower.invariants import (
     ASSIGNED,
     DENSE,
@@ -24,7 +25,7 @@ from nestwright.codegen.lower.invariants import (
     WELL_FORMED,
     Rule,
 )
-from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, Lowering, LoweringPass
+from nestwright.codegen.lower.pipeline import PASSES, Lowering, LoweringPass
 from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
