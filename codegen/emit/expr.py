@@ -31,16 +31,15 @@ VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
 class Emitter(Indices):
     """An IR builder with the environment of the loop program.
 
-    ``env`` has the variables in scope, ``ranges`` their values' bounds, ``divisors`` their known
-    divisors. ``parallel`` is true in the body of a parallel loop, ``threaded`` inside a GPU's
-    thread loops. ``exchanged`` are the buffers that other threads may change at a barrier,
-    ``shared`` the bytes of shared memory in use here. ``polls`` are the loops that poll for
-    interrupts (see ``interrupt_polls``), ``streams`` what loops prefetch (see ``fetch``).
+    ``ranges`` are the bounds of the values of ``env``, ``divisors`` their known divisors.
+    ``parallel`` is true in the body of a parallel loop, ``threaded`` inside a GPU's thread loops.
+    ``exchanged`` are the buffers that other threads may change at a barrier, ``shared`` the bytes
+    of shared memory in use here. ``polls`` are the loops that poll for interrupts (see
+    ``interrupt_polls``), ``streams`` what loops prefetch (see ``fetch``).
     """
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.env: dict[Var, IRValue] = {}
         self.ranges: dict[Var, Interval] = {}
         self.divisors: dict[Var, int] = {}
         self.parallel = False

@@ -64,7 +64,8 @@ class LinearForm:
 
 
 class Indices(IRBuilder):
-    """An IR builder that evaluates index expressions; ``buffers`` has the pointers.
+    """An IR builder that evaluates index expressions; ``buffers`` has the pointers, ``env`` the
+    variables in scope.
 
     ``lane_dependent`` are the buffers of ``emit.llvm.opaque.lane_dependent_buffers``. ``device`` is
     set when the code is for a GPU; ``private`` are the thread's own buffers. A GPU computes indices
@@ -76,6 +77,7 @@ class Indices(IRBuilder):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.buffers: dict[Buffer, IRValue] = {}
+        self.env: dict[Var, IRValue] = {}
         self.lanes: Lanes | None = None
         self.device: DeviceEmitter | None = None
         self.private: set[Buffer] = set()
@@ -121,9 +123,12 @@ class Indices(IRBuilder):
                 into.lane += k
                 into.add(self.lanes.base, k)
                 return True
+            case Var():
+                value = self.env[e]
             case Op(name="multiply", args=(a, b), dtype=d) if d == index:
                 return self._product(a, b, k, into)
-        value = self.value(e)
+            case _:
+                value = self.value(e)
         if value.lanes:
             return False
         into.add(value, k)

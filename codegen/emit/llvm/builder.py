@@ -85,7 +85,8 @@ class IRBuilder:
 
     def binary(self, name: str, a: IRValue, b: IRValue) -> IRValue:
         """Emit a binary instruction; ``name`` is LLVM's, flags included: ``fadd contract``."""
-        a, b = self.match_lanes(a, b)
+        if a.lanes != b.lanes:
+            a, b = self.match_lanes(a, b)
         folded = fold_binary(name, a, b)
         if folded is not None:
             return self.const_lanes(folded, a.dtype, a.lanes)

@@ -26,6 +26,8 @@ def lane_literals(x: IRValue) -> Lanes | None:
 
 def fold_binary(name: str, a: IRValue, b: IRValue) -> Lanes | None:
     """Return the lanes of LLVM's ``name`` (without flags), or None where they are not known."""
+    if (a.literal is None and a.each is None) or (b.literal is None and b.each is None):
+        return None
     xs, ys = _numbers(a, name in _NATURAL), _numbers(b, name in _NATURAL)
     if xs is None or ys is None:
         return None

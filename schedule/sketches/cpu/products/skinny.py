@@ -42,8 +42,10 @@ JOINS = 1  # and those that make one number of two parts
 def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product of few rows and large weights that can be packed ahead of time."""
     k = work.contraction
+    if k is None or not _streams(k, target):
+        return None
     base = match_tiling(work, target)
-    if k is None or base is None or not _streams(k, target):
+    if base is None:
         return None
 
     def apply(sch: Schedule, c: Choices) -> None:
