@@ -2,8 +2,9 @@
 
 LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh interpreter
 (a fork would copy threads and locks in an unknown state) that takes a second to import the
-compiler, so it may be started before the jobs are known; this process works all the while. A helper
-that fails or dies costs nothing but time: its job is done here.
+compiler, so it may be started before the jobs are known; this process works all the while, and ends
+a helper that is not ready when the jobs are. One that fails or dies costs nothing but time: its job
+is done here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
@@ -100,6 +101,8 @@ def compile_all(
         _compile_here(queue, errors, kept)
         for helper in helpers:
             helper.wait()
+        for helper in helpers:
+            helper.stop()
         _compile_here(queue, errors, kept)  # what a helper gave back
     finally:
         for helper in helpers:
@@ -148,33 +151,46 @@ class Helper:
             process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
         )
         self._thread: Thread | None = None
-        self._shares = shares and not has_shared_runtime(Target.parse(HERE))
-        if self._shares:
-            with suppress(OSError):  # its end is noticed when it is to answer
-                self._send({"shared": True})
+        self._idle = Event()
+        self._idle.set()
+        with suppress(OSError):  # its end is noticed when it is to answer
+            self._send({"shared": shares and not has_shared_runtime(Target.parse(HERE))})
 
     def feed(self, queue: Queue) -> None:
-        """Begin to take jobs from the queue."""
+        """Take jobs from the queue, as soon as the child has imported the compiler."""
         self._thread = Thread(target=self._feed, args=(queue,), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the queue is empty, or the child has failed and its job is back in it."""
-        if self._thread is not None:
-            self._thread.join()
+        """Return when the child has no job: it is done, or has failed and its job is back in the
+        queue.
+        """
+        self._idle.wait()
 
     def _feed(self, queue: Queue) -> None:
-        if self._shares and not self._take_shared():
-            return
-        while (key := queue.take()) is not None:
-            try:
-                kernel = self.ask(queue, queue.jobs[key])
-            except (OSError, ValueError, LookupError, ArtifactError):
-                kernel = None
-            if kernel is None:
-                queue.waiting.append(key)
-                return
-            queue.done[key] = kernel
+        try:
+            if self._is_ready():
+                while self._does_one(queue):
+                    pass
+        finally:
+            self._idle.set()
+
+    def _does_one(self, queue: Queue) -> bool:
+        """Do a job; False if there is none, or if it is given back."""
+        self._idle.clear()
+        key = queue.take()
+        if key is None:
+            return False
+        try:
+            kernel = self.ask(queue, queue.jobs[key])
+        except (OSError, ValueError, LookupError, ArtifactError):
+            kernel = None
+        if kernel is None:
+            queue.waiting.append(key)
+            return False
+        queue.done[key] = kernel
+        self._idle.set()
+        return True
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
@@ -192,13 +208,13 @@ class Helper:
         pieces = [self.process.stdout.read(size) for size in sizes]
         return pieces if [len(p) for p in pieces] == list(sizes) else None
 
-    def _take_shared(self) -> bool:
-        """Keep what all executables share, which the child compiles while it waits for jobs."""
+    def _is_ready(self) -> bool:
+        """Wait for the child's first answer, with what executables share if it was asked for."""
         try:
             objects = self._pieces(self._header()["sizes"])
         except (OSError, ValueError, LookupError):
             return False
-        if objects is not None:
+        if objects:
             keep_shared_runtime(Target.parse(HERE), objects)
         return objects is not None
 
@@ -237,7 +253,8 @@ class Helper:
     def stop(self) -> None:
         """End the child, whatever it does; a second time, nothing is left to do."""
         self.process.kill()
-        self.wait()
+        if self._thread is not None:
+            self._thread.join()
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdout.close()

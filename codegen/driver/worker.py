@@ -3,8 +3,8 @@
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null,
 "bypassing": numbers of outputs}``. The answer is a JSON line, followed by the bytes of the code's
 parts and those of each pack; a job that fails is answered ``{"failed": true}``, and the parent,
-which repeats it, gets the error itself. The job ``{"shared": true}`` asks for what all executables
-share: the answer has the sizes of its objects, which follow.
+which repeats it, gets the error itself. The first line is ``{"shared": bool}``, whether to compile
+what all executables share: the answer has the sizes of its objects, which follow.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until their stream ends."""
     for line in jobs:
         job = json.loads(line)
-        header, code = _shared() if "shared" in job else _answer(job)
+        header, code = _first(job["shared"]) if "shared" in job else _answer(job)
         answers.write(json.dumps(header).encode() + b"\n" + code)
         answers.flush()
 
 
-def _shared() -> tuple[dict[str, Any], bytes]:
-    objects = shared_runtime(Target.parse(HERE))
+def _first(shared: bool) -> tuple[dict[str, Any], bytes]:
+    objects = shared_runtime(Target.parse(HERE)) if shared else ()
     return {"sizes": [len(each) for each in objects]}, b"".join(objects)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import pytest
 from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.code.kernel import KernelCode
-from nestwright.codegen.plan.groups import Groups, fuse_module, symbol
+from nestwright.codegen.plan.groups import fuse_module, symbol
 from nestwright.codegen.plan.nodes import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.cpu import toolchain
@@ -397,40 +395,56 @@ def test_a_profile_has_a_time_for_every_thunk(name: str) -> None:
 
 
 def test_helpers_give_the_same_code_as_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = _jobs()
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 0)
+    alone, errors = parallel.compile_all(jobs, Target.parse("cpu"), {})
+    assert not errors and alone == _helped(jobs, shares=False).done
+
+
+def test_a_helper_compiles_what_executables_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Target.parse(HERE)
+    here = shared_runtime(host)
+    monkeypatch.setattr(toolchain, "_compiled", {})
+    _helped({}, shares=False)
+    assert not has_shared_runtime(host)
+    _helped({}, shares=True)
+    assert has_shared_runtime(host) and shared_runtime(host) == here
+
+
+READY = """echo '{"sizes": []}'; read line"""
+
+
+@pytest.mark.parametrize(
+    "program", ["exit 1", "echo '{}'; read line", f"{READY}; read job", "exec sleep 10000"]
+)
+def test_a_helper_that_dies_or_dawdles_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\n{program}\n")
+    script.chmod(0o700)
+    jobs = _jobs()
+    monkeypatch.setattr(parallel.sys, "executable", str(script))
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 1)
+    done, errors = parallel.compile_all(jobs, Target.parse("cpu"), {})
+    assert set(done) == set(jobs) and not errors
+
+
+def _jobs() -> dict[str, parallel.CompileJob]:
     groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
-    alone, with_helper = (_compiled_with(monkeypatch, helpers, groups) for helpers in (0, 1))
-    assert alone == with_helper
-
-
-def _compiled_with(
-    monkeypatch: pytest.MonkeyPatch, helpers: int, groups: Groups
-) -> dict[str, KernelCode]:
-    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: helpers)
-    jobs = {
+    return {
         f"{key}{n}": parallel.CompileJob(canonical_text(g.computation), f"{symbol(key)}_{n}", None)
         for key, g in groups.distinct.items()
         for n in range(2)
     }
-    done, errors = parallel.compile_all(jobs, Target.parse("cpu"), {})
-    assert not errors
-    return done
 
 
-def test_a_helper_that_dies_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
-    monkeypatch.setattr(parallel.sys, "executable", "/bin/false")
-    assert len(_compiled_with(monkeypatch, 1, groups)) == 2 * len(groups.distinct)
-
-
-@pytest.mark.parametrize("executable", [sys.executable, "/bin/false"])
-def test_a_helper_compiles_what_executables_share(
-    monkeypatch: pytest.MonkeyPatch, executable: str
-) -> None:
-    host = Target.parse(HERE)
-    here = shared_runtime(host)
-    monkeypatch.setattr(toolchain, "_compiled", {})
-    monkeypatch.setattr(parallel.sys, "executable", executable)
-    groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
-    assert len(_compiled_with(monkeypatch, 1, groups)) == 2 * len(groups.distinct)
-    assert has_shared_runtime(host) == (executable != "/bin/false")
-    assert shared_runtime(host) == here
+def _helped(jobs: dict[str, parallel.CompileJob], shares: bool) -> parallel.Queue:
+    """The queue when a helper has done all of its jobs."""
+    queue = parallel.Queue(Target.parse("cpu"), jobs, parallel.deque(jobs))
+    helper = parallel.Helper(shares)
+    helper.feed(queue)
+    assert helper._thread is not None
+    helper._thread.join()
+    helper.stop()
+    return queue
