@@ -59,7 +59,10 @@ def copies_left(loop: WhileThunk, state: Sequence[BufferSlice], sizes: Mapping[i
 
 @dataclass
 class _Merger:
-    """The merges so far, the steps that access each value, and the last step that needs it."""
+    """The merges so far, the steps that access each value, and the last step that needs it.
+
+    A value that another is merged into is needed at that step: its last one stays.
+    """
 
     steps: tuple[Thunk | None, ...]
     sizes: Mapping[int, int]
@@ -92,7 +95,6 @@ class _Merger:
                 return False
         self.renamed[source] = target
         self.touches[target] = sorted({*self.touches[source], *self.touches[target]})
-        self.ends[target] = max(self.ends[target], self.ends[source])
         return True
 
     def may_overwrite(self, thunk: KernelThunk, argument: int) -> bool:

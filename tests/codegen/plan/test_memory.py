@@ -179,6 +179,14 @@ def test_a_loop_that_works_in_place_needs_no_copy() -> None:
     assert loop.body == (in_place(0, 0),)
 
 
+def test_a_loop_whose_state_is_read_in_other_ways_too_needs_a_copy() -> None:
+    body = (in_place(0, 2, 0), copy(2, 0))
+    before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
+    (_, loop, _) = coalesce(before, sizes(5), frozenset())
+    assert isinstance(loop, WhileThunk)
+    assert loop.body == body
+
+
 def test_an_output_takes_the_place_of_one_input_at_most() -> None:
     step = KernelThunk("k", (value(2), value(0), value(3)), 1, in_place=(0, 1))
     body = (call([], [2]), step, copy(3, 0))

@@ -138,7 +138,12 @@ def damaged(path: list[Any], value: object) -> dict[str, Any]:
         (["thunks", 1, "body", 0, "args", 1, 4, 3], 1),
         (["thunks", 1, "body", 0, "args", 1, 4, 0, 2], 3),
         (["thunks", 1, "body", 0, "args", 1, 4], []),
+        (
+            ["thunks", 1, "body", 0, "args", 1, 4, 0],
+            ["arena", 0, 4, 0, [["arena", 0, 4, 0], 1, 1, True]],
+        ),
         (["thunks", 2, "branches"], []),
+        (["thunks", 2, "selector", 2], 2),
         (["thunks"], None),
     ],
 )
