@@ -25,12 +25,12 @@ from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial, Workload
 from nestwright.autotune.search.space import Space
 from nestwright.autotune.tasks.programs import Program
+from nestwright.ir.arrays import Array
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 
-Array = np.ndarray[Any, Any]
 FOLDS = 5
 LEAST = 16  # trials of a workload that count
 APART = 0.05

@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
 
 EXTENDED = np.finfo(np.longdouble).nmant == 63
 """True if this machine's ``long double`` is the 80-bit one."""

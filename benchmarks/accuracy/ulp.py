@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # names begin at benchmarks/
@@ -37,11 +36,11 @@ import nestwright as nw
 from accuracy.reference import ARITY, EXTENDED, FUNCTIONS, exact
 from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
+from nestwright.ir.arrays import Array
 from nestwright.ir.conversion import to_odd
 from nestwright.ir.dtypes import BY_NAME, DType, to_numpy
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 CHUNK = 1 << 18  # elements of a call
 SAVE_SECONDS = 10.0
 SPECIAL = (

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 
 T = TypeVar("T")
-Array = np.ndarray[Any, Any]
 
 SIGNED = ("s8", "s16", "s32", "s64")
 UNSIGNED = ("u8", "u16", "u32", "u64")

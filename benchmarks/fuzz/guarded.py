@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
 
 PAGE = mmap.PAGESIZE
 SEEN = 0x5A  # what lies between an array and the page boundaries

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ..arrays import Array
 
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 """The letter that BLAS and LAPACK have for NumPy's type of character ``dtype.char``."""

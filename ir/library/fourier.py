@@ -6,16 +6,13 @@ SciPy transforms several rows at once in the lanes of vectors, and many on sever
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LibraryError
 from ..targets.processor import default_threads
 from .call import LibraryCall
 from .each import scipy
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 TRANSFORMS = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
 SHARED = 1 << 16

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LibraryError
 from ..lazy import resolve
 from .call import LibraryCall
 from .session import checked
 
-Array: TypeAlias = np.ndarray[Any, Any]
 GroupFunction: TypeAlias = Callable[..., Any]
 
 INTERPRETER = "interpreter"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LibraryError
 from . import lapack_numpy, lapack_scipy
 from .call import LibraryCall
@@ -23,7 +24,6 @@ from .solvers import add_solution, solve
 from .tape import Prepared, Tape, at_once, prepare
 from .tridiagonal import solve_perturbed
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Results: TypeAlias = tuple[Array, ...]
 Routine: TypeAlias = Callable[..., Results]
 

@@ -7,11 +7,12 @@ fails, so that its matrices are then computed one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ..arrays import Array
+
 Results: TypeAlias = tuple[Array, ...]
 
 

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..arrays import Array
 from .each import Workspace
 from .tape import Tape
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Results: TypeAlias = tuple[Array, ...]
 
 _INT = np.dtype(np.int32)

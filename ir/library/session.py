@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..arrays import as_array
+from ..arrays import Array, as_array
 from ..errors import ArgumentError, LibraryError
 from .call import ArrayType, LibraryCall
 from .lapack import prepared as lapack_prepared
 from .registry import function, is_registered
 from .tape import Prepared
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 FIRST_STATE = 0x7012395
 """The state of random numbers before the first call: XLA's, which is any number but 0."""

@@ -6,16 +6,15 @@ Narrow floats are computed in f32. No function here reads the triangle that is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from .call import LibraryCall
 from .each import LETTERS, each, scipy, shares
 from .lapack_numpy import potrf
 from .tape import Tape, at_once
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 32  # rows of a triangle that are solved one by one; the rest goes through matrix products
 ALONE = 1000  # elements of right sides that OpenBLAS solves on one thread

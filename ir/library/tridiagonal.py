@@ -8,11 +8,11 @@ right-hand sides at once: where a quotient would overflow, its pivot is moved aw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from ..arrays import Array
 
 
 def solve_perturbed(low: Array, middle: Array, high: Array, b: Array) -> Array:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...ir.arrays import Array
 from ...ir.dtypes import DType, c64, f32, f64
 from ...ir.hlo.nodes import Shape
 from ...ir.loop.nodes import Buffer
-
-Array = np.ndarray[Any, Any]
 
 
 def buffer_of(name: str, shape: Shape) -> Buffer:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
+
 WORST_SHOWN = 3  # wrong elements that a message has
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from nestwright.ir.arrays import Array
 
-Array = np.ndarray[Any, Any]
 TURN = 0.02  # seconds that one turn takes, about
 ROUNDS = (5, 15)  # of turns, at least and at most
 MOST = 500  # submissions in one turn

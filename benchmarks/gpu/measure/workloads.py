@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
+
 ADD = "add { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
 MAX = "max { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] maximum(a, b) }\n"
 TOLERANCES = {"f32": 1e-4, "tf32": 2e-3, "f16": 4e-3, "bf16": 2e-2}

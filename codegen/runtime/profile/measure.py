@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
+from ....ir.arrays import Array
 from ...plan.loaded import Event, ThunkTime, Times
 from ...plan.nodes import Plan, Thunk, children, walk
 from .figures import APART
@@ -26,8 +26,6 @@ LEAST, MOST = 5, 200  # rounds then
 KEPT = 1 << 14  # events of a call
 TIMED, TRIES = 1000, 5  # thunks in a try that tells what timing takes
 NS = 1e-9
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

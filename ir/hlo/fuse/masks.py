@@ -8,10 +8,10 @@ positions. Computed by ``iota`` it costs no memory, and the schedule sees which 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import f32, pred, s32
 from ..nodes import Computation, Instruction, Shape
 from ..patterns import build
@@ -19,7 +19,6 @@ from ..patterns.match import is_splat, splat
 from ..rewrite import assemble, constant, make, rebuild, with_attrs, with_operands
 from .groups import Fusion, Group
 
-Array = np.ndarray[Any, Any]
 LARGEST = 1 << 26  # elements of a constant that is looked at
 LOW = -1e38  # any number above -1e30 added to such a number is lost in it
 

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import to_numpy
 from ...errors import ArgumentError
 from ..nodes import Alloc, Buffer, Func, Seq, Stmt, Var
 from .actions import Compiler
 from .lanes import run_as_lanes
 from .launches import Launch, run_launch
-from .memory import Array, Memory
+from .memory import Memory
 from .races import UndefinedError, Watch
 
 __all__ = ["UndefinedError", "run"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import to_numpy
 from ..nodes import Buffer
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class Memory:

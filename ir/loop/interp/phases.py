@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ..intrinsics import TABLE
 from ..nodes import Buffer, Expr, Intrinsic, Region, Scope
@@ -24,7 +25,6 @@ from .shadow import Clock, Shadow
 from .tensors import TensorMemory, operand_places, own_tensor_action, widened
 
 Action: TypeAlias = Callable[[Env], None]
-Array: TypeAlias = np.ndarray[Any, Any]
 PAUSES = ("named_barrier", "mbarrier_wait")
 _SILENT = (*("give_registers", "take_registers", "launch_wait", "launch_next"),)
 Key: TypeAlias = tuple[Buffer | None, int]  # a place in shared memory, or a number alone

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import f32, to_numpy
 from ..build import as_int
 from ..intrinsics import TABLE
@@ -25,7 +26,6 @@ from .scalar import Closure, Env
 from .shadow import Shadow
 
 Action: TypeAlias = Callable[[Env], None]
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(eq=False, slots=True)

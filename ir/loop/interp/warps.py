@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ...arrays import Array
 from ...dtypes import f32, to_numpy
 from ..build import as_int
 from ..fragments import Matrix, ldmatrix_source
@@ -16,7 +17,6 @@ from .races import UndefinedError
 from .scalar import Closure, Env
 from .shadow import Shadow
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Action: TypeAlias = Callable[[list[Any]], None]
 _LANES = np.arange(WARP)[:, None]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import s64
 from ....hlo.nodes import Shape
 from ...lax.indexing import put_along_axis, take, take_along_axis
@@ -25,7 +25,6 @@ from ...lax.windows import (
 from .call import AtenCall, Operator, Rows, wide
 
 Ints = Sequence[int]
-Array = np.ndarray[Any, Any]
 
 MANY = 64
 """Windows of more elements are gathered, those of fewer are written out."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import f32
 from ...lax.linear import dot_general
 from ...lax.resize import Rule, Samples, Stretch, resample, samples
@@ -15,8 +16,6 @@ from ...lax.sampling import grid_sample
 from ...lax.shaping import move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
-
-Array = np.ndarray[Any, Any]
 
 
 def _ratio(n: int, out: int, scale: float | None) -> np.float32:

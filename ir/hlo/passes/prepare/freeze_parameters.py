@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from ....arrays import as_array
+from ....arrays import Array, as_array
 from ....dtypes import to_numpy
 from ....errors import ArgumentError
 from ...layouts import HEADER, entry_shapes, header
@@ -16,8 +15,6 @@ from ...nodes import HloModule, Instruction, Shape
 from ...rewrite import assemble, constant, make, parameter, with_entry, with_operands
 from ...shape_text import show_shape
 from .drop_layouts import without_layout
-
-Array = np.ndarray[Any, Any]
 
 
 def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule:

@@ -9,18 +9,16 @@ that would leave a channel no normal numbers, or infinities, stays where it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import to_numpy
 from ...nodes import Computation, HloModule, Instruction
 from ...patterns import build
 from ...patterns.match import is_pointwise, is_splat, splat
 from ...rewrite import constant, map_computations, rebuild, users, with_operands
-
-Array = np.ndarray[Any, Any]
 
 
 def fold_batch_norm(module: HloModule) -> HloModule:
