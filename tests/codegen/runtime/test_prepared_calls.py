@@ -55,6 +55,21 @@ ENTRY e {{
 """
 
 
+SVD = """HloModule svd
+ENTRY e {
+  a = f32[40,36] parameter(0)
+  c = (f32[40,36], f32[36], f32[40,36], f32[36,36], s32[]) custom-call(a),
+    custom_call_target="lapack_sgesdd_ffi", backend_config="{mode = 83 : ui8}"
+  x = f32[40,36] get-tuple-element(c), index=0
+  s = f32[36] get-tuple-element(c), index=1
+  u = f32[40,36] get-tuple-element(c), index=2
+  v = f32[36,36] get-tuple-element(c), index=3
+  i = s32[] get-tuple-element(c), index=4
+  ROOT r = (f32[40,36], f32[36], f32[40,36], f32[36,36], s32[]) tuple(x, s, u, v, i)
+}
+"""
+
+
 @pytest.fixture(autouse=True)
 def scipy() -> None:
     pytest.importorskip("scipy")
@@ -132,6 +147,18 @@ def test_numpy_finishes_what_lapack_began(in_turn: list[str]) -> None:
         values = real + 1j * imaginary
         np.testing.assert_allclose(a @ vectors, vectors * values[:, None], rtol=1e-3, atol=1e-4)
     agree(exe, module, matrices("s", 4, 5, 5, seed=7))
+
+
+def test_what_a_routine_leaves_undone_is_not_of_an_earlier_call(in_turn: list[str]) -> None:
+    """LAPACK refuses a NaN, and writes nothing."""
+    module = parse(SVD)
+    exe, a = built(module), matrices("s", 40, 36)
+    agree(exe, module, a)
+    a[3, 4] = np.nan
+    given, *made, info = exe(a)
+    assert info and not any(x.any() for x in made)
+    np.testing.assert_array_equal(given, a)
+    assert in_turn.count("lapack_sgesdd_ffi") == 1  # the interpreter's
 
 
 @pytest.mark.parametrize(("n", "m"), [(40, 1), (40, 40), (50, 70)])
