@@ -1,6 +1,6 @@
 """The path from a Python call into native code: the table that the one C entry function reads.
 
-``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. Its executable is described
+``nw_call`` (in ``targets.cpu.calls``) is a METH_FASTCALL function. Its executable is described
 by a structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats,
 the function to run, the arena. It takes every argument but arrays of derived classes through the
 buffer protocol, and arrays of one other type by DLPack (``dlpack.exchange``), and checks rank,

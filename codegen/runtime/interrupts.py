@@ -1,9 +1,9 @@
 """Signals during native calls: which are watched, and how they end calls on each thread.
 
 Python's own signal handler only records that a signal came; the function given to ``signal.signal``
-runs when the main thread is back in Python. Native code therefore polls (``interrupts_ir``). On the
-main thread a poll lets Python run its handlers, and an exception of theirs ends the call: Ctrl-C as
-well as an alarm whose handler raises. Handlers that return let the call go on.
+runs when the main thread is back in Python. Native code therefore polls (``targets.cpu.calls``). On
+the main thread a poll lets Python run its handlers, and an exception of theirs ends the call:
+Ctrl-C as well as an alarm whose handler raises. Handlers that return let the call go on.
 
 On other threads Python runs no handlers. A SIGINT ends their calls with ``KeyboardInterrupt`` where
 it would on the main thread too, so that a process whose main thread waits for them can end. Signals

@@ -88,7 +88,7 @@ RECORD = Struct(
         "interrupts": "i32",
     },
 )
-"""A call that can be interrupted (see ``interrupts_ir``). ``stop`` is 1 once the call has to end,
+"""A call that can be interrupted (``targets.cpu.calls``). ``stop`` is 1 once the call has to end,
 ``seen`` and ``interrupts`` are the counters as the call knows them, ``next`` is the time of the
 next check of the handlers, ``thread`` Python's thread state; the three fields after ``outer`` are a
 handler's exception."""

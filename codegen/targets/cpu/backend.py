@@ -17,15 +17,18 @@ from ...plan.symbols import polls_interrupts
 from ..compiler import Backend, CompiledPlan, LibraryCode, Stage, Start
 from ..registry import backend
 from ..timings import timed
-from . import entry_ir, instance, interrupts_ir, pool, program
+from . import program
 from . import toolchain as cpu
+from .c_library import instance
+from .calls import entry, interrupts
 from .probe import probe
+from .threads import pool
 from .untrusted import compile_untrusted
 
 
 @cache
 def _shared_texts(host: Target) -> tuple[str, ...]:
-    return tuple(module.module_text(host) for module in (pool, entry_ir, interrupts_ir))
+    return tuple(module.module_text(host) for module in (pool, entry, interrupts))
 
 
 def shared_runtime(host: Target) -> tuple[bytes, ...]:

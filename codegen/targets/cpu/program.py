@@ -5,7 +5,7 @@ and ``results`` are arrays of pointers. Every piece of control flow is a functio
 signature, at the top level ``nw_step_N``. They return 0, ``FAILED`` as soon as a library call
 fails, or ``INTERRUPTED`` as soon as a poll says so.
 
-Long-running code polls (``runtime.interrupts_ir``): loop iterations, and stretches of calls. Each
+Long-running code polls (``calls.interrupts``): loop iterations, and stretches of calls. Each
 call and copy has a cost in units, and a poll comes after ``BUDGET`` of them: counted in a register
 for loops, at compile time for straight-line code. A kernel that polls itself may return with its
 outputs half written, so the program polls right after it.

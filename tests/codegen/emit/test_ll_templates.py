@@ -30,8 +30,11 @@ from nestwright.codegen.runtime.dlpack import exchange
 from nestwright.codegen.runtime.orc import llvm_machine
 from nestwright.codegen.runtime.profile import structs as profile_structs
 from nestwright.codegen.runtime.sim import structs as sim_structs
-from nestwright.codegen.targets.cpu import entry_ir, instance, interrupts_ir, pool, probe
+from nestwright.codegen.targets.cpu import probe
 from nestwright.codegen.targets.cpu import toolchain as cpu
+from nestwright.codegen.targets.cpu.c_library import instance
+from nestwright.codegen.targets.cpu.calls import entry, interrupts
+from nestwright.codegen.targets.cpu.threads import pool
 from nestwright.codegen.targets.sim import matrix_ir, phases_ir, runtime_ir
 from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import VerifyError
@@ -50,7 +53,7 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, probe, entry_ir, interrupts_ir, runtime_ir, peak, stain, stir):
+    for module in (pool, probe, entry, interrupts, runtime_ir, peak, stain, stir):
         yield module.module_text(target)
     for checked, products, tensors in ((1, 1, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1)):
         yield phases(target, bool(checked), bool(products), bool(tensors))

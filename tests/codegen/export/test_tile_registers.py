@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.targets.cpu.processor_check import check_text
+from nestwright.codegen.targets.cpu.c_library.processor_check import check_text
 from nestwright.ir.target import Target
 from nestwright.ir.targets.processor import features_here, tiles_refused
 

@@ -1,13 +1,13 @@
-"""The C function behind every executable, ``nw_call``, in LLVM IR; see ``entry``."""
+"""The C function behind every executable, ``nw_call``, in LLVM IR; see ``runtime.entry``."""
 
 from __future__ import annotations
 
-from ....ir.target import Target
-from ...emit.llvm.template import render
-from ...plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
-from ...runtime.dlpack.elements import CPU
-from ...runtime.dlpack.exchange import DERIVED, DL_TENSOR, EXCHANGE
-from ...runtime.structs import (
+from .....ir.target import Target
+from ....emit.llvm.template import render
+from ....plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
+from ....runtime.dlpack.elements import CPU
+from ....runtime.dlpack.exchange import DERIVED, DL_TENSOR, EXCHANGE
+from ....runtime.structs import (
     AS_TUPLE,
     ENTRY,
     PARAMETER,
@@ -37,10 +37,14 @@ def module_text(target: Target) -> str:
     arrays = [s.names for s in (ENTRY, PARAMETER, PY_BUFFER)]
     tables = [*arrays, RESULT.names, RECORD.names, DL_TENSOR.names]
     others = [*arrays, EXCHANGE.names, DL_TENSOR.names]
-    pages = "entry_ir_linux.ll" if "linux" in target.triple else "entry_ir_other.ll"
     return (
-        render(__package__, "entry_ir.ll", tables, names)
-        + render(__package__, "out_ir.ll", arrays, out)
-        + render(__package__, "exchange_ir.ll", others, {"CPU": CPU, "DERIVED": DERIVED})
-        + render(__package__, pages)
+        render(__package__, "entry.ll", tables, names)
+        + render(__package__, "out.ll", arrays, out)
+        + render(__package__, "exchange.ll", others, {"CPU": CPU, "DERIVED": DERIVED})
+        + huge_pages_text("linux" in target.triple)
     )
+
+
+def huge_pages_text(linux: bool) -> str:
+    """Return ``void huge_pages(ptr memory, i64 bytes)``, which asks for large pages on Linux."""
+    return render(__package__, "huge_pages_linux.ll" if linux else "huge_pages_other.ll")

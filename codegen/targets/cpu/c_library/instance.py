@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....ir.target import Target
-from ...emit.llvm.template import render
-from ...plan.interface import (
+from .....ir.target import Target
+from ....emit.llvm.template import render
+from ....plan.interface import (
     ALIGNMENT,
     HUGE,
     HUGE_PAGE,
@@ -29,8 +29,9 @@ from ...plan.interface import (
     CArray,
     Interface,
 )
-from ...runtime.structs import POOL, SEAT
-from . import pool
+from ....runtime.structs import POOL, SEAT
+from ..calls.entry import huge_pages_text
+from ..threads import pool
 from .processor_check import check_text
 
 ARENA_OFFSET = -(-(POOL.bytes + INSTANCE.bytes) // ALIGNMENT) * ALIGNMENT
@@ -43,13 +44,13 @@ def memory_bytes(interface: Interface) -> int:
 
 def module_text(interface: Interface, target: Target) -> str:
     """Return the LLVM module of a library; it declares the program that it runs."""
-    own = render(__package__, "pool_instance.ll", [SEAT.names])
+    own = render(__package__, "pool.ll", [SEAT.names])
     workers = None if interface.threads == 1 else pool.workers_text(target)
     if workers is None:
-        joined, threads = render(__package__, "pool_instance_serial.ll"), pool.serial_text()
+        joined, threads = render(__package__, "pool_serial.ll"), pool.serial_text()
     else:
         tables = [POOL.names, SEAT.names, INSTANCE.names]
-        joined, threads = render(__package__, "pool_instance_futex.ll", tables), workers
+        joined, threads = render(__package__, "pool_futex.ll", tables), workers
     checks = check_text(target), _functions(interface), _weights(interface)
     return "".join((pool.base_text(target), own, joined, threads, *checks))
 
@@ -78,7 +79,8 @@ def _functions(interface: Interface) -> str:
     tables = [POOL.names, SEAT.names, INSTANCE.names, OPTIONS.names, TENSOR.names]
     text = render(__package__, "instance.ll", tables, names)
     unknown = f"@unknown = internal constant {_bytes(b'unknown status' + bytes(1))}\n"
-    return render(__package__, "entry_ir_linux.ll") + text + unknown + "\n".join(texts.lines) + "\n"
+    strings = "\n".join(texts.lines) + "\n"
+    return huge_pages_text(linux=True) + text + unknown + strings
 
 
 def _weights(interface: Interface) -> str:

@@ -1,4 +1,4 @@
-; Asking for signals from native code, in LLVM IR; see ``interrupts_ir.py``.
+; Asking for signals from native code, in LLVM IR; see ``interrupts.py``.
 target triple = "${triple}"
 
 @key = internal global i64 0

@@ -1,6 +1,6 @@
-"""Asking for signals from native code, in LLVM IR: see ``interrupts`` for the Python side.
+"""Asking for signals from native code, in LLVM IR: see ``runtime.interrupts`` for Python's side.
 
-A *record* (``layout.RECORD``) is one call that can be interrupted. It is on the C stack of the
+A *record* (``structs.RECORD``) is one call that can be interrupted. It is on the C stack of the
 calling thread from ``nw_enter`` to ``nw_leave``, and the thread's pthread key points to the
 innermost one.
 
@@ -36,9 +36,9 @@ whether it is still in place; calls shorter than that never look.
 
 from __future__ import annotations
 
-from ....ir.target import Target
-from ...emit.llvm.template import render
-from ...runtime.structs import RECORD
+from .....ir.target import Target
+from ....emit.llvm.template import render
+from ....runtime.structs import RECORD
 
 PERIOD = 20_000_000  # nanoseconds between two looks at the handlers
 
@@ -46,4 +46,4 @@ PERIOD = 20_000_000  # nanoseconds between two looks at the handlers
 def module_text(target: Target) -> str:
     """Return the module's text; it is the same for every executable."""
     names = {"triple": target.triple, "period": PERIOD}
-    return render(__package__, "interrupts_ir.ll", [RECORD.names], names)
+    return render(__package__, "interrupts.ll", [RECORD.names], names)

@@ -1,8 +1,7 @@
 """The thread pool and the per-thread scratch memory, written in LLVM IR.
 
 In Python, one pool per process serves every executable and every thread; in a C library, every
-instance of the model has its own (``instance``). Both have
-
+instance of the model has its own (``c_library.instance``). Both have
 
 ``void nw_parallel(ptr body, ptr context, i64 count)``
     calls ``body(context, begin, end)`` on chunks that cover ``0 .. count`` once, and returns when
@@ -30,10 +29,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ....ir.target import Target
-from ...emit.llvm.template import render
-from ...runtime.structs import JOB, POOL, RECORD, SEAT, SEGMENT
-from . import each_ir
+from .....ir.target import Target
+from ....emit.llvm.template import render
+from ....runtime.structs import JOB, POOL, RECORD, SEAT, SEGMENT
+from . import each
 
 SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
 _HEADER = 64  # bytes in front of a segment's memory, so that it is aligned
@@ -57,11 +56,11 @@ _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 def module_text(target: Target) -> str:
     """Return the LLVM module of the process's pool for a target."""
-    own = render(__package__, "pool_process.ll", [POOL.names]) + each_ir.text()
+    own = render(__package__, "process.ll", [POOL.names]) + each.text()
     workers = workers_text(target)
     if workers is None:
         return base_text(target) + own + serial_text()
-    return base_text(target) + own + render(__package__, "pool_process_futex.ll") + workers
+    return base_text(target) + own + render(__package__, "process_futex.ll") + workers
 
 
 def base_text(target: Target) -> str:
@@ -77,9 +76,9 @@ def workers_text(target: Target) -> str | None:
     if waiting is None:
         return None
     tables = JOB.names, RECORD.names, POOL.names, SEAT.names
-    return render(__package__, "pool_futex.ll", tables, {**waiting, "spins": SPINS})
+    return render(__package__, "futex.ll", tables, {**waiting, "spins": SPINS})
 
 
 def serial_text() -> str:
     """Return ``nw_parallel`` without workers."""
-    return render(__package__, "pool_serial.ll")
+    return render(__package__, "serial.ll")

@@ -15,8 +15,8 @@ import pytest
 
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
-from nestwright.codegen.targets.cpu import pool
 from nestwright.codegen.targets.cpu import toolchain as cpu
+from nestwright.codegen.targets.cpu.threads import pool
 from nestwright.ir.target import Target
 
 BODIES = """

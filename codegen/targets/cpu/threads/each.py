@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from ....ir.library.each import ARGUMENTS
-from ...emit.llvm.template import render
+from .....ir.library.each import ARGUMENTS
+from ....emit.llvm.template import render
 
 
 def text() -> str:

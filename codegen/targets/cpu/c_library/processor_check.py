@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ....ir.target import Target
-from ....ir.targets.processor import TILE_REGISTERS, TILES_REQUEST
-from ...emit.llvm.template import render
+from .....ir.target import Target
+from .....ir.targets.processor import TILE_REGISTERS, TILES_REQUEST
+from ....emit.llvm.template import render
 
 
 @dataclass(frozen=True, slots=True)

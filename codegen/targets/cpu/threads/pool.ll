@@ -1,6 +1,6 @@
 ; The thread pool's base in LLVM IR: scratch memory of each thread, a stack of segments. Where the
-; newest is noted, and where the pool is, says ``pool_process.ll`` or ``pool_instance.ll``, which
-; follows; after that comes ``pool_futex.ll`` or ``pool_serial.ll``.
+; newest is noted, and where the pool is, says ``process.ll`` or ``c_library/pool.ll``, which
+; follows; after that comes ``futex.ll`` or ``serial.ll``.
 target triple = "${triple}"
 
 declare i32 @posix_memalign(ptr, i64, i64)

@@ -1,0 +1,1 @@
+"""The runtime of executables on their threads: the pool, and routines for batches."""
