@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from math import prod
 
-from ....dtypes import s32, s64
-from ...nodes import Instruction
+from ....dtypes import f32, s32, s64
+from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...patterns.counted import Values, counted_loop
+from ...rewrite import make
 from .columns import compare, less, over, put, reduce, select
 
 
@@ -81,9 +82,14 @@ def _norm(alpha: Instruction, below: Instruction, most: Instruction) -> Instruct
 
 
 def _opposite(size: Instruction, sign: Instruction) -> Instruction:
-    """Return a size with the other sign than a number, so that their difference loses nothing."""
-    zero = build.full(0, sign.array.dtype, sign.array.dims)
-    return select(compare("LT", sign, zero), size, build.pointwise("negate", size))
+    """Return a size with the other sign than a number, so that their difference loses nothing.
+
+    Of zeros the sign counts as well: LAPACK's ``R`` has a row of the other sign for ``-0``.
+    """
+    integer = s32 if sign.array.dtype == f32 else s64
+    bits = make("bitcast-convert", Shape(integer, sign.array.dims), (sign,))
+    below = compare("LT", bits, build.full(0, integer, sign.array.dims))
+    return select(below, size, build.pointwise("negate", size))
 
 
 def _reflected(a: Instruction, v: Instruction, tau: Instruction) -> Instruction:
