@@ -19,7 +19,7 @@ from ...ir.hlo.analysis.untouched import untouched
 from ...ir.hlo.fuse.fusion import Fusion, Group
 from ...ir.hlo.fuse.order import branch_computations, in_order, readers_first
 from ...ir.hlo.holes import multiplies_holes
-from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
+from ...ir.hlo.layouts import ROW_MAJOR, Orders
 from ...ir.hlo.library import group_call, library_call
 from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
 from ...ir.hlo.nodes import (
@@ -28,14 +28,13 @@ from ...ir.hlo.nodes import (
     HloModule,
     Instruction,
     Shape,
-    TokenShape,
     TupleShape,
 )
 from ...ir.hlo.ops.registry import definition, work_of
 from ...ir.hlo.patterns.loops import hands_on, trip_count
-from ...ir.hlo.shape_text import show_shape
 from ...ir.hlo.sources import Sources
 from ...ir.hlo.text.canonical import key
+from .caller import parameters_of, results_of
 from .coalesce import coalesce, copies_left
 from .collective_calls import collective_call
 from .compiled import Compiled, kernels
@@ -57,7 +56,7 @@ from .nodes import (
     children,
 )
 from .side_by_side import Joints, side_by_side
-from .signature import ArraySpec, Tree, slots
+from .signature import slots
 from .slices import Slices, leaves, part_of, piece_of, resized, sizes_of, spread
 
 STEPS, STEPS_EACH = 1 << 13, 8
@@ -67,8 +66,6 @@ Control flow that calls one computation twice has it twice in its plan."""
 TURNS = (2, 3, 5, 7)
 LONGEST = 64
 """Calls in a loop's body that has several turns, at most."""
-
-SIZE_BYTES = 4  # live sizes of bounded dimensions are s32
 
 
 def make_plan(
@@ -88,8 +85,8 @@ def make_plan(
     find, facts = compiled(groups, made), FactList(Sources(module).of)
     longer = joints is not None  # copies cost as much as launches
     maker, entry = _Sequence(groups.fusions, find, alignment, facts, longer), module.entry
-    params, bindings, param_tree = _parameters(entry, orders.params)
-    results, result_tree = _results(entry.root.shape, orders.results)
+    params, bindings, param_tree = parameters_of(entry, orders.params)
+    results, result_tree = results_of(entry.root.shape, orders.results)
     thunks, root = maker.run(entry, bindings)
     homes = [maker.home(n, s.bytes, entry.root.name) for n, s in enumerate(slots(results))]
     tests, again = maker.guard(groups.whole, made, entry, bindings, homes)
@@ -121,56 +118,6 @@ def _copies(tree: Slices, homes: Sequence[BufferSlice]) -> Iterator[CopyThunk]:
     """Yield the copies of a program's results to where they belong."""
     for n, (source, home) in enumerate(zip(leaves(tree), homes, strict=True)):
         yield CopyThunk(source, home, f"result {n}")
-
-
-def _parameters(
-    entry: Computation, orders: Sequence[Order]
-) -> tuple[tuple[ArraySpec, ...], list[Slices], Tree]:
-    specs: list[ArraySpec] = []
-    trees = tuple(_signature(p.shape, orders, specs, p.name) for p in entry.parameters)
-    numbers = iter(range(len(slots(specs))))
-
-    def leaf(shape: Shape) -> Slices:
-        require_bytes(shape.bytes, show_shape(shape), f"a parameter of `{entry.name}`")
-        number = next(numbers)
-        data = BufferSlice("param", 0, shape.bytes, number)
-        sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in shape.bounded]
-        return (data, *sizes) if sizes else data
-
-    return tuple(specs), [spread(p.shape, leaf) for p in entry.parameters], trees
-
-
-def _results(shape: AnyShape, orders: Sequence[Order]) -> tuple[tuple[ArraySpec, ...], Tree]:
-    specs: list[ArraySpec] = []
-    tree = _signature(shape, orders, specs)
-    return tuple(specs), tree
-
-
-def _signature(
-    shape: AnyShape, orders: Sequence[Order], specs: list[ArraySpec], name: str = ""
-) -> Tree:
-    """Return the tuple structure of a shape, leaves by number; its arrays are added to
-    ``specs``.
-    """
-    match shape:
-        case Shape():
-            number = len(specs)
-            order = orders[number] if number < len(orders) else ()
-            specs.append(_spec(name or f"result {number}", shape, order))
-            return number
-        case TupleShape(elements=elements):
-            return tuple(_signature(e, orders, specs, name) for e in elements)
-        case TokenShape():
-            return ()
-
-
-def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
-    """Return the caller's view of an array that the program has as ``stored``."""
-    if not order:
-        return ArraySpec(name, stored.dtype, stored.dims, (), stored.dynamic)
-    places = [order.index(d) for d in range(stored.rank)]
-    dynamic = tuple(stored.dynamic[k] for k in places) if stored.dynamic else ()
-    return ArraySpec(name, stored.dtype, tuple(stored.dims[k] for k in places), order, dynamic)
 
 
 class _Sequence:
