@@ -14,6 +14,8 @@ import nestwright as nw
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError
 
+from .caches import state, stepped, text
+
 ONE = """HloModule one
 ENTRY e {{
   x = {dtype}[{n}] parameter(0)
@@ -28,20 +30,6 @@ ENTRY e {
   double = f32[6,5] add(x, x)
   square = s32[7] multiply(y, y)
   ROOT both = (f32[6,5], s32[7]) tuple(double, square)
-}
-"""
-CACHES = """HloModule caches
-ENTRY e {
-  keys = f32[16,8] parameter(0)
-  values = f32[16,8] parameter(1)
-  row = f32[1,8] parameter(2)
-  at = s32[] parameter(3)
-  zero = s32[] constant(0)
-  k = f32[16,8] dynamic-update-slice(keys, row, at, zero)
-  twice = f32[1,8] add(row, row)
-  v = f32[16,8] dynamic-update-slice(values, twice, at, zero)
-  sums = f32[16,8] multiply(k, READ)
-  ROOT t = (f32[16,8], f32[16,8], f32[16,8]) tuple(k, v, sums)
 }
 """
 X, Y = np.arange(30, dtype=np.float32).reshape(6, 5), np.arange(7, dtype=np.int32)
@@ -103,26 +91,12 @@ def test_a_neighbor_in_memory_does_not_overlap(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(row[8:16], row[:8] + row[16:])
 
 
-def caches(read: str) -> Executable:
-    return nw.build(nw.parse(CACHES.replace("READ", read)), target="cpu", cache=False)
-
-
-def stepped(keys: Any, values: Any, row: Any, at: Any, old: bool = False) -> list[Any]:
-    k, v = keys.copy(), values.copy()
-    k[at], v[at] = row[0], row[0] + row[0]
-    return [k, v, k * (keys if old else v)]
-
-
-def state() -> tuple[Any, Any, Any, Any]:
-    rng = np.random.default_rng(0)
-    keys, values, row = (
-        rng.standard_normal(s).astype(np.float32) for s in [(16, 8)] * 2 + [(1, 8)]
-    )
-    return keys, values, row, np.array(5, np.int32)
+def caches(old: bool = False) -> Executable:
+    return nw.build(nw.parse(text(old)), target="cpu", cache=False)
 
 
 def test_a_cache_is_updated_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    exe = by_native_code_alone(caches("v"), monkeypatch)
+    exe = by_native_code_alone(caches(), monkeypatch)
     keys, values, row, at = state()
     product = np.zeros_like(keys)
     for n in range(3):
@@ -133,10 +107,10 @@ def test_a_cache_is_updated_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None
             np.testing.assert_array_equal(b, a)
 
 
-@pytest.mark.parametrize("read", ["v", "keys"])
+@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("how", ["in place", "crossed", "one of two", "one for both", "shifted"])
-def test_a_cache_is_never_read_after_it_was_overwritten(read: str, how: str) -> None:
-    exe = caches(read)
+def test_a_cache_is_never_read_after_it_was_overwritten(old: bool, how: str) -> None:
+    exe = caches(old)
     keys, values, row, at = state()
     memory = np.concatenate([keys, keys])
     keys = memory[:16]
@@ -150,7 +124,7 @@ def test_a_cache_is_never_read_after_it_was_overwritten(read: str, how: str) -> 
         "one for both": (keys, np.zeros_like(keys), product),
         "shifted": (memory[4:20], values, product),
     }[how]
-    want = stepped(keys, values, row, at, old=read == "keys")
+    want = stepped(keys, values, row, at, old)
     exe(keys, values, row, at, out=out)
     for a, b in zip(want, out, strict=True):
         np.testing.assert_array_equal(b, a)
