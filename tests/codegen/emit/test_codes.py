@@ -83,3 +83,21 @@ def test_which_are_rounded_by_the_conversion(zero: float, ends: Ends | None, tak
     for rest, name in ((INTEGERS, "llvm.lrint"), (FLOATS, "fptosi")):
         lowered = nw.lower(nw.parse(module(rest, "u8", zero, ends, 3)), target="cpu")
         assert (name in lowered.as_text("llvm")) == (taken == (rest is INTEGERS))
+
+
+@pytest.mark.parametrize("code", ["u8", "s8", "s16"])
+def test_a_zero_point_behind_the_ends_is_added_there(code: str) -> None:
+    n = len(X)
+    parsed = nw.parse(f"""HloModule codes
+ENTRY main {{
+  x = f32[{n}] parameter(0)
+  r = f32[{n}] round-nearest-even(x)
+  low = f32[] constant(-4)
+  high = f32[] constant(11)
+  kept = f32[{n}] clamp(low, r, high)
+  zero = f32[] constant(4)
+  zeros = f32[{n}] broadcast(zero), dimensions={{}}
+  s = f32[{n}] add(kept, zeros)
+  ROOT q = {code}[{n}] convert(s)
+}}""")
+    np.testing.assert_array_equal(nw.build(parsed)(X), evaluate(parsed, [X]))
