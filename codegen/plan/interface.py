@@ -1,6 +1,6 @@
 """The interface of a model as a C library: names, sizes, statuses, and the structures in memory.
 
-The LLVM IR of the library (``codegen.targets.cpu.instance``) and its texts in C
+The LLVM IR of the library (``codegen.targets.cpu.c_library``) and its texts in C
 (``codegen.export``) are made of the same values.
 """
 

@@ -2,7 +2,7 @@
 
 A library puts ``__dlpack_c_exchange_api__`` on its array type, a capsule of C functions; one of
 them fills a ``DLTensor`` that is valid as long as the array. An entry that knows such a type calls
-that function itself (see ``exchange_ir.ll``), which takes some ten nanoseconds an argument.
+that function itself (see ``calls/exchange.ll``), which takes some ten nanoseconds an argument.
 
 The function gives an array's memory even where it is not what the array means: torch has views that
 are conjugated or negated when they are read, and tensors whose gradients would be lost. So an
