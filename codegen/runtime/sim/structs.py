@@ -49,7 +49,7 @@ HOOKS = Struct(
         ("open", "begin", "end", "unordered", "unfenced", "meet", "progress", "stuck"), "ptr"
     ),
 )
-"""What a kernel's module adds to the runtime (``order_ir.ll``): when a launch and a block begin
+"""What a kernel's module adds to the runtime (``order.ll``): when a launch and a block begin
 and end, what orders two threads, after threads met, when none can go on, and when nothing helps."""
 
 CORE = Struct(
@@ -142,7 +142,7 @@ BAR = Struct(
 """A barrier with phases: how many have ended, arrivals of a phase and of those the missing ones,
 bytes that have yet to land, copies under way; name and element of the mbarrier, or the number of a
 named one; the thread (from 1 on) that made it and has not fenced that. Four rows follow (see
-``order_ir.ll``)."""
+``order.ll``)."""
 NAMED_BARS, BARS = 16, 80  # named barriers come first; of mbarriers a block has at most the rest
 
 FLIGHT = Struct(

@@ -16,7 +16,7 @@ from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
 from ...runtime.sim import structs
 from .describe import Described, SimulatedModule, Site
-from .matrix_ir import values_of_bytes
+from .matrix import values_of_bytes
 from .thread import ThreadFunction
 
 

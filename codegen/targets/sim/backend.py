@@ -24,7 +24,7 @@ from ..cpu.backend import shared_runtime
 from ..cpu.probe import probe
 from ..cuda.emit import PARAM_ALIGN
 from .roll import roll
-from .runtime_ir import module_text
+from .runtime import module_text
 from .simulator import Simulator
 
 SLOW = 20.0  # times as long takes an access of a simulated thread

@@ -41,8 +41,8 @@ from .asynchronous import emit_asynchronous, sums_of, touch_sums
 from .clusters import load_remote
 from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
-from .matrix_ir import product_symbol, product_text
-from .phases_ir import HOOKS, phases_text
+from .matrix import product_symbol, product_text
+from .phases import HOOKS, phases_text
 from .tensor import emit_tensor
 from .thread import COROUTINE, RETURN, ThreadFunction, end_of_coroutine
 

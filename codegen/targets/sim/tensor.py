@@ -1,4 +1,4 @@
-"""Intrinsics of tensor memory, as calls of the simulator's runtime (``tensor_ir.ll``)."""
+"""Intrinsics of tensor memory, as calls of the simulator's runtime (``tensor.ll``)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.codegen.targets.cpu.c_library import instance
 from nestwright.codegen.targets.cpu.calls import entry, interrupts
 from nestwright.codegen.targets.cpu.threads import pool
-from nestwright.codegen.targets.sim import matrix_ir, phases_ir, runtime_ir
+from nestwright.codegen.targets.sim import matrix, phases, runtime
 from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.loop.intrinsics import TABLE
@@ -53,15 +53,15 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, probe, entry, interrupts, runtime_ir, peak, stain, stir):
+    for module in (pool, probe, entry, interrupts, runtime, peak, stain, stir):
         yield module.module_text(target)
     for checked, products, tensors in ((1, 1, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1)):
-        yield phases(target, bool(checked), bool(products), bool(tensors))
+        yield phases_module(target, bool(checked), bool(products), bool(tensors))
     for threads, weights in ((1, "none"), (2, "object"), (2, "file")):
         yield instance.module_text(library(threads, weights), target)
     for name, row in TABLE.items():
         if row.matrix is not None:
-            product = matrix_ir.product_text(name, row.matrix)
+            product = matrix.product_text(name, row.matrix)
             assert "define internal" in product
             yield product.replace("define internal", "define")
     for function in (
@@ -75,10 +75,10 @@ def modules(target: Target) -> Iterator[str]:
     yield render("nestwright.codegen.driver", "llvm_faults.ll")
 
 
-def phases(target: Target, checked: bool, products: bool, tensors: bool) -> str:
+def phases_module(target: Target, checked: bool, products: bool, tensors: bool) -> str:
     """The part of a kernel's module for barriers with phases, seen from outside."""
     em = Emitter(target)
-    text = phases_ir.phases_text(em, checked, products, tensors)
+    text = phases.phases_text(em, checked, products, tensors)
     text = text.replace("define internal", "define")
     return "\n".join([f'target triple = "{target.triple}"', text, *em.declarations.values()])
 

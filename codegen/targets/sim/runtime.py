@@ -5,7 +5,7 @@ the other, in an order drawn from the seed. An order is an arithmetic progressio
 of blocks, its step and start drawn from a counter. After a fault nothing runs until
 ``nw_sim_clear``, nor after the call was interrupted, which ``i1 nw_sim_stopped()`` asks.
 
-Time is a counter that moves at every barrier; ``shadow_ir.ll`` tells by it what is ordered.
+Time is a counter that moves at every barrier; ``shadow.ll`` tells by it what is ordered.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TURNS = 64  # of threads, between two polls
 
 
 _PARTS = (
-    *("rounds_ir.ll", "records_ir.ll", "shadow_ir.ll", "arrivals_ir.ll", "copies_ir.ll"),
-    "clusters_ir.ll",
+    *("rounds.ll", "records.ll", "shadow.ll", "arrivals.ll", "copies.ll"),
+    "clusters.ll",
 )
 
 
@@ -37,6 +37,6 @@ def module_text(target: Target) -> str:
         "poll": POLL,
         "stopped": STOPPED,
     }
-    own = render(__package__, "runtime_ir.ll", [NAMES], names)
+    own = render(__package__, "runtime.ll", [NAMES], names)
     parts = [render(__package__, part, [NAMES]) for part in _PARTS]
-    return "\n".join([own, *parts, render(__package__, "matrix_ir.ll")])
+    return "\n".join([own, *parts, render(__package__, "matrix.ll")])

@@ -1,4 +1,4 @@
-; The simulator's runtime in LLVM IR: its state, launches and blocks; see ``runtime_ir.py``.
+; The simulator's runtime in LLVM IR: its state, launches and blocks; see ``runtime.py``.
 target triple = "${triple}"
 
 @sim = internal global [${sizeof.sim} x i8] zeroinitializer, align 64

@@ -1,5 +1,5 @@
 ; Warp operations in LLVM IR: ``ldmatrix``, ``stmatrix``, reductions across threads; see
-; ``matrix_ir.py``.
+; ``matrix.py``.
 
 define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) alwaysinline {
   %at = mul i64 %thread, %stride

@@ -1,6 +1,6 @@
 ; Which accesses of a block's threads are ordered, in LLVM IR, where barriers are for some of them.
 ;
-; A kernel whose threads wait at such barriers (``phases_ir.ll``) has this text in its module.
+; A kernel whose threads wait at such barriers (``phases.ll``) has this text in its module.
 ; Threads of a block are then ordered pairwise: row t of ``@known`` has for each thread since when
 ; its accesses are not ordered before what t does, and for each mbarrier since when its copies are
 ; not. ``@seen`` has the same for the asynchronous proxy: what threads wrote before a fence that t

@@ -33,7 +33,7 @@ def phases_text(em: Emitter, checked: bool, products: bool, tensors: bool = Fals
         "synced": _calls("tensor_synced(i64 %t)" * tensors),
         "met": _calls("tensor_met(i64 %first, i64 %last)" * tensors),
     }
-    order = render(__package__, "order_ir.ll", [NAMES], names)
+    order = render(__package__, "order.ll", [NAMES], names)
     files = (*_PARTS, *_PRODUCTS * products, *_TENSORS * tensors)
     parts = [order, *(render(__package__, file, [NAMES]) for file in files)]
     text = _OURS.sub(r"@nw_phase.\1", "\n".join(parts))
@@ -45,9 +45,9 @@ def _calls(*names: str) -> str:
     return "\n  ".join(f"call void @{name}" for name in names if name)
 
 
-_PARTS = ("phases_ir.ll", "flights_ir.ll", "boxes_ir.ll")
-_PRODUCTS = ("groups_ir.ll", "operands_ir.ll")
-_TENSORS = ("tensor_ir.ll",)
+_PARTS = ("phases.ll", "flights.ll", "boxes.ll")
+_PRODUCTS = ("groups.ll", "operands.ll")
+_TENSORS = ("tensor.ll",)
 
 
 _CALLED = {

@@ -1,7 +1,7 @@
 """Warp operations in LLVM IR: ``ldmatrix``, ``stmatrix``, reductions, and matrix products.
 
 What each thread deposited are addresses: ``slots`` is the first thread's, ``stride`` bytes lie
-between one thread's and the next. The first two are in ``matrix_ir.ll``; a product is written
+between one thread's and the next. The first two are in ``matrix.ll``; a product is written
 out for the modules that use it, its index maps taken from ``fragments.Matrix``.
 """
 
@@ -59,7 +59,7 @@ def product_text(name: str, x: Matrix) -> str:
         "mul": "mul" if whole else "fmul",
         "add": "add" if whole else "fadd",
     }
-    return "\n".join([*tables, render(__package__, "matrix_ir_product.ll", names=names)])
+    return "\n".join([*tables, render(__package__, "product.ll", names=names)])
 
 
 def _table(name: str, place: Callable[[int, int], tuple[int, int]], count: int, width: int) -> str:
