@@ -1,10 +1,20 @@
-/* Weights in memory of the caller: as they are in their file, misaligned, cut off, and damaged. */
+/* Weights in memory of the caller: as they are in their file, misaligned, cut off, damaged, and in
+   another order. */
 #define _POSIX_C_SOURCE 200809L
 #include "net.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Two words of 64 bits that are not the same change places. */
+static void swap(unsigned char *words) {
+  unsigned char first[8];
+  if (memcmp(words, words + 8, 8) == 0) exit(12);
+  memcpy(first, words, 8);
+  memcpy(words, words + 8, 8);
+  memcpy(words + 8, first, 8);
+}
 
 int main(int argc, char **argv) {
   FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
@@ -28,6 +38,9 @@ int main(int argc, char **argv) {
   data[size - 1] ^= 1;
   if (net_create(&instance, &options) != NET_DAMAGED_WEIGHTS) return 5;
   data[size - 1] ^= 1;
+  swap(data + 4096);
+  if (net_create(&instance, &options) != NET_DAMAGED_WEIGHTS) return 11;
+  swap(data + 4096);
   data[8] ^= 1;
   if (net_create(&instance, &options) != NET_WEIGHTS_VERSION) return 6;
   data[8] ^= 1;
