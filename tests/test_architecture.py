@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import pytest
 
@@ -42,29 +42,48 @@ RIDDLE = re.compile(r"(What|Whether|Which)\b")
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
 @cache
 def package_files() -> list[Path]:
     return [p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))]
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the definitions of one file are called and say, and what the file imports."""
+
+    undocumented: tuple[str, ...]
+    riddles: tuple[str, ...]
+    classes: tuple[str, ...]
+    imports: tuple[tuple[int, tuple[str, ...]], ...]  # line, module path from the root
+    absolute: tuple[int, ...]  # lines that import the package by its name
+
+
 @cache
-def imported(path: Path) -> list[tuple[int, tuple[str, ...]]]:
-    """(line, module path from the root) of each import of our own code in a file."""
+def page(path: Path) -> Page:
+    """A file of the package, parsed and walked once for all that asks of it."""
+    tree = ast.parse(path.read_text())
+    kinds = (ast.Import, ast.ImportFrom, *get_args(Definition))
+    nodes = [n for n in ast.walk(tree) if isinstance(n, kinds)]
     here = path.relative_to(ROOT).parts
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if (isinstance(node, ast.ImportFrom) and node.level == 0) or isinstance(node, ast.Import):
-            names = (
-                [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-            )
-            assert not any((n or "").split(".")[0] == "nestwright" for n in names), (
-                f"{path}:{node.lineno}: use a relative import inside the package"
-            )
-        elif isinstance(node, ast.ImportFrom):
-            base = here[: len(here) - node.level]
-            module = (*base, *(node.module.split(".") if node.module else ()))
-            found += [(node.lineno, (*module, alias.name)) for alias in node.names]
-    return found
+    imports: list[tuple[int, tuple[str, ...]]] = []
+    absolute: list[int] = []
+    for node in nodes:
+        match node:
+            case ast.ImportFrom(level=level) if level > 0:
+                base = here[: len(here) - level]
+                module = (*base, *(node.module.split(".") if node.module else ()))
+                imports += [(node.lineno, (*module, alias.name)) for alias in node.names]
+            case ast.Import() | ast.ImportFrom():
+                named = [getattr(node, "module", None), *(a.name for a in node.names)]
+                if any(str(n).split(".")[0] == "nestwright" for n in named):
+                    absolute.append(node.lineno)
+    classes = (n.name for n in nodes if isinstance(n, ast.ClassDef))
+    said = riddles([tree, *nodes])
+    return Page((*undocumented(tree.body),), (*said,), (*classes,), (*imports,), (*absolute,))
 
 
 @cache
@@ -80,22 +99,40 @@ def resolve(module: tuple[str, ...]) -> Path | None:
     return None
 
 
-@pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_downward(path: Path) -> None:
-    floor = path.relative_to(ROOT).parts[0]
-    for line, module in imported(path):
-        assert module[0] in FLOORS, f"line {line}: imports the package's own face"
-        below = FLOORS[module[0]] < FLOORS[floor] or module[0] == floor
-        assert below, f"line {line}: {floor} -> {module[0]}"
-        rooms = frozenset({path.relative_to(ROOT).parts[:2], module[:2]})
-        assert rooms not in APART, f"line {line}: imports {'.'.join(module[:2])}"
+def upward(here: tuple[str, ...], module: tuple[str, ...]) -> str:
+    """Why a file (its parts from the root) may not import a module; empty where it may."""
+    if module[0] not in FLOORS:
+        return "imports the package's own face"
+    if module[0] != here[0] and FLOORS[module[0]] >= FLOORS[here[0]]:
+        return f"{here[0]} -> {module[0]}"
+    return f"imports {'.'.join(module[:2])}" if frozenset({here[:2], module[:2]}) in APART else ""
+
+
+def test_imports_run_downward() -> None:
+    for path in package_files():
+        here = path.relative_to(ROOT).parts
+        for line, module in page(path).imports:
+            assert not (why := upward(here, module)), f"{name(path)}:{line}: {why}"
+
+
+def test_imports_are_relative() -> None:
+    assert [f"{name(p)}:{n}" for p in package_files() for n in page(p).absolute] == []
+
+
+def test_imports_that_run_upward_are_found() -> None:
+    assert upward(("te", "lower.py"), ("build",)) == "imports the package's own face"
+    assert upward(("te", "lower.py"), ("codegen", "plan")) == "te -> codegen"
+    assert upward(("te", "lower.py"), ("schedule", "cursor")) == "te -> schedule"
+    assert upward(("ir", "hlo", "nodes.py"), ("ir", "loop", "nodes")) == "imports ir.loop"
+    assert not upward(("te", "lower.py"), ("ir", "loop", "nodes"))
+    assert not upward(("te", "lower.py"), ("te", "nodes"))
 
 
 @cache
 def arrows() -> dict[Path, set[Path]]:
     """The files of our own that each file imports."""
     return {
-        p: {q for _, m in imported(p) if (q := resolve(m)) is not None and q != p}
+        p: {q for _, m in page(p).imports if (q := resolve(m)) is not None and q != p}
         for p in package_files()
     }
 
@@ -156,11 +193,13 @@ def test_tests_are_short_enough_to_read() -> None:
     assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > LONGEST} == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "runtime").rglob("*.py")), ids=str)
-def test_what_runs_a_model_imports_no_compiler(path: Path) -> None:
-    for line, module in imported(path):
-        file = resolve(module)
-        assert file is None or str(file.relative_to(ROOT)).startswith(RUNS), f"line {line}"
+def test_what_runs_a_model_imports_no_compiler() -> None:
+    files = sorted((ROOT / "codegen" / "runtime").rglob("*.py"))
+    assert files
+    for path in files:
+        for line, module in page(path).imports:
+            file = resolve(module)
+            assert file is None or name(file).startswith(RUNS), f"{name(path)}:{line}"
 
 
 KINDS_ARE_KNOWN_IN = ("ir/target.py", "ir/targets/", "ir/gpus.py", "codegen/targets/")
@@ -209,10 +248,10 @@ def test_nothing_is_evaluated() -> None:
     assert found == COMPILES_TEXT
 
 
-@pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_targets_are_asked_for_facts_not_for_their_kind(path: Path) -> None:
-    if not str(path.relative_to(ROOT)).startswith(KINDS_ARE_KNOWN_IN):
-        assert asks_for_a_kind(path.read_text()) == []
+def test_targets_are_asked_for_facts_not_for_their_kind() -> None:
+    others = [p for p in package_files() if not name(p).startswith(KINDS_ARE_KNOWN_IN)]
+    asked = {name(p): asks_for_a_kind(p.read_text()) for p in others}
+    assert {path: found for path, found in asked.items() if found} == {}
 
 
 @pytest.mark.parametrize(
@@ -232,35 +271,12 @@ def test_questions_for_a_kind_are_found(text: str) -> None:
     assert asks_for_a_kind("x = sketch.kind == dtype.kind, 'such as \"cuda\"', {'cpu': 1}") == []
 
 
-@pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_file_says_what_it_is_for(path: Path) -> None:
-    assert path.stem not in VAGUE, "a name that explains nothing"
-    start, doc, *_ = [*path.read_text().split('"""', 2), ""]
-    assert not start and doc.splitlines()[0].strip(), "the first line says what the file is for"
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What the definitions of one file are called and say."""
-
-    undocumented: tuple[str, ...]
-    riddles: tuple[str, ...]
-    classes: tuple[str, ...]
-
-
-@cache
-def pages() -> dict[Path, Page]:
-    """Each file of the package, parsed once for all that asks of its definitions."""
-    found = {}
+def test_files_say_what_they_are_for() -> None:
     for path in package_files():
-        tree = ast.parse(path.read_text())
-        classes = (n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
-        found[path] = Page((*undocumented(tree.body),), (*riddles(tree),), (*classes,))
-    return found
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+        assert path.stem not in VAGUE, f"{name(path)}: a name that explains nothing"
+        start, doc, *_ = [*path.read_text().split('"""', 2), ""]
+        says = not start and doc.splitlines()[0].strip()
+        assert says, f"{name(path)}: the first line says what the file is for"
 
 
 def undocumented(body: list[ast.stmt], outer: str = "") -> Iterator[str]:
@@ -268,33 +284,34 @@ def undocumented(body: list[ast.stmt], outer: str = "") -> Iterator[str]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
             marks = {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
-            if ast.get_docstring(node) is None and not marks & {"overload", "override"}:
+            said = ast.get_docstring(node, clean=False) is not None
+            if not said and not marks & {"overload", "override"}:
                 yield outer + node.name
             if isinstance(node, ast.ClassDef):
                 yield from undocumented(node.body, f"{outer}{node.name}.")
 
 
-def riddles(tree: ast.Module) -> Iterator[str]:
+def riddles(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield docstrings, private ones included, that begin with What, Whether or Which."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, Definition | ast.Module):
-            text = ast.get_docstring(node) or ""
+            text = (ast.get_docstring(node, clean=False) or "").strip()
             if RIDDLE.match(text):
                 yield text.splitlines()[0]
 
 
 def test_public_names_have_docstrings() -> None:
-    assert [f"{name(p)}: {n}" for p, page in pages().items() for n in page.undocumented] == []
+    assert [f"{name(p)}: {n}" for p in package_files() for n in page(p).undocumented] == []
 
 
 def test_docstrings_say_what_is_returned_or_done() -> None:
-    assert [f"{name(p)}: {text}" for p, page in pages().items() for text in page.riddles] == []
+    assert [f"{name(p)}: {text}" for p in package_files() for text in page(p).riddles] == []
 
 
 def test_no_two_classes_have_one_name() -> None:
     homes: dict[str, list[str]] = {}
-    for path, page in pages().items():
-        for found in page.classes:
+    for path in package_files():
+        for found in page(path).classes:
             homes.setdefault(found, []).append(name(path))
     assert {n: at for n, at in homes.items() if len(at) > 1} == {}
 
@@ -316,7 +333,7 @@ def height(): "Return metres."
 """
     tree = ast.parse(source)
     assert list(undocumented(tree.body)) == ["Box", "Box.size"]
-    assert list(riddles(tree)) == ["Whether it is open."]
+    assert list(riddles(ast.walk(tree))) == ["Whether it is open."]
 
 
 def test_every_package_is_shipped() -> None:
