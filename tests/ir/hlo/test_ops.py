@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,8 @@ STRUCTURE = frozenset(name for name, op in OPS.items() if op.structure)
 
 WORDS = frozenset(OPS) - STRUCTURE
 GRAPH = ("Instruction", "Computation", "make")
+QUOTED = re.compile(rf"""["'}}](?:{"|".join(WORDS)})\b""")
+"""The beginning of each text that names an opcode: most files need not be parsed."""
 
 
 def speaks_hlo(tree: ast.Module, path: str) -> bool:
@@ -114,6 +117,8 @@ def test_no_other_file_names_an_opcode() -> None:
     for path in (p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if name.startswith(tuple(NAMES_OPCODES)) or not any(map(text.count, GRAPH)):
+            continue
+        if not QUOTED.search(text):
             continue
         tree = ast.parse(text)
         if not speaks_hlo(tree, name):
