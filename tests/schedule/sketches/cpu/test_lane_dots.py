@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
@@ -97,10 +98,11 @@ def test_bytes_without_a_sign_may_be_the_lanes_own(rows: int, deep: int, wide: i
 
 @pytest.mark.parametrize("left", ["N", "T"])
 @pytest.mark.parametrize("right", ["N", "T"])
-@pytest.mark.parametrize("codes", [np.int8, np.uint8])
 @pytest.mark.parametrize("shape", [(0, 17, 24, 33), (3, 16, 52, 18), (2, 40, 36, 17)])
-def test_operands_in_any_order(left: str, right: str, codes: Any, shape: tuple[int, ...]) -> None:
+def test_operands_in_any_order(left: str, right: str, shape: tuple[int, ...]) -> None:
+    """Of codes with and without a sign, in turn."""
     batch, rows, deep, wide = shape
+    codes: Any = np.int8 if (left == right) == (batch == 3) else np.uint8
     rng, limits = np.random.default_rng(0), np.iinfo(codes)
     x = rng.integers(limits.min, limits.max + 1, (max(batch, 1), rows, deep)).astype(codes)
     w = rng.integers(-128, 128, (max(batch, 1), deep, wide)).astype(np.int8)
@@ -158,10 +160,17 @@ def test_convolutions_of_bytes(
 
 
 @pytest.mark.parametrize("rows", [1, 5, 17])
-@pytest.mark.parametrize(("deep", "wide"), [(2, 16), (24, 33), (50, 130), (31, 48)])
-@pytest.mark.parametrize("result", ["f32", "bf16"])
-def test_products_of_bf16(rows: int, deep: int, wide: int, result: str) -> None:
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("deep", "wide", "results"),
+    [
+        (2, 16, ["bf16", "f32", "bf16"]),
+        (24, 33, ["f32", "bf16", "f32"]),
+        (50, 130, ["bf16", "f32", "bf16"]),
+        (31, 48, ["f32", "bf16", "f32"]),
+    ],
+)
+def test_products_of_bf16(rows: int, deep: int, wide: int, results: list[str]) -> None:
+    rng, result = np.random.default_rng(0), results[[1, 5, 17].index(rows)]
     narrow = to_numpy(bf16)
     x = rng.standard_normal((rows, deep)).astype(narrow)
     w = rng.standard_normal((deep, wide)).astype(narrow)
@@ -187,7 +196,7 @@ def test_products_of_bf16_that_are_not_frozen(wide: int) -> None:
 def test_weights_that_are_not_frozen_are_packed_by_whole_vectors(
     form: str, instruction: str
 ) -> None:
-    asm = build(parse(text(24, 64, 100, form)), "cpu -mcpu=znver5 -threads=1").as_text("asm")
+    asm = stage_text(parse(text(24, 64, 100, form)), "cpu -mcpu=znver5 -threads=1", "asm")
     assert not re.search(r"\s(vp?scatter|vpinsr|vpextr|vpmulld)", asm)
     widths = {m[1] for m in re.finditer(rf"\s{instruction}\s.*%([xyz])mm", asm)}
     assert widths == {"x", "z"}  # 96 columns, and 4 that are left over
@@ -219,7 +228,7 @@ def test_one_instruction_for_the_terms_of_each_lane(
     kinds = {BF16: to_numpy(bf16), TURNED: np.dtype(np.uint8)}
     w = operands(8, 64, 96)[1].astype(kinds.get(form, np.int8))
     module = parse(text(8, 64, 96, form))
-    asm = build(module, spec, constants={1: w}).as_text("asm")
+    asm = stage_text(module, spec, "asm", constants={1: w})
     made = PreparedModule(module, spec, {1: w})
     found = [generate(lower_group(g.computation, g.name), made.target)[0] for g in groups(made)]
     (default,) = (s.default for s in found if s.name in ("quads@3", "pairs@3"))
@@ -262,7 +271,7 @@ def test_every_choice_computes_the_same() -> None:
     (sketch,) = (s for s in generate(func, made.target) if s.name == "quads@3")
     points = list(sketch.points())
     expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
-    taken = points[:: max(1, len(points) // 24)]
+    taken = points[:: max(1, len(points) // 13)]
     assert {c["chunks"] for c in taken} > {1} and {c["order"] for c in taken} == {"column", "row"}
     for choices in taken:
         schedule = Schedule(func)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
@@ -85,7 +86,7 @@ def test_the_default_is_whole_instructions(kind: str, frozen: bool) -> None:
     made = PreparedModule(module, RAPIDS, {1: w} if frozen else None)
     _, func, sketch = sketch_of(made)
     assert generate(func, made.target)[0].name == "tiles@1"
-    asm = build(module, RAPIDS, constants={1: w} if frozen else None).as_text("asm")
+    asm = stage_text(module, RAPIDS, "asm", constants={1: w} if frozen else None)
     name = INSTRUCTION[kind]
     c = sketch.default
     across = -(-c["rows"] // 16) * c["vectors"]
@@ -100,7 +101,7 @@ def test_rows_of_bytes_and_columns_of_other_ones() -> None:
     """Rows may be signed or not, and so may columns."""
     for a, b, name in (("s8", "u8", "tdpbsud"), ("u8", "u8", "tdpbuud")):
         module = text("u8", 64, 128, 64).replace("w = s8", f"w = {b}").replace("x = u8", f"x = {a}")
-        asm = build(parse(module), RAPIDS).as_text("asm")
+        asm = stage_text(parse(module), RAPIDS, "asm")
         assert name in asm
 
 

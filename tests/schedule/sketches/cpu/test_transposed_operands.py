@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -73,16 +74,19 @@ def operands(form: str, shape: Shape, dtype: str) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype"),
+    ("target", "dtype", "form"),
     [
-        *(("cpu -threads=2", t) for t in ("f32", "f64", "bf16", "f16", "s8", "s32")),
-        *((t, d) for t in (AVX2, AVX512) for d in ("f32", "bf16", "s8")),
+        *(("cpu -threads=2", t, form) for t in OWN for form in FORMS),
+        *(("cpu -threads=2", t, form) for t in ("f64", "f16", "s32") for form in ("NT", "TN")),
+        *((AVX2, t, form) for t in OWN for form in ("NN", "TT")),
+        *((AVX512, t, form) for t in OWN for form in ("NT", "TN")),
     ],
 )
-@pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_right(form: str, target: str, dtype: str) -> None:
-    """Types that are multiplied in their own way in batches, too."""
-    for shape in SHAPES if target == "cpu -threads=2" and dtype in OWN else SHAPES[1:]:
+    """Types that are multiplied in their own way in batches, too, and for other machines."""
+    own = target == "cpu -threads=2" and dtype in OWN
+    batches = own and (OWN.index(dtype) + FORMS.index(form)) % 2 == 0
+    for shape in SHAPES if batches else SHAPES[1:]:
         module = parse(text(form, shape, dtype))
         x, y = operands(form, shape, dtype)
         assert compare(0, build(module, target)(x, y), evaluate(module, [x, y])).ok, shape
@@ -90,7 +94,8 @@ def test_every_form_is_right(form: str, target: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_extents_of_no_whole_tile(form: str) -> None:
-    for shape in EDGES:
+    """Each of two forms, one of them with one operand transposed."""
+    for shape in EDGES[FORMS.index(form) // 2 :: 2]:
         module = parse(text(form, shape, "f32"))
         x, y = operands(form, shape, "f32")
         assert compare(0, build(module, "cpu -threads=2")(x, y), evaluate(module, [x, y])).ok, shape
@@ -115,9 +120,8 @@ def test_work_on_the_result_stays_in_the_kernel(form: str, epilogue: str) -> Non
 @pytest.mark.parametrize("form", ["NN", "NT", "TN"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_one_kernel_without_gathers(form: str, dtype: str) -> None:
-    made = PreparedModule(parse(text(form, (0, 48, 52, 100), dtype)), AVX512)
-    assert len(made.groups.distinct) == 1
-    asm = made.build({}).as_text("asm")
+    asm = stage_text(parse(text(form, (0, 48, 52, 100), dtype)), AVX512, "asm")
+    assert len(re.findall(r"(?m)^# \w+  ", asm)) == 1  # headings, of groups
     assert not re.search(r"\svp?(gather|scatter)", asm)
 
 
@@ -132,7 +136,7 @@ def test_every_choice_computes_the_same(form: str) -> None:
     func = lower_group(group.computation, group.name)
     sketch = next(s for s in generate(func, made.target) if s.name == "tiling@2")
     points = list(sketch.points())
-    for choices in points[:: max(1, len(points) // 8)]:
+    for choices in points[:: max(1, len(points) // 5)]:
         schedule = Schedule(func)
         sketch.apply(schedule, choices)
         got = made.build({key: schedule.trace})(x, y)
