@@ -54,17 +54,23 @@ STRIPS = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 65, 1000, 1031])
-@pytest.mark.parametrize("name", STRIPS)
+COUNTS = (1, 2, 7, 65, 1000, 1031)
+STEPS = ((0.5, 100.0), (7.0,))
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "steps"),
+    [(s, n, STEPS[(i + j) % 2]) for i, s in enumerate(STRIPS) for j, n in enumerate(COUNTS)],
+)
 def test_loops_that_poll_do_all_their_iterations(
-    name: str, n: int, monkeypatch: pytest.MonkeyPatch
+    name: str, n: int, steps: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the number of iterations between two polls."""
     monkeypatch.setattr(interrupt_polls, "LONG", 0.0)
     func = parse_loops(STRIPS[name].format(n=n))
     x = np.random.default_rng(n).integers(-8, 8, n).astype(np.float32)
     want = interpret(func, [x])[0]
-    for step in (0.5, 7.0, 100.0):
+    for step in steps:
         monkeypatch.setattr(interrupt_polls, "STEP", step)
         kernel = compile_func(func, HOST)
         assert n < 1000 or polls_interrupts(kernel.compiled.code)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -269,7 +269,7 @@ def test_numbers_of_bf16_beyond_its_range(tiles: Any) -> None:
 def test_an_interrupted_product_leaves_no_registers_in_use() -> None:
     """A long part of one thread polls, and may return early, by a label of its own."""
     text = product("bf16", 65536, 256, 32)
-    made = build(parse(text), "cpu -mcpu=emeraldrapids -threads=2").as_text("llvm")
+    made = stage_text(parse(text), "cpu -mcpu=emeraldrapids -threads=2", "llvm")
     left = re.findall(r"^leave:\n(.*)\n  ret void", made, re.M)
     assert [line for line in left if "tilerelease" in line]
 

@@ -10,6 +10,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.autotune.tasks.programs import Program
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
@@ -75,7 +76,7 @@ def test_formulas_on_a_simulated_gpu() -> None:
 
 
 def test_parts_are_read_and_written_as_neighbors() -> None:
-    text = nw.build(parse(PRODUCT), target="cpu -threads=1").as_text("llvm")
+    text = stage_text(parse(PRODUCT), "cpu -threads=1", "llvm")
     assert "shufflevector" in text
     assert "gather" not in text and "scatter" not in text
 

@@ -103,7 +103,8 @@ def test_sums_of_whole_numbers(name: str, backward: bool) -> None:
     ("dtype", "op", "dims"),
     [
         *((dtype, op, (11, 37)) for dtype in TYPES for op in NUMPY),
-        *((dtype, op, (20000,)) for dtype in ("f64", "bf16", "s32", "u8") for op in NUMPY),
+        *((dtype, op, (20000,)) for dtype in ("f64", "u8") for op in ("add", "minimum")),
+        *((dtype, op, (20000,)) for dtype in ("bf16", "s32") for op in ("multiply", "maximum")),
     ],
 )
 def test_types_and_operations(dtype: str, op: str, dims: tuple[int, ...]) -> None:
