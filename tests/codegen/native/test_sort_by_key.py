@@ -84,19 +84,19 @@ def same_of_each(module: str, calls: list[tuple[np.ndarray, ...]], target: str) 
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-# Keys are turned around by their complement, whatever they are of: half of the types suffice.
-TURNED = [(t, "GT") for t in WIDE[::2]]
 # What code depends on: the width of a key, and how a type's bits become one.
 KINDS = [s8, u16, s32, u64, f16, f32, f64, BY_NAME["f8e5m2"]]
+# Keys are turned around by their complement, whatever they are of.
+TURNED = [(t, "GT") for t in KINDS]
 
 
-@pytest.mark.parametrize(("t", "direction"), [*((t, "LT") for t in WIDE), *TURNED], ids=str)
-def test_every_type(t: DType, direction: str) -> None:
+@pytest.mark.parametrize(("t", "direction"), [*((t, "LT") for t in KINDS), *TURNED], ids=str)
+def test_every_kind(t: DType, direction: str) -> None:
     same(text(t, (5, 11), 1, direction), draw(t, (5, 11)))
 
 
-@pytest.mark.parametrize("t", KINDS, ids=str)
-def test_long_rows_of_every_kind(t: DType) -> None:
+@pytest.mark.parametrize("t", KINDS[::2], ids=str)
+def test_long_rows_of_every_second_kind(t: DType) -> None:
     same(text(t, (3, 301), 1, "LT"), draw(t, (3, 301)))
 
 
@@ -144,7 +144,8 @@ def test_short_rows(n: int) -> None:
 @pytest.mark.parametrize("t", WIDE, ids=str)
 def test_every_type_in_short_and_long_rows(t: DType) -> None:
     same(text(t, (70, 5), 1, "LT"), draw(t, (70, 5)))
-    same(text(t, (3, 1500), 1, "GT"), draw(t, (3, 1500)))
+    if t in KINDS[1::2]:
+        same(text(t, (3, 1500), 1, "GT"), draw(t, (3, 1500)))
 
 
 @pytest.mark.parametrize("dims", [(3, 5, 12), (2, 17, 1, 4), (2, 0, 9), (1, 1, 12)])

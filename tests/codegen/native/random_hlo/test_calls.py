@@ -119,4 +119,4 @@ def rounded(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [batch_norm, mapped, function, rounded])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 15)
+    agrees(generator, 10)

@@ -134,4 +134,4 @@ def convolution(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [dot, convolution])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 25, simulated=3)
+    agrees(generator, 18, simulated=2)

@@ -183,4 +183,4 @@ def select_and_scatter(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [reduce, reduce_window, select_and_scatter])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 25, simulated=3)
+    agrees(generator, 18, simulated=2)

@@ -314,4 +314,4 @@ def compute(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [move, compute])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 25, simulated=3)
+    agrees(generator, 18, simulated=2)
