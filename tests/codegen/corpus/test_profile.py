@@ -20,7 +20,6 @@ MODELS = (
     "op_cond_switch",
     "op_dot_int8",
     "op_sort_pairs",
-    "reductions_grad",
     "tf_image_ops",
     "torch_convnet_forward",
 )
