@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -120,9 +120,35 @@ def own_lock(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "measure.lock"))
 
 
-def test_winners_that_were_charged_wrongly_do_not_get_into_the_model(tmp_path: Path) -> None:
-    log, bench, seen = tmp_path / "l.jsonl", Bench(serial=1.4), list[Progress]()
-    result = tune(log, bench, listener=seen.append)
+@dataclass(frozen=True)
+class Lost:
+    """A tuning whose winners did not hold in the model."""
+
+    log: str
+    result: TuneResult
+    bench: Bench
+    told: tuple[Progress, ...]
+
+    def copy(self, folder: Path) -> Path:
+        """Write its log to a folder; the path there."""
+        path = folder / "l.jsonl"
+        path.write_text(self.log)
+        return path
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Lost:
+    folder, bench, seen = tmp_path_factory.mktemp("lost"), Bench(serial=1.4), list[Progress]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NESTWRIGHT_MEASURE_LOCK", str(folder / "measure.lock"))
+        result = tune(folder / "l.jsonl", bench, listener=seen.append)
+    return Lost((folder / "l.jsonl").read_text(), result, bench, tuple(seen))
+
+
+def test_winners_that_were_charged_wrongly_do_not_get_into_the_model(
+    lost: Lost, tmp_path: Path
+) -> None:
+    log, bench, seen, result = lost.copy(tmp_path), lost.bench, lost.told, lost.result
     held = read(log)
     assert {b.decisions.get("parallel") for b in held.bests} == {0}, "their races were lost"
     assert bench.raced == [2, 1, 1], "all at once, then each"
@@ -154,9 +180,10 @@ def test_a_winner_that_crashes_in_the_model_is_dropped(tmp_path: Path) -> None:
     assert [pick for _, pick in read(log).verdicts[0].picks] == ["", ""]
 
 
-def test_resuming_races_the_model_again_only_if_something_is_new(tmp_path: Path) -> None:
-    log = tmp_path / "l.jsonl"
-    first = tune(log, Bench(serial=1.4))
+def test_resuming_races_the_model_again_only_if_something_is_new(
+    lost: Lost, tmp_path: Path
+) -> None:
+    log, first = lost.copy(tmp_path), lost.result
     again = Bench(serial=0.5)
     result = tune(log, again)
     assert (result.measured, again.raced) == (0, [])
@@ -168,9 +195,8 @@ def test_resuming_races_the_model_again_only_if_something_is_new(tmp_path: Path)
     assert len(traces) == 2, "the latest verdict counts"
 
 
-def test_a_log_without_a_verdict_gets_one_without_a_trial(tmp_path: Path) -> None:
-    log = tmp_path / "l.jsonl"
-    tune(log, Bench(serial=1.4))
+def test_a_log_without_a_verdict_gets_one_without_a_trial(lost: Lost, tmp_path: Path) -> None:
+    log = lost.copy(tmp_path)
     old = [line for line in log.read_text().splitlines() if '"k":"verdict"' not in line]
     log.write_text("\n".join(old) + "\n")
     assert build(parse(MODEL), TARGET, log=log, cache=False).bundle.notes[SCHEDULED] == "2"
@@ -178,9 +204,8 @@ def test_a_log_without_a_verdict_gets_one_without_a_trial(tmp_path: Path) -> Non
     assert result.measured == 0 and len(read(log).verdicts) == 1
 
 
-def test_what_there_was_no_time_to_try_is_tried_by_the_next_run(tmp_path: Path) -> None:
-    log = tmp_path / "l.jsonl"
-    first = tune(log, Bench(serial=1.4)).verdict
+def test_what_there_was_no_time_to_try_is_tried_by_the_next_run(lost: Lost, tmp_path: Path) -> None:
+    log, first = lost.copy(tmp_path), lost.result.verdict
     assert first is not None and not first.cut
     lines = log.read_text().splitlines()
     cut = replace(first, cut=True, id="")
@@ -190,9 +215,8 @@ def test_what_there_was_no_time_to_try_is_tried_by_the_next_run(tmp_path: Path) 
     assert again.raced == [2]
 
 
-def test_a_verdict_is_about_its_model_alone(tmp_path: Path) -> None:
-    log = tmp_path / "l.jsonl"
-    tune(log, Bench(serial=1.4))
+def test_a_verdict_is_about_its_model_alone(lost: Lost, tmp_path: Path) -> None:
+    log = lost.copy(tmp_path)
     made = kernels(build(parse(OTHER), TARGET, log=log, cache=False))
     assert made.keys() < plain().keys()
     assert all(plain()[s] != code for s, code in made.items()), (
