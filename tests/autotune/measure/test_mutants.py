@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("judged.py")
-COUNT = os.environ.get("NESTWRIGHT_MUTANTS", "6")
+COUNT = os.environ.get("NESTWRIGHT_MUTANTS", "4")
 
 
 def run(*options: str) -> str:

@@ -85,8 +85,10 @@ def inputs(func: Func) -> list[np.ndarray[Any, Any]]:
     return [rng.integers(-3, 4, b.shape).astype(to_numpy(b.dtype)) for b in buffers]
 
 
-@pytest.mark.parametrize("core", ["gpu_mma@1", "gpu_simt@1"])
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize(
+    ("name", "core"),
+    [*((n, "gpu_mma@1") for n in BODIES), *((n, "gpu_simt@1") for n in ("f16", "s8", "odd conv"))],
+)
 def test_simulated_threads_compute_the_same(name: str, core: str) -> None:
     func = group(BODIES[name])
     sketch = sketch_of(func, SIMULATED, core)
@@ -189,7 +191,10 @@ LARGE = {
 
 @pytest.mark.parametrize(
     ("name", "arch"),
-    [*((name, "sm_80") for name in LARGE), *((name, "sm_90") for name in ("f16", "tf32", "f32"))],
+    [
+        *((name, "sm_80") for name in ("bf16", "tf32", "f32", "deep")),
+        *((name, "sm_90") for name in ("f16", "tf32", "conv")),
+    ],
 )
 def test_large_products_fit_the_registers(name: str, arch: str) -> None:
     body, options, core = LARGE[name]
