@@ -54,12 +54,15 @@ def lstm_step(
     functions: Sequence[Function] = (sigmoid, tanh, tanh),
     peepholes: Sequence[Term] | None = None,
     coupled: bool = False,
+    projection: Term | None = None,
 ) -> Step:
     """Return the step of an LSTM cell (Hochreiter and Schmidhuber, 1997), of states h and c.
 
     ``order`` names the gates as they stand in the weights: input, forget, output, and g, the new
     content. ``functions`` are those of gates, content and cell. ``peepholes`` weigh the cell in the
-    gates i, f and o; ``coupled`` forgets what the input gate does not replace.
+    gates i, f and o; ``coupled`` forgets what the input gate does not replace. ``projection`` is a
+    weight ``[n, hidden]`` that makes the next h of what a cell puts out (Sak, Senior and Beaufays,
+    2014); then h is ``[b, n]``.
     """
     of_gates, of_content, of_cell = functions
     peep_i, peep_f, peep_o = peepholes or (None, None, None)
@@ -69,12 +72,13 @@ def lstm_step(
 
     def step(given: Term, state: Sequence[Term]) -> list[Term]:
         h, cell = state
-        parts = split(given + affine(h, weight, bias), [h.dims[-1]] * 4, -1)
+        parts = split(given + affine(h, weight, bias), [cell.dims[-1]] * 4, -1)
         named = dict(zip(order, parts, strict=True))
         keep = gate(named["i"], peep_i, cell)
         forget = 1 - keep if coupled else gate(named["f"], peep_f, cell)
         new = forget * cell + keep * of_content(named["g"])
-        return [gate(named["o"], peep_o, new) * of_cell(new), new]
+        out = gate(named["o"], peep_o, new) * of_cell(new)
+        return [out if projection is None else affine(out, projection, None), new]
 
     return step
 

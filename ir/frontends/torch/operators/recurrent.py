@@ -14,8 +14,8 @@ from .call import AtenCall, Operator, Rows
 
 ONEDNN_LSTM = 2  # of oneDNN's kinds of cells
 
-Cell: TypeAlias = Callable[[Term, Term | None], Step]
-"""The step of a cell, from the state's weight and bias."""
+Cell: TypeAlias = Callable[..., Step]
+"""The step of a cell, from the state's weight and bias; an LSTM's may have a ``projection``."""
 
 
 def _layers(cell: Cell) -> Operator:
@@ -34,9 +34,8 @@ def _layers(cell: Cell) -> Operator:
     ) -> list[Term]:
         if dropout and train:
             c.refuse("its dropout comes from torch's generator", "model.eval(), or dropout=0")
-        ways, each = 1 + bidirectional, 4 if has_biases else 2
-        if len(params) != ways * num_layers * each:
-            c.refuse("its cells project their state", "proj_size=0")
+        ways, plain = 1 + bidirectional, 4 if has_biases else 2
+        each = len(params) // (ways * num_layers)
         starts = list(zip(*(unstack(h) for h in _listed(hx)), strict=True))
         rows = swap_axes(x, 0, 1) if batch_first else x
         ends: list[list[Term]] = []
@@ -44,9 +43,10 @@ def _layers(cell: Cell) -> Operator:
             found = []
             for way in range(ways):
                 k = layer * ways + way
-                own, old, *biases = params[k * each : (k + 1) * each]
-                bias, old_bias = biases or (None, None)
-                step = cell(old, old_bias)
+                own, old, *rest = params[k * each : (k + 1) * each]
+                bias, old_bias = rest[:2] if has_biases else (None, None)
+                more = {"projection": rest[-1]} if each > plain else {}
+                step = cell(old, old_bias, **more)
                 made, *end = run(step, rows, own, bias, starts[k], backwards=way == 1)
                 found.append(made)
                 ends.append(end)

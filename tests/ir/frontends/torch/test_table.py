@@ -436,3 +436,26 @@ def test_bessel_functions_of_order_0(called: Called, dtype: DType) -> None:
     np.testing.assert_allclose(found, scaled, **near)
     found = called("aten.i0.default", [(dtype, x.shape)], x)
     np.testing.assert_allclose(found, scaled * np.exp(np.abs(wide[:, 0])), rtol=near["rtol"] * 20)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_cells_of_an_lstm_project_their_state(called: Called, biases: bool) -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(4, 2, 3), (1, 2, 2), (1, 2, 5), (20, 3), (20, 2), (20,), (20,), (2, 5)]
+    x, h, c, own, old, bias, old_bias, projection = (
+        rng.uniform(-1, 1, s).astype(np.float32) for s in shapes
+    )
+    params = [own, old, *([bias, old_bias] if biases else []), projection]
+    results = [(f32, (4, 2, 2)), (f32, (1, 2, 2)), (f32, (1, 2, 5))]
+    layer = (biases, 1, 0.0, False, False, False)
+    found = called("aten.lstm.input", results, x, [h, c], params, *layer)
+    state, cell, states = h[0], c[0], []
+    for row in x:
+        gates = row @ own.T + state @ old.T + (bias + old_bias if biases else 0)
+        i, f, g, o = np.split(gates, 4, axis=-1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        cell = f * cell + i * np.tanh(g)
+        state = (o * np.tanh(cell)) @ projection.T
+        states.append(state)
+    for ours, wanted in zip(found, [np.stack(states), state[None], cell[None]], strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-6)
