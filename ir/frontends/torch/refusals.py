@@ -33,7 +33,6 @@ REFUSED: dict[str, str] = {
             "aten.log_normal",
             "aten.poisson",
             "aten.rrelu_with_noise",
-            "aten.rrelu_with_noise_functional",
             "prims.normal",
             "prims.uniform",
             "prims._uniform_helper",

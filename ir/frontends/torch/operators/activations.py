@@ -45,6 +45,21 @@ def _leaky_relu(c: AtenCall, x: Term, slope: float = 0.01) -> Term:
     return leaky_relu(wide(x), slope)
 
 
+def _rrelu(
+    c: AtenCall,
+    x: Term,
+    noise: Term,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *_: Any,
+) -> list[Term]:
+    """Slopes are drawn in training, and all of the middle outside of it."""
+    if training:
+        c.refuse("its slopes come from torch's generator", "model.eval()")
+    return [leaky_relu(wide(x), (lower + upper) / 2), noise]
+
+
 def _prelu(c: AtenCall, x: Term, slope: Term) -> Term:
     """The slopes are of channels, dimension 1, or one for all."""
     if slope.rank == 1:
@@ -98,6 +113,7 @@ ROWS: Rows = {
     "aten.leaky_relu.default": _leaky_relu,
     "aten.prelu.default": _prelu,
     "aten._prelu_kernel.default": _prelu,
+    "aten.rrelu_with_noise_functional.default": _rrelu,
     "aten.silu.default": _silu,
     "aten.softplus.default": _softplus,
     "aten.mish.default": _mish,

@@ -438,6 +438,16 @@ def test_bessel_functions_of_order_0(called: Called, dtype: DType) -> None:
     np.testing.assert_allclose(found, scaled * np.exp(np.abs(wide[:, 0])), rtol=near["rtol"] * 20)
 
 
+def test_random_slopes_are_the_middle_outside_of_training(called: Called) -> None:
+    x = np.array([-2, 3], np.float32)
+    name, results = "aten.rrelu_with_noise_functional.default", [(f32, (2,))] * 2
+    out, noise = called(name, results, x, x * 0, 0.25, 0.75, False)
+    np.testing.assert_array_equal(out, [-1, 3])
+    np.testing.assert_array_equal(noise, [0, 0])
+    with pytest.raises(UnsupportedError, match="generator"):
+        called(name, results, x, x * 0, 0.25, 0.75, True)
+
+
 @pytest.mark.parametrize("biases", [False, True])
 def test_cells_of_an_lstm_project_their_state(called: Called, biases: bool) -> None:
     rng = np.random.default_rng(0)
