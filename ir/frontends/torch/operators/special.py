@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....dtypes import f64
+from ...lax.incomplete import gamma_p, gamma_q
 from ...lax.shaping import full
 from ...lax.special import bessel_i0e, bessel_i1e, digamma, erf_inv, lgamma, zeta
 from ...lax.term import Term
@@ -63,6 +64,16 @@ def _zeta(c: AtenCall, x: Operand, q: Operand) -> Term:
     return _hurwitz(a.like(c.shape), b.like(c.shape))
 
 
+def _of_two(formula: Callable[[Term, Term], Term]) -> Operator:
+    """A function of two operands of one shape, computed in f64."""
+
+    def write(c: AtenCall, a: Term, x: Term) -> Term:
+        first, second = (t.to(f64).like(c.shape) for t in c.operands(a, x))
+        return formula(first, second)
+
+    return write
+
+
 def _i1(x: Term) -> Term:
     return bessel_i1e(x) * x.do("abs").do("exponential")
 
@@ -86,6 +97,8 @@ ROWS: Rows = {
     "aten.special_i1e.default": _function(bessel_i1e),
     "prims.bessel_i1.default": _function(_i1),
     "aten.special_i1.default": _function(_i1),
+    "aten.igamma.default": _of_two(gamma_p),
+    "aten.igammac.default": _of_two(gamma_q),
     "aten.polygamma.default": _polygamma,
     "prims.zeta.default": _zeta,
     "aten.special_zeta.default": _zeta,

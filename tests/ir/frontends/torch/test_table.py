@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -436,6 +437,28 @@ def test_bessel_functions_of_order_0(called: Called, dtype: DType) -> None:
     np.testing.assert_allclose(found, scaled, **near)
     found = called("aten.i0.default", [(dtype, x.shape)], x)
     np.testing.assert_allclose(found, scaled * np.exp(np.abs(wide[:, 0])), rtol=near["rtol"] * 20)
+
+
+def test_incomplete_gamma_functions_of_whole_numbers_are_sums(called: Called) -> None:
+    a = np.array([1, 1, 2, 5, 5, 30, 30, 400, 400], np.float64)
+    x = np.array([1e-9, 3, 0.5, 2, 30, 20, 31, 380, 520], np.float64)
+    lower = called("aten.igamma.default", [(f64, (9,))], a, x)
+    upper = called("aten.igammac.default", [(f64, (9,))], a, x)
+    chances = [[math.exp(k * math.log(t) - t - math.lgamma(k + 1)) for k in range(1300)] for t in x]
+    below = [math.fsum(p[: int(n)]) for n, p in zip(a, chances, strict=True)]
+    above = [math.fsum(p[int(n) :]) for n, p in zip(a, chances, strict=True)]
+    np.testing.assert_allclose(lower, above, rtol=1e-12)
+    np.testing.assert_allclose(upper, below, rtol=1e-12)
+
+
+def test_incomplete_gamma_functions_have_edges(called: Called) -> None:
+    a = np.array([0, 0, 2, 2, np.inf, np.inf, -1, 2, np.nan], np.float32)
+    x = np.array([0, 1, 0, np.inf, 2, np.inf, 2, -1, 2], np.float32)
+    wanted = np.array([np.nan, 1, 0, 1, 0, np.nan, np.nan, np.nan, np.nan], np.float32)
+    lower = called("aten.igamma.default", [(f32, (9,))], a, x)
+    upper = called("aten.igammac.default", [(f32, (9,))], a, x)
+    np.testing.assert_array_equal(lower, wanted)
+    np.testing.assert_array_equal(upper, 1 - wanted)
 
 
 def test_random_slopes_are_the_middle_outside_of_training(called: Called) -> None:
