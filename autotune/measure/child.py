@@ -7,6 +7,7 @@ core, and output of kernels and libraries does not get into the protocol.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO
 
+from ...ir.garbage import collector_paused
 from ...ir.library.functions import adopt
 from .host.lock import MachineLock
 from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
@@ -54,9 +56,10 @@ def main() -> None:
     isolate()
     out = private_output()
     lock = MachineLock()
-    with lock.building():
+    with lock.building(), collector_paused():
         from .harness import Harness  # after isolation: this import loads the compiler
     lock.close()
+    gc.freeze()  # no collection looks at the compiler again
 
     adopt(os.environ.get(LIBRARIES, ""))
     harness = Harness(lambda phase: out.write(encode_phase(phase)))
