@@ -137,6 +137,7 @@ def _changed(**fields: object) -> bytes:
         (b'{"k":"trial","v":1,"x":' + b"[" * 80 + b"]" * 80 + b"}", "nested deeper"),
         (_changed(status="fine"), "status"),
         (_changed(t={"unit": "s", "runs": [-1.0]}), "time"),
+        (_changed(t={"unit": "s", "runs": [0.0]}), "time"),
         (_changed(t={"unit": "s", "runs": []}), "time"),
         (_changed(t={"unit": "ms", "runs": [2.0]}), "unit"),
         (_changed(trace="split"), "trace"),

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.kernel import compile_flat
+from nestwright.codegen.runtime.function import NativeFunc
+from nestwright.codegen.targets.registry import emit
+from nestwright.ir.dtypes import s8, s32, u8
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.loop.build import add, cast, mul, op
+from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
 VNNI = "cpu -mcpu=cooperlake -threads=1"
@@ -41,3 +47,36 @@ def test_sums_beyond_32_bits_wrap(wide: int) -> None:
     expected = np.full((8, wide), 255 * 127 * DEEP, np.int64).astype(np.int32)
     assert (expected < 0).all()
     assert np.array_equal(build(product(DEEP, wide), target)(x, w), expected)
+
+
+LANES = 16
+
+
+def parts_of_bytes(shift: int, mask: int) -> Func:
+    """``for i, q: sums[i] += x[q] * (w[4 i + q] >> shift & mask)``"""
+    x, w, sums = Buffer("x", (4,), s8), Buffer("w", (4 * LANES,), u8), Buffer("sums", (LANES,), s32)
+    i, q = Var("i"), Var("q")
+    code = Load(w, (add(mul(i, 4), q),))
+    part = op("and", op("shift-right-logical", code, Const(shift, u8)), Const(mask, u8))
+    term = op("multiply", cast(Load(x, (q,)), s32), cast(part, s32))
+    terms = For(q, Const(4), Store(sums, (i,), op("add", Load(sums, (i,)), term)), Kind.SERIAL)
+    return Func("parts", (x, w, sums), 1, For(i, Const(LANES), terms, Kind.VECTOR))
+
+
+@pytest.mark.parametrize(
+    ("shift", "mask", "together"),
+    [(4, 15, True), (0, 15, True), (2, 63, True), (4, 31, False), (4, 255, False), (7, 1, True)],
+)
+def test_bytes_are_shifted_together_where_none_takes_bits_of_another(
+    shift: int, mask: int, together: bool
+) -> None:
+    func = parts_of_bytes(shift, mask)
+    assert ("vpdpbusd" in emit(func, Target.parse(VNNI))) == together
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-128, 128, 4).astype(np.int8), rng.integers(0, 256, 64).astype(np.uint8)
+    sums = np.zeros(LANES, np.int32)
+    target = Target.parse("cpu" if Target.parse(VNNI).missing else VNNI)
+    code = compile_flat(func, target)
+    NativeFunc.load(code).run_at([a.ctypes.data for a in (x, w, sums)])
+    wanted = (w >> shift & mask).reshape(LANES, 4).astype(np.int32) @ x.astype(np.int32)
+    np.testing.assert_array_equal(sums, wanted)
