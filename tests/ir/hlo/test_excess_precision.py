@@ -11,7 +11,7 @@ from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.fuse.excess_precision import keep_wide, widened
 from nestwright.ir.hlo.fuse.fusion import fuse
-from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate, evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text.canonical import canonical_text
 
@@ -210,6 +210,24 @@ def test_named_operations_round_from_rounded_operands() -> None:
         )
     )
     assert made == canonical_text(after.entry)
+
+
+@pytest.mark.parametrize("opcode", ["convert", "tanh"])
+def test_a_named_value_is_the_same_rounded_one_for_all_that_read_it(opcode: str) -> None:
+    """A conversion as well as arithmetic, whatever is computed from it."""
+    given = "bf16" if opcode == "tanh" else "f32"
+    old = parse(f"""HloModule m
+ENTRY e {{
+  x = {given}[64] parameter(0)
+  c = bf16[64] {opcode}(x)
+  s = bf16[64] multiply(c, c)
+  ROOT r = f32[64] convert(s)
+}}""").entry
+    x = np.linspace(0.1, 3, 64).astype(np.float32 if given == "f32" else ml_dtypes.bfloat16)
+    wide = x.astype(np.float32)
+    once = (np.tanh(wide) if opcode == "tanh" else wide).astype(ml_dtypes.bfloat16)
+    found = np.asarray(evaluate_computation(widened(old, ["c"]), [x]))
+    np.testing.assert_allclose(found, once.astype(np.float32) ** 2, rtol=1e-6)
 
 
 def test_stored_results_are_computed_wide_and_read_back_rounded() -> None:
