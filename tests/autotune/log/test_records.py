@@ -169,7 +169,7 @@ JSON = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(json.loads(encode(TRIAL)))), JSON))
 def test_no_line_breaks_the_reader(fields: dict[str, object]) -> None:
     try:
