@@ -435,6 +435,27 @@ def test_threads_write_strips_that_do_not_overlap() -> None:
         overlapping.parallel(overlapping.get_loops("S")[0])
 
 
+AGAIN = """\
+@func(outputs=1)
+def again(A: f32[8], C: f32[8]):
+    for n in range(4):
+        for i in range(8):
+            with block("C"):
+                vi = spatial(8, i)
+                reads(A[vi])
+                writes(C[vi])
+                C[vi] = A[vi]
+"""
+
+
+def test_a_loop_that_writes_the_same_again_is_for_one_thread() -> None:
+    sch = Schedule(parse(AGAIN))
+    turn, elements = sch.get_loops("C")
+    with pytest.raises(ScheduleError, match="may write the same element of `C`"):
+        sch.parallel(turn)
+    sch.parallel(elements)
+
+
 FILES = sorted((Path(__file__).parents[2] / "schedule").rglob("*.py"))
 
 
