@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .....hlo.limits import require_bytes
 from ....lax.resize import Rule, Stretch, resize
 from ....lax.term import Term
@@ -49,7 +51,7 @@ def _plan(node: Node, x: Term) -> list[tuple[int, Stretch]]:
         scales, new = _fitted(node, old, [int(s) for s in sizes])
     else:
         assert scales is not None
-        new = [int(n * s) for n, s in zip(old, scales, strict=True)]
+        new = [_stretched(n, s) for n, s in zip(old, scales, strict=True)]
     if any(s <= 0 for s in scales) or any(n < 0 for n in new):
         node.malformed(f"its scales {scales} are not all positive")
     crops = node.version > 10 and node.string("coordinate_transformation_mode")
@@ -57,6 +59,11 @@ def _plan(node: Node, x: Term) -> list[tuple[int, Stretch]]:
     roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
     parts = zip(old, new, scales, roi[: len(axes)], roi[len(axes) :], strict=True)
     return [(d, Stretch(*part)) for d, part in zip(axes, parts, strict=True)]
+
+
+def _stretched(n: int, scale: float) -> int:
+    """The whole part of a product in f32: a scale that was rounded from 13/9 makes 13 of 9."""
+    return int(np.float32(n) * np.float32(scale))
 
 
 def _fitted(node: Node, old: list[int], sizes: list[int]) -> tuple[list[float], list[int]]:
@@ -85,6 +92,7 @@ def upsample(node: Node) -> Term:
     x = node.input(0)
     scales = node.floats("scales") or [float(s) for s in node.known(1)]
     plan = [
-        (d, Stretch(n, int(n * s), s)) for d, (n, s) in enumerate(zip(x.dims, scales, strict=True))
+        (d, Stretch(n, _stretched(n, s), s))
+        for d, (n, s) in enumerate(zip(x.dims, scales, strict=True))
     ]
     return resize(x, plan, Rule(mode=_mode(node), coordinates="asymmetric", nearest="floor"))

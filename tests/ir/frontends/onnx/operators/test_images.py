@@ -50,6 +50,19 @@ def test_resize_does_not_fall_below_whole_places(check, coordinates, places):
     )
 
 
+@pytest.mark.parametrize(("old", "new"), [(9, 13), (10, 7)])
+def test_resize_has_the_size_that_a_rounded_scale_was_made_of(check, old, new):
+    x = floats(old)  # 13/9 and 7/10 are below themselves in f32, and their products whole there
+    check(
+        "Resize",
+        [x, None, np.array([new / old], np.float32)],
+        known=[2],
+        wanted=[x[np.arange(new) * old // new]],
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
+
+
 def test_resize_of_few_axes_in_their_order(check):
     check(
         "Resize",
