@@ -44,14 +44,25 @@ class Imported:
 
     def number(self, which: int | str) -> int | str:
         """Return the number of the parameter with this name or number; else what was given."""
-        names = self.names()
-        if isinstance(which, str) and which in names:
-            return names.index(which)
-        return int(which) if isinstance(which, str) and which.isdecimal() else which
+        return self._numbers([which])[which]
+
+    def _numbers(self, given: Iterable[int | str]) -> dict[int | str, int | str]:
+        """Return ``number`` of each; of equal names the first parameter's."""
+        places: dict[str, int] = {}
+        for n, name in enumerate(self.names()):
+            places.setdefault(name, n)
+
+        def number(which: int | str) -> int | str:
+            if not isinstance(which, str):
+                return which
+            return places.get(which, int(which) if which.isdecimal() else which)
+
+        return {which: number(which) for which in given}
 
     def constants(self, given: Mapping[int | str, Any], freeze: bool) -> dict[int | str, Any]:
         """Return the arrays to freeze: those given, and with ``freeze`` the model's weights."""
-        found: dict[int | str, Any] = {self.number(n): array for n, array in given.items()}
+        numbers = self._numbers(given)
+        found: dict[int | str, Any] = {numbers[n]: array for n, array in given.items()}
         if freeze:
             found |= {n: array for n, array in self.weights.items() if n not in found}
         return found
@@ -59,7 +70,7 @@ class Imported:
     def names(self, frozen: Iterable[int | str] = ()) -> tuple[str, ...]:
         """Return the names of the parameters, without those that are frozen."""
         own = dict(enumerate(self.inputs))
-        known = {self.number(which) for which in frozen} if frozen else set()
+        known = set(self._numbers(frozen).values()) if frozen else set()
         entry = self.module.entry
         found = [own.get(n, p.name) for n, p in enumerate(entry.parameters)]
         return tuple(name for n, name in enumerate(found) if n not in known)

@@ -138,7 +138,8 @@ def _is_normal(a: _Affine) -> bool:
 def _scaled(a: _Affine, product: Instruction) -> Instruction:
     x, w = product.operands
     storage = to_numpy(w.array.dtype)
-    weights = (w.attrs["literal"].astype(np.float64) * a.scale).astype(storage)
+    weights = np.empty(w.array.dims, storage)
+    np.multiply(w.attrs["literal"], a.scale, out=weights, dtype=np.float64, casting="unsafe")
     new = with_operands(product, (x, constant(weights, name=w.name)))
     offset = constant(a.offset.astype(storage))
     last = (product.array.rank - 1,)
