@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -25,12 +26,21 @@ class _Pauses:
 
     def leave(self) -> None:
         with self.lock:
-            self.count -= 1
+            self.count = max(0, self.count - 1)
             if not self.count and self.was_enabled:
                 gc.enable()
 
+    def end_all(self) -> None:
+        """Forget them, in the child of a fork: the threads that would end them are not in it."""
+        self.lock = Lock()
+        if self.count and self.was_enabled:
+            gc.enable()
+        self.count = 0
+
 
 _pauses = _Pauses()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pauses.end_all)
 
 
 @contextmanager

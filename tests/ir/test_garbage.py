@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from threading import Event, Thread
 
@@ -55,3 +58,40 @@ def test_the_last_thread_ends_the_pause() -> None:
     done.set()
     thread.join()
     assert gc.isenabled()
+
+
+FORKED = """
+import gc, os
+from threading import Event, Thread
+from nestwright.ir.garbage import collector_paused
+
+inside, done = Event(), Event()
+
+def other():
+    with collector_paused():
+        inside.set()
+        done.wait(60)
+
+thread = Thread(target=other)
+thread.start()
+inside.wait(60)
+child = os.fork()
+if not child:
+    collects = gc.isenabled()
+    with collector_paused():
+        pauses = not gc.isenabled()
+    os._exit(0 if collects and pauses and gc.isenabled() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert not gc.isenabled()
+done.set()
+thread.join()
+assert gc.isenabled()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_of_a_fork_collects() -> None:
+    """The thread that would end the pause is not in it."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
