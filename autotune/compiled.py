@@ -47,7 +47,7 @@ def built(
         return stage_text(module(), target, name, None, schedules, held_now, strict, weights)
 
     def fresh() -> Executable:
-        from ..ir.garbage import collector_paused  # a model that is loaded needs none
+        from ..codegen.driver.garbage import collector_paused  # a model that is loaded needs none
 
         with collector_paused():
             return compiled()

@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO
 
-from ...ir.garbage import collector_paused
+from ...codegen.driver.garbage import collector_paused
 from ...ir.library.functions import adopt
 from .host.lock import MachineLock
 from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase

@@ -52,7 +52,7 @@ from ..plan.notes import (
     SCHEDULED,
     WEIGHTS,
 )
-from ..plan.seal import seal
+from ..plan.saved.seal import seal
 from ..plan.sequence import make_plan
 from ..plan.signature import named
 from ..plan.streaming import streamed_outputs

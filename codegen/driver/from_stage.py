@@ -35,7 +35,7 @@ from ..plan.bundle import Bundle
 from ..plan.function import CompiledFunc
 from ..plan.nodes import CopyThunk, KernelThunk
 from ..plan.notes import DRAWS
-from ..plan.seal import seal
+from ..plan.saved.seal import seal
 from ..plan.signature import ArraySpec
 from ..runtime.executable import Executable
 from ..targets.registry import backend, lower

@@ -29,7 +29,7 @@ from ..plan.nodes import (
     accesses,
     walk,
 )
-from ..plan.seal import seal
+from ..plan.saved.seal import seal
 from ..runtime.executable import Executable
 from ..targets.registry import backend
 

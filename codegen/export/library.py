@@ -18,7 +18,7 @@ from ..plan.interface import (
     Interface,
     Weights,
 )
-from ..plan.seal import seal
+from ..plan.saved.seal import seal
 from ..plan.signature import ArraySpec
 from . import elf
 from .archive import archive

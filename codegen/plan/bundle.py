@@ -1,7 +1,7 @@
 """A built model as plain data; ``saved`` is the one file that holds it.
 
 Nothing in it is executed but its code, which only a matching target loads, and only with the plan
-that it was made for (``codegen.plan.seal``).
+that it was made for (``codegen.plan.saved.seal``).
 """
 
 from __future__ import annotations

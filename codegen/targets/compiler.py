@@ -51,8 +51,9 @@ class Backend:
     ``listings`` are the names of the stages after LLVM's text, and ``stages`` gives what prints
     each. ``starts`` makes code of a text of LLVM's or of such a stage, by its name, and does not
     trust it. ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a
-    seal (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target
-    is linked with: first what all executables of a process share, then what each has of its own.
+    seal (``codegen.plan.saved.seal``). ``runtime`` gives the object code that native code for the
+    target is linked with: first what all executables of a process share, then what each has of its
+    own.
     ``library`` gives a C library's functions; None where there are no such libraries.
     ``probed`` makes the objects that run a plan and tell when its thunks do (``cpu.probe``); none
     where a device's own clock tells it.

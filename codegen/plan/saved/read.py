@@ -16,11 +16,11 @@ from ....ir.errors import ArtifactError, TargetError
 from ....ir.target import Target
 from ..bundle import Bundle, best, variants
 from ..code.form import Codec
-from ..encoding import from_json
 from ..nodes import check_buffers, kernels
-from ..seal import seal_of_digests
 from . import manifest as facts
+from .encoding import from_json
 from .manifest import CONSTANTS, MANIFEST, SIGNATURE
+from .seal import seal_of_digests
 
 TrustedKey: TypeAlias = str | os.PathLike[str] | bytes
 

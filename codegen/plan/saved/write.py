@@ -14,7 +14,6 @@ from ....ir.errors import ArtifactError
 from ....ir.files import whole_file
 from ..bundle import Bundle
 from ..code.form import code_pieces
-from ..seal import plan_bytes, seal
 from .manifest import (
     ALIGNED,
     CONSTANTS,
@@ -26,6 +25,7 @@ from .manifest import (
     folder,
     sums,
 )
+from .seal import plan_bytes, seal
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 

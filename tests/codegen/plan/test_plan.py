@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nestwright.codegen.plan.encoding import from_json, to_json
 from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -21,6 +20,7 @@ from nestwright.codegen.plan.nodes import (
     check,
     show,
 )
+from nestwright.codegen.plan.saved.encoding import from_json, to_json
 from nestwright.codegen.plan.side_by_side import overlaps
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.dtypes import f32, s32

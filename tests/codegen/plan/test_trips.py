@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.encoding import from_json, to_json
 from nestwright.codegen.plan.nodes import WhileThunk, walk
+from nestwright.codegen.plan.saved.encoding import from_json, to_json
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 

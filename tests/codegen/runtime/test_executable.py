@@ -23,7 +23,7 @@ from nestwright.codegen.driver.artifact import is_artifact, load
 from nestwright.codegen.plan.bundle import Bundle
 from nestwright.codegen.plan.nodes import BufferSlice, CopyThunk, KernelThunk, Plan
 from nestwright.codegen.plan.notes import FALLBACK
-from nestwright.codegen.plan.seal import seal
+from nestwright.codegen.plan.saved.seal import seal
 from nestwright.codegen.plan.signature import ArraySpec, Tree
 from nestwright.codegen.runtime import native
 from nestwright.codegen.runtime.executable import Executable

@@ -16,7 +16,7 @@ import pytest
 
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.encoding import from_json, to_json
+from nestwright.codegen.plan.saved.encoding import from_json, to_json
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError, ArtifactError, LibraryError, UnsupportedError
 from nestwright.ir.hlo import parse

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ...ir.archive import is_unicode
-from ...ir.dtypes import BY_NAME
-from ...ir.errors import ArtifactError
-from ...ir.lazy import LazyModule
-from .nodes import (
+from ....ir.archive import is_unicode
+from ....ir.dtypes import BY_NAME
+from ....ir.errors import ArtifactError
+from ....ir.lazy import LazyModule
+from ..nodes import (
     BufferSlice,
     ConditionalThunk,
     CopyThunk,
@@ -22,9 +22,9 @@ from .nodes import (
     WhileThunk,
     check,
 )
-from .signature import ArraySpec, Tree, leaves
+from ..signature import ArraySpec, Tree, leaves
 
-_CALLS = LazyModule("...ir.library.call", __package__)
+_CALLS = LazyModule("....ir.library.call", __package__)
 
 MAX_DEPTH = 64  # of control flow in a plan that is read
 MAX_DIMS = 64  # of an array, in NumPy 2

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from nestwright.ir.garbage import collector_paused
+from nestwright.codegen.driver.garbage import collector_paused
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_the_last_thread_ends_the_pause() -> None:
 FORKED = """
 import gc, os
 from threading import Event, Thread
-from nestwright.ir.garbage import collector_paused
+from nestwright.codegen.driver.garbage import collector_paused
 
 inside, done = Event(), Event()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ...ir.digests import hex_digest, sha256
-from .code.form import Code, code_pieces
+from ....ir.digests import hex_digest, sha256
+from ..code.form import Code, code_pieces
+from ..nodes import Plan
 from .encoding import to_json
-from .nodes import Plan
 
 
 def plan_bytes(plan: Plan) -> bytes:
