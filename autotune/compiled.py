@@ -50,23 +50,20 @@ def built(
         from ..codegen.driver.garbage import collector_paused  # a model that is loaded needs none
 
         with collector_paused():
-            return compiled()
-
-    def compiled() -> Executable:
-        with timed(timings, "parse"):
-            known = model.imported
-        return driver.build_module(
-            known.module,
-            target,
-            schedules,
-            frozen,
-            timings,
-            strict,
-            weights=weights,
-            inputs=known.names(frozen),
-            outputs=known.outputs,
-            fallback=model.fallback,
-        )
+            with timed(timings, "parse"):
+                known = model.imported
+            return driver.build_module(
+                known.module,
+                target,
+                schedules,
+                frozen,
+                timings,
+                strict,
+                weights=weights,
+                inputs=known.names(frozen),
+                outputs=known.outputs,
+                fallback=model.fallback,
+            )
 
     key = None
     if cache and folder() is not None:

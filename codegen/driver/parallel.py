@@ -141,7 +141,7 @@ class Helper:
     One that ``shares`` compiles what all executables share while it waits, if that is missing here.
     """
 
-    def __init__(self, shares: bool = False) -> None:
+    def __init__(self, shares: bool) -> None:
         paths = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
@@ -212,10 +212,10 @@ class Helper:
         """Wait for the child's first answer, with what executables share if it was asked for."""
         try:
             objects = self._pieces(self._header()["sizes"])
+            if objects:
+                keep_shared_runtime(Target.parse(HERE), objects)
         except (OSError, ValueError, LookupError):
             return False
-        if objects:
-            keep_shared_runtime(Target.parse(HERE), objects)
         return objects is not None
 
     def ask(self, queue: Queue, job: CompileJob) -> KernelCode | None:
