@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.reference import ExpectedOutput, ReferenceCase, judge
 from nestwright.cli.main import main
 from nestwright.codegen.driver.compile_group import apply, outdone
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
@@ -44,7 +44,6 @@ ENTRY main {
 """
 SPEC = "cpu -threads=1"
 LOOSE = 1e-4
-Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)

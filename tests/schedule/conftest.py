@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.loop.nodes import (
     THREADS,
     AxisKind,
@@ -53,7 +54,6 @@ from nestwright.schedule.legality import bound_vars
 from nestwright.schedule.owners import thread_loops
 from nestwright.schedule.threads import is_grid, is_shared
 
-Array = np.ndarray[Any, Any]
 Env = dict[Var, Any]
 Thread = tuple[int, ...]  # its place in each index of THREADS
 Place = tuple[int, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
@@ -21,8 +21,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.transforms import Matrix, filtering, relative_error
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 PLAIN = "window={size=3x3}, dim_labels=b01f_01io->b01f"
 PADDED = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from nestwright.codegen.plan.nodes import BufferSlice, KernelThunk, walk
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.runtime.packing import packers
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
@@ -44,8 +44,6 @@ from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 HOST = Target.parse("cpu -threads=2")
 ROWS_BY_COLUMNS = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

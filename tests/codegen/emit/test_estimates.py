@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from nestwright.codegen.emit.llvm.estimates import CALLED, ESTIMATES, models_text
 from nestwright.codegen.runtime.jit import load
 from nestwright.codegen.targets.cpu import toolchain
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 RUN = """
 define void @run(ptr %x, ptr %y, i64 %count) {{
 entry:

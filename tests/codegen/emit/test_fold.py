@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.emit.llvm.builder import IRBuilder
 from nestwright.codegen.emit.llvm.core import IRValue
 from nestwright.codegen.emit.llvm.fold import lane_literals
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, DType, pred, to_numpy
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 WHOLE = [BY_NAME[f"{kind}{bits}"] for kind in "su" for bits in (8, 16, 32, 64)]
 LANES = 16
 BUILDER = IRBuilder(Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import u8
 from nestwright.ir.loop.build import add, mul
 from nestwright.ir.loop.nodes import Buffer, Const, Expr, For, Func, Kind, Load, Store, Var
@@ -17,7 +16,6 @@ from nestwright.ir.target import Target
 
 DEPTH, NEAR, LANES = 4, 4, 16
 SIZE = 4096
-Array = np.ndarray[Any, Any]
 
 Steps = tuple[int, int]
 """The elements from one iteration to the next, and from one lane to the next."""

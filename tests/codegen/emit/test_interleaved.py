@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import s32
 from nestwright.ir.loop.build import add, floordiv, mul
 from nestwright.ir.loop.nodes import Buffer, Const, Expr, For, Func, Kind, Load, Op, Store, Var
 from nestwright.ir.target import Target
 
 SIZE = 512
-Array = np.ndarray[Any, Any]
 DEPTHS = (2, 3, 4, 5, 6, 7)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, index, pred, to_numpy
 from nestwright.ir.formats import is_narrow
@@ -45,7 +45,6 @@ TARGETS = [t for t in map(Target.parse, SPECS) if t.is_host]
 WIDEST = 64  # lanes
 GAP = 64  # bytes of which none may change, around each loop's elements
 FILL = 0x5A
-Array = np.ndarray[Any, Any]
 
 NARROWED = [
     "s32:s8",

@@ -9,6 +9,7 @@ import pytest
 
 from nestwright.codegen.emit.products import TileProduct, tile_product
 from nestwright.codegen.targets.registry import lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.nodes import For, Func
@@ -16,8 +17,6 @@ from nestwright.ir.loop.notes import IN_TILES
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 TARGET = Target.parse("cpu -mcpu=emeraldrapids -threads=1")
 NEST = """

@@ -11,12 +11,12 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit import module
 from nestwright.codegen.emit.expr import Emitter
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Const, Expr, For, Func, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 COUNT = 4096
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -19,8 +20,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 NUMPY = {"u8": np.uint8, "s8": np.int8, "bf16": to_numpy(bf16), "s32": np.int32, "f32": np.float32}
 DOT = """HloModule product

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.loop.build import add, mul
 from nestwright.ir.loop.nodes import (
@@ -35,7 +35,6 @@ TARGETS = [t for t in map(Target.parse, SPECS) if t.is_host]
 FAR = 41  # elements from one lane to the next
 GAP = 16  # elements around the result that must stay
 FILL = 90
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

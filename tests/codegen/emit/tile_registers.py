@@ -26,10 +26,9 @@ from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.runtime.process import runtime
 from nestwright.codegen.targets.cpu import toolchain
 from nestwright.codegen.targets.registry import emit, lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import HERE, Target
-
-Array = np.ndarray[Any, Any]
 
 FEATURES = "-mcpu=x86-64 -mattr=+amx-tile,+amx-bf16,+amx-int8"
 TILES = Target.parse(f"cpu {FEATURES} -threads=1")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.math.constant_divisors import reciprocal
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 DIVISORS = [3.0, 5.0, 7.0, 255.0, 768.0, 1e-3, 0.1, math.sqrt(2), 0.13651056, -0.0863929, 1e9]
 TARGETS = [t for t in map(Target.parse, ("cpu", "cpu -mcpu=haswell")) if t.is_host]
 

@@ -12,12 +12,12 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.module import function_module
 from nestwright.codegen.math.functions import FUNCTIONS
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64
 from nestwright.ir.loop.build import add, mul, op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 HOST = Target.parse("cpu")
 NO_AVX512 = Target.parse("cpu -mcpu=haswell") if HOST.machine == "x86_64" else HOST
 COUNT = 1 << 15

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
 from nestwright.codegen.emit.llvm.core import IRValue
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Load, Store, Var
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 HOST = Target.parse("cpu")
 COUNT = 12000
 

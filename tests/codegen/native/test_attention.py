@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
@@ -26,7 +26,6 @@ from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 TEXTS = {p.stem: p.read_text() for p in sorted((Path(__file__).parent / "attention").glob("*.hlo"))}
 GUARDED = ["jax_bias_f32", "decomposed_mask_f16", "decomposed_bool_f32", "decomposed_guard_f32"]
 ERRORS = {"f32": 5e-6, "f16": 6e-3, "bf16": 4e-2}

@@ -14,15 +14,13 @@ from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.runtime import bounded, converted
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-
-Array = np.ndarray[Any, Any]
-
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 MAX = "max { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] maximum(a, b) }\n"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import random
 from math import prod
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import build
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import f32, pred, s32
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -29,9 +29,6 @@ from nestwright.ir.hlo.nodes import (
 from nestwright.ir.hlo.ops.registry import infer
 from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter, reachable
 from nestwright.ir.hlo.text import parse, show
-
-Array = np.ndarray[Any, Any]
-
 
 CELL, INT = Shape(f32), Shape(s32)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +10,12 @@ import pytest
 import nestwright as nw
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.passes.complex.elements import FORMULAS
 from nestwright.ir.hlo.text import parse
-
-Array = np.ndarray[Any, Any]
 
 TYPES = {"c64": np.complex64, "c128": np.complex128}
 REAL = {"c64": "f32", "c128": "f64"}

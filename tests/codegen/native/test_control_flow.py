@@ -15,6 +15,7 @@ import pytest
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.nodes import CopyThunk, walk
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import f32, pred, s32, to_numpy
 from nestwright.ir.errors import UnsupportedError, VerifyError
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -31,9 +32,6 @@ from nestwright.ir.hlo.nodes import (
 from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter, reachable
 from nestwright.ir.hlo.shape_text import show_shape
 from nestwright.ir.hlo.text import parse, show
-
-Array = np.ndarray[Any, Any]
-
 
 INT, FLAG, CELL, ROW = Shape(s32), Shape(pred), Shape(f32), Shape(f32, (3,))
 ARRAYS = (CELL, ROW, INT, Shape(s32, (2, 2)), FLAG, Shape(f32, (2, 0)))

@@ -19,11 +19,11 @@ from nestwright.codegen.driver.oracle import Oracle, reference
 from nestwright.codegen.replay import archive
 from nestwright.codegen.replay.locate import locate
 from nestwright.codegen.replay.run import Setting, replay
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 LAYER_NORM = Path(__file__).parents[4] / (
     "shared/corpus/xla_hlo/backends__cpu__benchmarks__hlo__layer_norm_1x4096x768_bf16.hlo"

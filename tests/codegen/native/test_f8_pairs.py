@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, DType, f32, to_numpy
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 PAIRED = [BY_NAME["f8e4m3fn"], BY_NAME["f8e5m2"]]
 LANES = [1, 4]
 CASTS = """

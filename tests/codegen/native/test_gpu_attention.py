@@ -12,6 +12,7 @@ import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.codegen.targets.registry import lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
@@ -27,7 +28,6 @@ from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 HERE = Path(__file__).parent / "attention"
 SIM = "cuda-sim -arch=sm_80"
 GROUPS = "cuda-sim -arch=sm_90a"

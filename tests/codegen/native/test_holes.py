@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,13 +12,13 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.plan.groups import fuse_module
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.holes import has_holes
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import WindowDim
 from nestwright.ir.hlo.passes.pipeline import optimize
 
-Array = np.ndarray[Any, Any]
 SPECIAL = np.array([np.inf, -np.inf, np.nan])
 
 

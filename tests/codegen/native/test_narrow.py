@@ -6,13 +6,13 @@ What a code means is worked out here from its bits, in Python's numbers.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.arrays import Array
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f16, f32, f64, to_numpy
 from nestwright.ir.formats import FORMATS, is_narrow
@@ -22,7 +22,6 @@ from nestwright.ir.loop.nodes import Buffer, Cast, Const, For, Func, Kind, Load,
 from nestwright.ir.loop.visit import seq
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 HOST = Target.parse("cpu")
 NARROW = [d for d in ALL if is_narrow(d)]
 FLOATS = [d for d in NARROW if d.is_float]

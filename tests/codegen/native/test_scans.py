@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,9 +10,9 @@ import pytest
 
 import nestwright as nw
 from nestwright.ir import hlo
+from nestwright.ir.arrays import Array
 from nestwright.te.from_hlo import scans
 
-Array = np.ndarray[Any, Any]
 SCAN = """\
 HloModule scan
 combine {{

@@ -10,11 +10,10 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.plan.nodes import CopyThunk, KernelThunk, walk
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
-
-Array = np.ndarray[Any, Any]
 
 LAYER = """HloModule layer
 ENTRY main {{

@@ -18,10 +18,9 @@ from nestwright.codegen.runtime.dlpack.exchange import (
     has_exchange,
 )
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, from_numpy, to_numpy
 from nestwright.ir.errors import ArgumentError
-
-Array = np.ndarray[Any, Any]
 
 
 class DLTensor(ctypes.Structure):

@@ -18,13 +18,13 @@ from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan.saved.encoding import from_json, to_json
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import ArgumentError, ArtifactError, LibraryError, UnsupportedError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.library.call import LibraryCall
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 
-Array = np.ndarray[Any, Any]
 TARGETS = ("cpu", "cuda-sim -arch=sm_80")
 
 

@@ -13,6 +13,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.runtime import library_calls
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -20,7 +21,6 @@ from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.library import session
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 
-Array = np.ndarray[Any, Any]
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 NAMES = {"s": "f32", "d": "f64", "c": "c64", "z": "c128"}
 

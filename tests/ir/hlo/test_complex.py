@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir import complex_functions
+from nestwright.ir.arrays import Array
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.hlo.analysis.verify import verify
@@ -18,8 +19,6 @@ from nestwright.ir.hlo.passes.complex.elements import FORMULAS
 from nestwright.ir.hlo.passes.complex.split import split_complex
 from nestwright.ir.hlo.passes.complex.values import has_complex
 from nestwright.ir.hlo.text import parse
-
-Array = np.ndarray[Any, Any]
 
 TYPES = {"c64": np.complex64, "c128": np.complex128}
 REAL = {"c64": "f32", "c128": "f64"}

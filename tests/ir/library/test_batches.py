@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.library import each, lapack, lapack_numpy, lapack_scipy, solvers
 from nestwright.ir.library.tape import at_once
 
-Array = np.ndarray[Any, Any]
 Routines = Callable[..., tuple[Array, ...]]
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 WAYS = ["native", "python", "numpy"]

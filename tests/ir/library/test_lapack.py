@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis import custom_calls
@@ -20,7 +21,6 @@ from nestwright.ir.library import fourier, lapack, solvers
 from nestwright.ir.library.call import ArrayType, LibraryCall
 from nestwright.ir.library.session import Session
 
-Array = np.ndarray[Any, Any]
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 CASES = Path(__file__).parent / "jax_calls"
 INFO = ArrayType((), np.dtype(np.int32))

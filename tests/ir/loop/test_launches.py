@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 
-Array = np.ndarray[Any, Any]
 BARRIER = 'intrinsic("barrier")'
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
@@ -23,8 +22,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.primitives.products.pieces import COUNTS, pair_of, pairs, pieces_error
 from nestwright.schedule.space.analyze import blocks_of, work_share
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 FORM = """HloModule m
 ENTRY main {{

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
@@ -28,8 +27,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.primitives.products.strassen import added_error
 from nestwright.schedule.space.analyze import blocks_of
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 
 def product(m: int, k: int, n: int, turned: bool = False, dtype: str = "f32") -> Func:

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
+from nestwright.ir.arrays import Array
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-
-Array = np.ndarray[Any, Any]
 
 
 def attended(guarded: bool = False) -> Schedule:

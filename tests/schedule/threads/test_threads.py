@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 import nestwright.te as te
+from nestwright.ir.arrays import Array
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func, Kind, Scope
 from nestwright.ir.loop.printer import show
@@ -22,7 +22,6 @@ from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.launches import launch_of, top_of
 from nestwright.schedule.limits import check_limits, shared_bytes
 
-Array = np.ndarray[Any, Any]
 Machine = Callable[[Func, Sequence[Array], int], list[Array]]
 GPU = Target.parse("cuda-sim -arch=sm_80").gpu
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +13,7 @@ from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import For, Func
@@ -27,7 +27,6 @@ from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.sketches.gpu.products.matmul import find_matmul
 from nestwright.schedule.sketches.gpu.products.tensor_space import product_sketches
 
-Array = np.ndarray[Any, Any]
 SMALL = {"tile_m": 64, "tile_n": 32, "tile_k": 32, "warps_m": 2, "warps_n": 2, "stages": 3}
 GROUPS = {
     "tile_m": 128,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import build
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 T = TypeVar("T")
-Array = np.ndarray[Any, Any]
 
 INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")

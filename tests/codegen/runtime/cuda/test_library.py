@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.library.call import LibraryCall
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
@@ -17,7 +18,6 @@ from nestwright.ir.library.registry import register_custom_call, unregister_cust
 if TYPE_CHECKING:
     from ...conftest import FakeApi
 
-Array = np.ndarray[Any, Any]
 
 BETWEEN = """HloModule between
 ENTRY main {

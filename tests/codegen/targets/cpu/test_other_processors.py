@@ -6,7 +6,6 @@ import math
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.compile_group import workspace_bytes
 from nestwright.codegen.targets.cpu import toolchain
 from nestwright.codegen.targets.registry import backend, lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
@@ -23,8 +23,6 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 X86 = (
     *("nehalem", "haswell", "alderlake", "skylake-avx512", "cooperlake", "znver5"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import SimulationError
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
@@ -19,7 +19,6 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
 TARGET = "cuda-sim -arch=sm_90a"
-Array = np.ndarray[Any, Any]
 
 PIPELINE = """
 @func(outputs=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import ArgumentError, SimulationError, UnsupportedError
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
@@ -17,7 +16,6 @@ from nestwright.ir.target import Target
 
 CHECKED = "cuda-sim -arch=sm_80"
 UNCHECKED = f"{CHECKED} -check=0"
-Array = np.ndarray[Any, Any]
 
 
 def kernel(text: str, spec: str = CHECKED) -> Kernel:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.registry import emit
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, s8, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.interp.evaluate import run
@@ -17,7 +16,6 @@ from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 TYPES = {
     "mma.m16n8k16.f16.f32": f16,
     "mma.m16n8k16.bf16.f32": bf16,

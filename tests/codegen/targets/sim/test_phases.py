@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
+from nestwright.ir.arrays import Array
 from nestwright.ir.errors import SimulationError
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
 from nestwright.ir.loop.parser import parse
@@ -17,7 +17,6 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
 CHECKED = "cuda-sim -arch=sm_90a"
-Array = np.ndarray[Any, Any]
 
 RING = """
 @func(outputs=1)

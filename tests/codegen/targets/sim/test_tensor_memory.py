@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.runtime.sim.process import SEED
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
@@ -18,7 +18,6 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
 TARGET = "cuda-sim -arch=sm_100a"
-Array = np.ndarray[Any, Any]
 
 SUMS = """
 @func(outputs=1)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nestwright.ir import hlo
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import from_numpy
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.term import Term
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Shape
 
-Array = np.ndarray[Any, Any]
 Function = Callable[..., "Term | Sequence[Term]"]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, from_numpy
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.term import Term
@@ -13,8 +14,6 @@ from nestwright.ir.frontends.torch import table
 from nestwright.ir.frontends.torch.operators.call import AtenCall
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import Shape
-
-Array = np.ndarray[Any, Any]
 
 
 def _called(

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import f32, s64
 
-Array = np.ndarray[Any, Any]
 Called = Callable[..., Any]
 
 

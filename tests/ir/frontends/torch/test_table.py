@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, c64, f32, f64, pred, s32, s64, to_numpy, u8
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.frontends.lax.graph import Graph
@@ -19,7 +20,6 @@ from nestwright.ir.frontends.torch.operators.promotion import common_type, wider
 from nestwright.ir.frontends.torch.refusals import REFUSED
 from nestwright.ir.hlo.nodes import Shape
 
-Array = np.ndarray[Any, Any]
 Called = Callable[..., Any]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import c64, c128, f16, f32, f64, from_numpy, s32
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.library import lapack_numpy
 
-Array = np.ndarray[Any, Any]
 Called = Callable[..., Any]
 
 REAL = {c64: f32, c128: f64}

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import UnsupportedError
 
-Array = np.ndarray[Any, Any]
 Called = Callable[..., Any]
 
 ENDS = np.array([3, 3, 30, 40], np.int32)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64, to_numpy, u8
 
-Array = np.ndarray[Any, Any]
 Called = Callable[..., Any]
 OWN = "quantized_decomposed."
 X = np.float32(np.random.default_rng(0).normal(size=(6, 32)) * 4)

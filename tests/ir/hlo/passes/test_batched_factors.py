@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.passes.expand.batched_factors import ROWS
 from nestwright.ir.hlo.passes.expand.small_factors import expand_small_factors
 from nestwright.ir.hlo.text import parse
 
-Array = np.ndarray[Any, Any]
 TYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 SIZES = [5, 7, 16, 31, 32]
 BATCHES: list[tuple[int, ...]] = [(), (1,), (15,), (2, 8), (17,)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.hlo import parse, show
@@ -16,8 +17,6 @@ from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.expand.ragged_dot import expand_ragged_dot
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.passes.simplify.raise_ragged_dot import raise_ragged_dot
-
-Array = np.ndarray[Any, Any]
 
 FREE = "lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}"
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.passes.expand.batched_factors import ROWS, UPDATES
@@ -17,7 +18,6 @@ from nestwright.ir.hlo.text import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 from nestwright.ir.library.solvers import factor
 
-Array = np.ndarray[Any, Any]
 BATCHES = [(), (3,), (2, 3)]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import nestwright.te as te
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -23,8 +24,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 TARGETS = (
     "cpu -mcpu=x86-64-v4 -threads=2",

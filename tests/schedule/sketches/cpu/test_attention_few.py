@@ -14,6 +14,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
@@ -27,7 +28,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 TARGETS = (
     "cpu -mcpu=x86-64-v4 -threads=2",
     "cpu -mcpu=haswell -threads=1",

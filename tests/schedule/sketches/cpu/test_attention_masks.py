@@ -17,6 +17,7 @@ import nestwright as nw
 import nestwright.te as te
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.targets.registry import lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import Computation
@@ -34,7 +35,6 @@ from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 TARGET = "cpu -mcpu=x86-64-v4 -threads=2"
 LOWEST = "-3.4028235e+38"
 TEXT = """HloModule m

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.oracle import Oracle
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.loop.nodes import Func
@@ -20,8 +20,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 TEXT = """HloModule blocks
 ENTRY main {

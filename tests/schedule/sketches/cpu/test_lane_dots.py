@@ -11,6 +11,7 @@ import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
@@ -19,8 +20,6 @@ from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 DOT = """HloModule bytes
 ENTRY main {

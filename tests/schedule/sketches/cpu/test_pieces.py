@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.loop.nodes import Func
@@ -20,8 +19,6 @@ from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.analyze import work_share
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 RAPIDS = "cpu -mcpu=sapphirerapids -threads=2"
 HERE = Target.parse("cpu -threads=2")

@@ -11,6 +11,7 @@ import pytest
 from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.codegen.plan.groups import fuse_module
+from nestwright.ir.arrays import Array
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo import parse
@@ -22,7 +23,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 COMBINE = """

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
@@ -35,8 +36,6 @@ from nestwright.schedule.sketches.cpu.reductions import full_reduction as total
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 TARGETS = (
     "cpu -mcpu=x86-64-v4 -threads=2",

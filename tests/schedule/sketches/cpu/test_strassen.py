@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -24,8 +24,6 @@ from nestwright.schedule.sketches.cpu.products import strassen
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 LOOSE = Target.parse("cpu -threads=2 -accuracy=0.001")
 PLAIN = Target.parse("cpu -threads=2")

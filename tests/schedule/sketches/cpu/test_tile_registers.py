@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo import parse
@@ -20,8 +20,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 RAPIDS = "cpu -mcpu=sapphirerapids -threads=2"
 NUMPY = {"u8": np.uint8, "s8": np.int8, "bf16": to_numpy(bf16)}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
@@ -30,8 +30,6 @@ from nestwright.schedule.sketches.cpu.nests.contraction import AHEAD
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 HOST = Target.parse("cpu -threads=2")
 MACHINES = (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import PreparedModule, build
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.arrays import Array
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -18,7 +18,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, int, int, int]
 """Batch (0 for none), rows, columns, terms."""
 

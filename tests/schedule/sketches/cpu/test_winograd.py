@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
@@ -24,8 +24,6 @@ from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.space.space import Sketch
 from nestwright.schedule.transforms import relative_error
 from nestwright.te.from_hlo import lower_group
-
-Array = np.ndarray[Any, Any]
 
 LOOSE = Target.parse("cpu -threads=2 -accuracy=0.001")
 PLAIN = Target.parse("cpu -threads=2")

@@ -14,6 +14,7 @@ from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16, to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate, evaluate_computation
@@ -25,7 +26,6 @@ from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 SIM = Target.parse("cuda-sim -arch=sm_80")
 CUDA = Target.parse("cuda -arch=sm_90")
 

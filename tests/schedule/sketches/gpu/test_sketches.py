@@ -19,6 +19,7 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.registry import lower
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
@@ -35,7 +36,6 @@ from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
 
-Array = np.ndarray[Any, Any]
 SIM = Target.parse("cuda-sim -arch=sm_80")
 CUDA = Target.parse("cuda -arch=sm_90")
 

@@ -17,12 +17,11 @@ from nestwright.codegen.runtime.cuda.device import device
 from nestwright.codegen.runtime.cuda.strided import gather
 from nestwright.codegen.runtime.dlpack import capsules, elements
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import from_numpy
 from nestwright.ir.errors import ArgumentError
 
 cu = pytest.importorskip("cuda.bindings.driver")
-
-Array = np.ndarray[Any, Any]
 
 
 def prepare() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.expand.small_factors import expand_small_factors
 from nestwright.ir.hlo.text import parse
-
-Array = np.ndarray[Any, Any]
 
 TEXT = """HloModule qr
 ENTRY e {{

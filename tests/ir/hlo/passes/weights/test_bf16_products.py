@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.accuracy import BF16_PRODUCTS
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16, f32
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -16,8 +17,6 @@ from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.hlo.passes.weights.rounded.bf16_products import bf16_products
 from nestwright.ir.hlo.rewrite import users
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 SPEC = "cpu -mcpu=znver4 -threads=1"
 DOT = """HloModule dense

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy, u8
 from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -18,8 +18,6 @@ from nestwright.ir.hlo.patterns import nibbles
 from nestwright.ir.hlo.patterns.match import splat
 from nestwright.ir.hlo.rewrite import assemble, constant, with_entry
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 TARGET = Target.parse("cpu -mcpu=x86-64-v4")
 LOOSE = Target.parse("cpu -mcpu=x86-64-v4 -accuracy=0.01")

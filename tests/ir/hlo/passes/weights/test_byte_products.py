@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from nestwright.ir.accuracy import BYTE_PRODUCTS
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import s8, u8
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 SPEC = "cpu -mcpu=znver4 -threads=1"
 DOT = """HloModule dense

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.hlo import freeze, optimize, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 VNNI, PLAIN = "cpu -mcpu=sapphirerapids", "cpu -mcpu=haswell"
 M, K, N = 5, 72, 66

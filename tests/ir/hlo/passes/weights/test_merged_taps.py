@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo import freeze, optimize_narrow, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
 from nestwright.ir.target import Target
 
-Array = np.ndarray[Any, Any]
 VNNI, BF16, PLAIN = "cpu -mcpu=icelake-server", "cpu -mcpu=znver4", "cpu -mcpu=haswell -mattr=-avx2"
 
 TEXT = """HloModule first

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16, f32, s8, s16, u8
 from nestwright.ir.errors import ArgumentError
 from nestwright.ir.hlo import freeze, optimize_narrow, parse, show
@@ -24,8 +25,6 @@ from nestwright.ir.hlo.passes.weights.narrow.quantize import (
     to_integers,
 )
 from nestwright.ir.target import Target
-
-Array = np.ndarray[Any, Any]
 
 DOT = """HloModule dense
 ENTRY main {

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-Array = np.ndarray[Any, Any]
+from nestwright.ir.arrays import Array
 
 
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
