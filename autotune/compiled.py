@@ -47,23 +47,20 @@ def built(
         return stage_text(module(), target, name, None, schedules, held_now, strict, weights)
 
     def fresh() -> Executable:
-        from ..codegen.driver.garbage import collector_paused  # a model that is loaded needs none
-
-        with collector_paused():
-            with timed(timings, "parse"):
-                known = model.imported
-            return driver.build_module(
-                known.module,
-                target,
-                schedules,
-                frozen,
-                timings,
-                strict,
-                weights=weights,
-                inputs=known.names(frozen),
-                outputs=known.outputs,
-                fallback=model.fallback,
-            )
+        with timed(timings, "parse"):
+            known = model.imported
+        return driver.build_module(
+            known.module,
+            target,
+            schedules,
+            frozen,
+            timings,
+            strict,
+            weights=weights,
+            inputs=known.names(frozen),
+            outputs=known.outputs,
+            fallback=model.fallback,
+        )
 
     key = None
     if cache and folder() is not None:

@@ -7,7 +7,6 @@ core, and output of kernels and libraries does not get into the protocol.
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import resource
 import signal
@@ -15,7 +14,6 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO
 
-from ...codegen.driver.garbage import collector_paused
 from ...ir.library.functions import adopt
 from .host.lock import MachineLock
 from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
@@ -56,10 +54,9 @@ def main() -> None:
     isolate()
     out = private_output()
     lock = MachineLock()
-    with lock.building(), collector_paused():
+    with lock.building():
         from .harness import Harness  # after isolation: this import loads the compiler
     lock.close()
-    gc.freeze()  # no collection looks at the compiler again
 
     adopt(os.environ.get(LIBRARIES, ""))
     harness = Harness(lambda phase: out.write(encode_phase(phase)))

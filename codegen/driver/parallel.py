@@ -31,8 +31,6 @@ from ..targets.workers import workers
 from .compile_group import LoweredGroup, compile_text
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
-# The child ends with its jobs, so it collects no garbage, of importing the compiler neither.
-PROGRAM = f"import gc; gc.disable(); from {__package__}.worker import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ class Helper:
     def __init__(self, shares: bool) -> None:
         paths = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-m", f"{__package__}.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},

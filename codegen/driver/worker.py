@@ -54,6 +54,5 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
 
 
-def main() -> None:
-    """Answer the jobs of standard input on standard output."""
+if __name__ == "__main__":
     serve(sys.stdin.buffer, sys.stdout.buffer)
