@@ -20,6 +20,7 @@ from .sorting import sort
 from .stages import Draft, complex_, concatenate, dynamic_update_slice, hand_out, pointwise
 from .storage import buffer_of
 from .top_k import topk
+from .transforms import dft
 
 
 def _pointwise(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
@@ -53,6 +54,7 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "select-and-scatter": select_and_scatter,
     "sort": sort,
     "topk": topk,
+    "dft": dft,
 }
 """The lowering of each stage to blocks, by opcode; any other stage is element-wise."""
 

@@ -267,3 +267,18 @@ def fft(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     }
     transform = transforms[i.attrs["fft_type"]]
     return np.asarray(transform(args[0], lengths, axes)).astype(to_numpy(i.array.dtype))
+
+
+def dft(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
+    """Transform one dimension of a, put it where the second number says, times a table of factors.
+
+    The operands: a; the roots of unity ``exp(-2 pi i k / n)``, which only code reads; the factors.
+    """
+    a, _, *tables = args
+    along, to = i.attrs["dimensions"]
+    rows = np.moveaxis(np.asarray(a), along, -1)
+    found = np.moveaxis(np.asarray(fft(i, [rows], run)), -1, to)
+    for table in tables:
+        parts = np.asarray(table)
+        found = found * (parts[..., 0] + 1j * parts[..., 1])
+    return found.astype(to_numpy(i.array.dtype))

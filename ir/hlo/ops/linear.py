@@ -130,6 +130,29 @@ def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
             refuse(f"fft_type={kind} is not one of FFT, IFFT, RFFT, IRFFT")
 
 
+def _dft(shapes: Shapes, attrs: Attrs) -> Shape:
+    """Infer the result of ``dft``: what ``fft`` gives for one dimension, which it may move."""
+    if len(shapes) != 2:
+        require_count(shapes, 3)
+    a, (length,) = array(shapes, 0), tuple(attr(attrs, "fft_length"))
+    places = tuple(attr(attrs, "dimensions"))
+    if a.rank != 3 or places not in ((1, 1), (2, 2), (2, 1)):
+        refuse(f"dimensions {list(places)} of {show_shape(a)}")
+    along, to = places
+    rows = Shape(a.dtype, (*(n for d, n in enumerate(a.dims) if d != along), a.dims[along]))
+    found = _fft((rows,), attrs)
+    if to == 1 and attrs["fft_type"] not in ("FFT", "IFFT"):
+        refuse(f"dimensions {list(places)} of real rows")
+    *outer, n = found.dims
+    dims = (*outer[:to], n, *outer[to:])
+    part = f64 if c128 in (a.dtype, found.dtype) else f32
+    for k, rest in enumerate(((length,), dims[1:])[: len(shapes) - 1], 1):
+        wanted = Shape(part, (*rest, 2))
+        if not same_shape(array(shapes, k), wanted):
+            refuse(f"a table {show_shape(array(shapes, k))} where {show_shape(wanted)} is needed")
+    return Shape(found.dtype, dims)
+
+
 def _cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 1)
     a = array(shapes, 0)
@@ -230,6 +253,14 @@ DEFINITIONS = (
         numpy=meaning_linear.fft,
         work=_butterflies,
         pattern=Pattern.LIBRARY,
+    ),
+    OpDef(
+        "dft",
+        attributes="fft_type fft_length dimensions",
+        shape=_dft,
+        numpy=meaning_linear.dft,
+        work=_butterflies,
+        role=Role.MATERIAL,
     ),
     OpDef(
         "cholesky",

@@ -23,12 +23,13 @@ from .canonical.window import canonical_window
 from .complex.split import split_complex
 from .expand.batch_norm import expand_batch_norm
 from .expand.custom_calls import expand_custom_calls
+from .expand.fourier.lanes import lane_transforms
+from .expand.fourier.products import expand_transforms, product_transforms
 from .expand.product_kinds import expand_product_kinds
 from .expand.ragged_dot import expand_ragged_dot
 from .expand.random_bits import expand_random_bits
 from .expand.rng import expand_rng
 from .expand.scan import expand_scan
-from .expand.short_transforms import expand_short_transforms
 from .expand.small_factors import expand_small_factors
 from .expand.stochastic_convert import expand_stochastic_convert
 from .invariants import (
@@ -136,7 +137,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(pad_dynamic, "Only the entry's parameters and results are bounded.", PADDED),
         _pass(expand_custom_calls, "Custom calls that HLO can express are HLO."),
         _pass(expand_small_factors, "Factors of matrices of a few rows are arithmetic."),
-        _pass(expand_short_transforms, "Short Fourier transforms are products."),
+        _pass(expand_transforms, "Short Fourier transforms that need products are products."),
         _pass(expand_batch_norm, "Batch normalization is arithmetic and reductions."),
         _pass(expand_stochastic_convert, "Stochastic rounding is a comparison with random bits."),
         _pass(expand_rng, "Random numbers are made of random bits, whose counter is state."),
@@ -278,6 +279,7 @@ def _for_threads(
         *rounding,
         Pass("merged_taps", merge, then, OPTIMIZED),
         _pass(split_argmax, "The largest value of a row is found before its place."),
+        _pass(lane_transforms, "Fourier transforms are along one dimension, by vectors of rows."),
         replace(_TUPLES, reaches=OPTIMIZED),
     )
 
@@ -288,11 +290,21 @@ def _for_launches(target: Target, excess_precision: bool) -> tuple[Pass[HloModul
     then = "Scaled products of floats of 8 bits multiply what the GPU takes."
     sums = "A few long rows of exponentials are summed up with their maxima."
     return (
+        _pass(_short_transforms, "Short Fourier transforms are products.", OPTIMIZED),
         Pass("f8_products", f8, then, OPTIMIZED),
         _COMPUTED,
         _pass(order_argmax, "An argmax takes its terms in any order.", OPTIMIZED),
         _pass(online_softmax, sums, OPTIMIZED),
     )
+
+
+def _short_transforms(module: HloModule) -> HloModule:
+    """Return a module whose short transforms are products, as simple as others."""
+    found = product_transforms(module)
+    return module if found is module else _AGAIN.run(found)
+
+
+_AGAIN: Pipeline[HloModule] = Pipeline((SIMPLIFY, _DOTS, CANONICALIZE, _DOTS, _CSE, _DCE))
 
 
 def require_optimized(module: HloModule, source: str = "") -> HloModule:

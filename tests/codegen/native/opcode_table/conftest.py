@@ -128,6 +128,12 @@ SCATTER = (
     "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
     "index_vector_dim=1, to_apply=sum"
 )
+ROOTS = """a = $t[1,4,6] reshape(x)
+    v = f64[6,2] constant({{1, 0}, {0.5, -0.8660254037844386}, {-0.5, -0.8660254037844386}, \
+        {-1, 0}, {-0.5, 0.8660254037844386}, {0.5, 0.8660254037844386}})
+    w = $w[6,2] convert(v)
+"""
+DFT = "dft(a, w), fft_length={6}, dimensions={2,2}, "
 PRODUCT = "lhs_contracting_dims={1}, rhs_contracting_dims={1}"
 
 SHAPES = (
@@ -294,6 +300,8 @@ WORK = (
     ),
     Recipe("fft", "$c[4,4]", "fft(x), fft_type=RFFT, fft_length={6}", kinds="f"),
     Recipe("fft", "$c[4,6]", "fft(x), fft_type=FFT, fft_length={6}", kinds="c"),
+    Recipe("dft", "$c[1,4,4]", ROOTS + DFT + "fft_type=RFFT", kinds="f"),
+    Recipe("dft", "$c[1,4,6]", ROOTS + DFT + "fft_type=FFT", kinds="c"),
     Recipe("cholesky", "$t[4,4]", MATRIX + "cholesky(m), lower=true", kinds="fc", zero=True),
     Recipe(
         "triangular-solve",

@@ -35,7 +35,7 @@ BLESS = os.environ.get("NESTWRIGHT_BLESS") == "1"
 SPREAD = 13
 HOST = Target.parse("cpu")
 NATIVE, LIBRARY, REFUSED, UNDEFINED = "native", "library", "refused", "-"
-OF_LIBRARIES = frozenset({"fft", "cholesky", "triangular-solve", "rng", "rng-get-and-update-state"})
+OF_LIBRARIES = frozenset({"cholesky", "triangular-solve", "rng", "rng-get-and-update-state"})
 GROUPS = {
     "pred": "pred",
     "s2 s4": "s2 s4",

@@ -15,12 +15,13 @@ from math import prod
 
 import numpy as np
 
-from ....accuracy import LEAST_WEIGHTS
-from ....arrays import Array
-from ....dtypes import DType, c64, c128, f32, f64, to_numpy
-from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
-from ...patterns import build
-from ...rewrite import constant, make, map_computations, rebuild
+from .....accuracy import LEAST_WEIGHTS
+from .....arrays import Array
+from .....dtypes import DType, c64, c128, f32, f64, to_numpy
+from ....nodes import HloModule, Instruction, PadDim, Shape, SliceDim
+from ....patterns import build
+from ....rewrite import constant, make, map_computations, rebuild
+from .lanes import is_smooth
 
 WHOLE = 16
 """The length, up to which one product takes the place of two."""
@@ -29,8 +30,8 @@ FACTOR = 32
 """The largest factor, and the largest length that has none."""
 
 TERMS = 1 << 22
-"""Terms of products in two steps, up to which they beat the library, which threads do not share.
-One step always does.
+"""Terms of products in two steps, up to which they beat the library of a processor. One step always
+does.
 """
 
 _REAL = {c64: f32, c128: f64}
@@ -38,19 +39,33 @@ Planes = tuple[Instruction, ...]
 """The real part, and the imaginary one if it is not zero."""
 
 
-def expand_short_transforms(module: HloModule) -> HloModule:
+def expand_transforms(module: HloModule) -> HloModule:
+    """``fft`` of short lengths with large prime factors  ->  ``dot``
+
+    Others wait for a target: a processor transforms them by ``dft``.
+    """
+    return map_computations(module, lambda c: rebuild(c, _left_by_lanes))
+
+
+def product_transforms(module: HloModule) -> HloModule:
     """``fft`` of short lengths  ->  ``dot``"""
     return map_computations(module, lambda c: rebuild(c, _rule))
+
+
+def _left_by_lanes(i: Instruction) -> Instruction | None:
+    if i.opcode != "fft" or all(is_smooth(n) for n in i.attrs["fft_length"]):
+        return None
+    elements = prod(i.array.dims[: -len(i.attrs["fft_length"])]) * prod(i.attrs["fft_length"])
+    factors = [_factors(n) for n in i.attrs["fft_length"]]
+    terms = elements * sum(sum(f) for f in factors if len(f) > 1)
+    return _rule(i) if terms <= TERMS else None
 
 
 def _rule(i: Instruction) -> Instruction | None:
     if i.opcode != "fft" or any(i.array.dynamic) or 0 in i.array.dims:
         return None
     lengths = tuple(i.attrs["fft_length"])
-    factors = [_factors(n) for n in lengths]
-    elements = prod(i.array.dims[: -len(lengths)]) * prod(lengths)
-    terms = elements * sum(sum(f) for f in factors if len(f) > 1)
-    if not all(factors) or terms > TERMS:
+    if not all(map(_factors, lengths)):
         return None
     return _transform(i, str(i.attrs["fft_type"]), lengths)
 

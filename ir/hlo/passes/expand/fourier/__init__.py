@@ -1,0 +1,1 @@
+"""Fourier transforms as products, or as transforms whose lanes are rows."""

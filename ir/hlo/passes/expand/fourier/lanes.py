@@ -1,0 +1,152 @@
+"""Fourier transforms for processors with vector registers: along one dimension each, by ``dft``.
+
+A long transform of few rows is two of short rows (Cooley and Tukey, An Algorithm for the Machine
+Calculation of Complex Fourier Series, 1965): of ``j = j1 n2 + j2`` and ``k = k1 + n1 k2``, over
+``j1``, times the roots for ``j2 k1``, then over ``j2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isqrt, prod
+
+import numpy as np
+
+from .....arrays import Array
+from .....dtypes import DType, c64, c128, f32, f64, to_numpy
+from ....nodes import HloModule, Instruction, Shape
+from ....patterns import build
+from ....rewrite import constant, make, map_computations, rebuild
+
+LONGEST = 4096
+"""Numbers of a row that one kernel transforms: those of all lanes have to stay in a cache."""
+
+FACTOR = 13
+"""The largest prime factor of a length."""
+
+FEW = 32
+"""Rows that fill the lanes of several threads."""
+
+TWICE = 64
+"""Numbers of a row from which on two transforms of its parts are worth it."""
+
+
+def lane_transforms(module: HloModule) -> HloModule:
+    """``fft``  ->  ``dft`` for each dimension"""
+    tables = _Tables()
+    return map_computations(module, lambda c: rebuild(c, lambda i: _rule(i, tables)))
+
+
+def _rule(i: Instruction, tables: _Tables) -> Instruction | None:
+    if i.opcode != "fft" or any(i.array.dynamic) or 0 in i.array.dims:
+        return None
+    lengths, kind = tuple(i.attrs["fft_length"]), str(i.attrs["fft_type"])
+    (x,), last = i.operands, i.array.rank - 1
+    axes = range(last + 1 - len(lengths), last)
+    steps = [(last, kind)]
+    between = [(axis, "IFFT" if kind[0] == "I" else "FFT") for axis in axes]
+    steps = [*between, *steps] if kind == "IRFFT" else [*steps, *between]
+    for axis, each in steps:
+        found = _along(x, axis, lengths[axis - axes.start], each, tables)
+        if found is None:
+            return None
+        x = found
+    return x
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Constants that transforms of a module share."""
+
+    known: dict[tuple[DType, int, int], Instruction] = field(default_factory=dict)
+
+    def roots(self, dtype: DType, n: int) -> Instruction:
+        """Return ``exp(-2 pi i k / n)`` as ``[n, 2]``."""
+        return self._made((dtype, n, 1), lambda: np.arange(n))
+
+    def between(self, dtype: DType, n1: int, n2: int, sign: int) -> Instruction:
+        """Return ``exp(sign 2 pi i j2 k1 / n)`` as ``[n1, n2, 2]``."""
+        powers = np.outer(np.arange(n1), np.arange(n2)) * -sign % (n1 * n2)
+        return self._made((dtype, n1 * n2, -sign * n1), lambda: powers)
+
+    def _made(self, key: tuple[DType, int, int], powers: Callable[[], Array]) -> Instruction:
+        if key not in self.known:
+            dtype, n, _ = key
+            self.known[key] = constant(_roots(n, powers()).astype(to_numpy(dtype)))
+        return self.known[key]
+
+
+def _roots(n: int, powers: Array) -> Array:
+    """Return ``exp(-2 pi i k / n)`` for each power k, its parts last; multiples of i are exact."""
+    whole = np.exp(-2j * np.pi * powers / n)
+    parts = np.stack([whole.real, whole.imag], axis=-1)
+    return np.where((4 * powers % n == 0)[..., None], np.rint(parts), parts)
+
+
+def _along(x: Instruction, axis: int, n: int, kind: str, tables: _Tables) -> Instruction | None:
+    """Return the transform of one dimension; None for lengths that ``dft`` is not made for."""
+    dims = x.array.dims
+    outer, inner = prod(dims[:axis]), prod(dims[axis + 1 :])
+    real = kind in ("RFFT", "IRFFT")
+    if not is_smooth(n):
+        return None
+    pair = None if real or inner > 1 or n < TWICE else _pair(n)
+    done = (*dims[:axis], {"RFFT": n // 2 + 1}.get(kind, n), *dims[axis + 1 :])
+    if pair is not None and (n > LONGEST or outer < FEW):
+        return build.reshape(_in_two_steps(x, outer, pair, kind, tables), done)
+    if n > LONGEST:
+        return None
+    if inner > 1:
+        given, along = build.reshape(x, (outer, n, inner)), 1
+    else:
+        given, along = build.reshape(x, (1, outer, dims[axis])), 2
+    return build.reshape(_dft(given, (along, along), n, kind, (), tables), done)
+
+
+def _in_two_steps(
+    x: Instruction, outer: int, pair: tuple[int, int], kind: str, tables: _Tables
+) -> Instruction:
+    n1, n2 = pair
+    given = build.reshape(x, (outer, n1, n2))
+    factors = tables.between(_part(x), n1, n2, 1 if kind == "IFFT" else -1)
+    turned = _dft(given, (1, 1), n1, kind, (factors,), tables)
+    return _dft(turned, (2, 1), n2, kind, (), tables)
+
+
+def _dft(
+    x: Instruction,
+    dimensions: tuple[int, int],
+    n: int,
+    kind: str,
+    factors: Sequence[Instruction],
+    tables: _Tables,
+) -> Instruction:
+    along, to = dimensions
+    outer, *rest = x.array.dims
+    made, part = {"RFFT": n // 2 + 1}.get(kind, n), _part(x)
+    rows = rest[2 - along]
+    dims = (outer, made, rows) if to == 1 else (outer, rows, made)
+    dtype = part if kind == "IRFFT" else (c64 if part == f32 else c128)
+    operands = (x, tables.roots(part, n), *factors)
+    shape = Shape(dtype, dims)
+    return make("dft", shape, operands, fft_type=kind, fft_length=(n,), dimensions=dimensions)
+
+
+def _part(x: Instruction) -> DType:
+    """Return the type of a number's parts."""
+    return f64 if x.array.dtype in (f64, c128) else f32
+
+
+def is_smooth(n: int) -> bool:
+    """True if ``dft`` transforms rows of ``n`` numbers: no prime factor is too large for it."""
+    found, k = n, 2
+    while k <= FACTOR and found > 1:
+        found, k = (found // k, k) if found % k == 0 else (found, k + 1)
+    return n > 1 and found == 1
+
+
+def _pair(n: int) -> tuple[int, int] | None:
+    """Return two factors near each other, multiples of a vector's lanes where there are such."""
+    pairs = [(k, n // k) for k in range(2, isqrt(n) + 1) if n % k == 0 and n // k <= LONGEST]
+    return max(pairs, key=lambda p: (sum(k % 16 == 0 for k in p), p[0]), default=None)

@@ -1,0 +1,1 @@
+"""Fourier transforms of many rows at once: the lanes of a vector are rows."""

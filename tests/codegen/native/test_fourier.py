@@ -1,0 +1,156 @@
+"""Fourier transforms as machine code: every radix, direction and layout, and what rows share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.codegen.plan.nodes import LibraryThunk
+
+KINDS = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+COMPLEX = {"f32": "c64", "f64": "c128"}
+NUMPY = {"f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128}
+TOLERANCE = {"f32": 2e-6, "f64": 1e-14}
+
+
+class Transform:
+    """A transform of the last dimensions of an array: its text, argument and result."""
+
+    def __init__(self, kind: str, real: str, outer: tuple[int, ...], *lengths: int) -> None:
+        whole = (*outer, *lengths)
+        half = (*whole[:-1], whole[-1] // 2 + 1)
+        self.kind, self.lengths, self.real = kind, lengths, real
+        spectrum, row = (COMPLEX[real], half), (real, whole)
+        both = (COMPLEX[real], whole)
+        self.made, self.given = {"RFFT": (spectrum, row), "IRFFT": (row, spectrum)}.get(
+            kind, (both, both)
+        )
+
+    def rows(self, number: int) -> str:
+        made, given = (f"{t}[{','.join(map(str, dims))}]" for t, dims in (self.made, self.given))
+        lengths = ",".join(map(str, self.lengths))
+        return (
+            f"x{number} = {given} parameter({number})\n"
+            f"y{number} = {made} fft(x{number}), fft_type={self.kind}, fft_length={{{lengths}}}\n"
+        )
+
+    def argument(self) -> Any:
+        name, dims = self.given
+        parts = np.random.default_rng(5).standard_normal((2, *dims))
+        return (parts[0] + 1j * parts[1] if name[0] == "c" else parts[0]).astype(NUMPY[name])
+
+    def wanted(self, x: Any) -> Any:
+        wide = x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
+        axes = range(x.ndim - len(self.lengths), x.ndim)
+        return KINDS[self.kind](wide, s=self.lengths, axes=axes)
+
+    def check(self, found: Any, x: Any) -> None:
+        wanted = self.wanted(x)
+        size = np.sqrt(np.mean(np.abs(wanted) ** 2))
+        assert found.dtype == NUMPY[self.made[0]]
+        assert np.abs(found - wanted).max() <= TOLERANCE[self.real] * size, self.lengths
+
+
+def built(*transforms: Transform) -> nw.Executable:
+    rows = "".join(t.rows(n) for n, t in enumerate(transforms))
+    results = ", ".join(f"y{n}" for n in range(len(transforms)))
+    types = ", ".join(f"{t.made[0]}[{','.join(map(str, t.made[1]))}]" for t in transforms)
+    text = f"HloModule m\nENTRY e {{ {rows} ROOT r = ({types}) tuple({results}) }}"
+    exe = nw.build(nw.parse(text), target="cpu", cache=False)
+    assert not any(isinstance(t, LibraryThunk) for t in exe.plan.thunks)
+    return exe
+
+
+def check(*transforms: Transform) -> None:
+    arguments = [t.argument() for t in transforms]
+    for t, x, found in zip(transforms, arguments, built(*transforms)(*arguments), strict=True):
+        t.check(found, x)
+
+
+LENGTHS = (2, 3, 4, 5, 6, 7, 8, 11, 13, 14, 16, 18, 25, 26, 27, 32)
+
+
+@pytest.mark.parametrize(("kind", "real"), [("FFT", "f64"), ("RFFT", "f32"), ("IRFFT", "f32")])
+def test_lengths(kind: str, real: str) -> None:
+    """Every radix and products of some; the last strip of rows is not full."""
+    check(*(Transform(kind, real, (19,), n) for n in LENGTHS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "real"), [("FFT", "f32"), ("IFFT", "f64"), ("RFFT", "f64"), ("IRFFT", "f32")]
+)
+def test_layouts(kind: str, real: str) -> None:
+    """Fewer rows than lanes, as many, more; inner dimensions; two steps; several strips."""
+    shapes = [
+        ((), (36,)),
+        ((3,), (66,)),
+        ((16,), (24,)),
+        ((2, 3, 7), (20,)),
+        ((2,), (9, 10)),
+        ((2,), (3, 4, 6)),
+        ((3,), (1024,)),
+        ((70,), (100,)),
+    ]
+    check(*(Transform(kind, real, outer, *lengths) for outer, lengths in shapes))
+
+
+def test_long_rows() -> None:
+    """Rows of two steps, the first with tails: 3 x 6000 = 3 x 75 x 80."""
+    check(
+        Transform("FFT", "f32", (3,), 6000),
+        Transform("IFFT", "f32", (), 1 << 16),
+        Transform("RFFT", "f32", (5,), 4096),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_do_not_meet(kind: str) -> None:
+    """A row with NaN or huge numbers leaves its neighbors as they are, to the bit."""
+    t = Transform(kind, "f32", (18,), 60)
+    exe, x = built(t), t.argument()
+    (found,) = exe(x)
+    for value in (np.nan, np.inf, 1e30):
+        other = x.copy()
+        other[[4, 17]] *= value
+        (changed,) = exe(other)
+        kept = [n for n in range(18) if n not in (4, 17)]
+        np.testing.assert_array_equal(changed[kept], found[kept])
+
+
+def test_the_ends_of_half_a_spectrum_are_real() -> None:
+    t, back = Transform("RFFT", "f32", (17,), 24), Transform("IRFFT", "f32", (17,), 24)
+    odd = Transform("IRFFT", "f32", (17,), 15)
+    exe = built(t, back, odd)
+    x, y, z = t.argument(), back.argument(), odd.argument()
+    half, row, third = exe(x, y, z)
+    assert not half[:, [0, 12]].imag.any()
+    y.imag[:, [0, 12]] = np.nan  # NumPy reads them no more than XLA does
+    z.imag[:, 0] = np.nan
+    _, again, same = exe(x, y, z)
+    np.testing.assert_array_equal(again, row)
+    np.testing.assert_array_equal(same, third)
+
+
+def test_a_transform_between_others_is_compiled_with_them() -> None:
+    """A filter: half a spectrum times a window, and back."""
+    text = """HloModule m
+    ENTRY e {
+      x = f32[20,48] parameter(0)
+      w = f32[25] parameter(1)
+      s = c64[20,25] fft(x), fft_type=RFFT, fft_length={48}
+      a = f32[20,25] real(s)
+      b = f32[20,25] imag(s)
+      v = f32[20,25] broadcast(w), dimensions={1}
+      c = f32[20,25] multiply(a, v)
+      d = f32[20,25] multiply(b, v)
+      f = c64[20,25] complex(c, d)
+      ROOT r = f32[20,48] fft(f), fft_type=IRFFT, fft_length={48}
+    }"""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((20, 48), np.float32), rng.random(25, np.float32)
+    found = nw.build(nw.parse(text), target="cpu", cache=False)(x, w)
+    wanted = np.fft.irfft(np.fft.rfft(x.astype(np.float64)) * w)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
