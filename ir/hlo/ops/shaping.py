@@ -218,6 +218,7 @@ DEFINITIONS = (
         numpy=meaning_shaping.bitcast,
         lifted=meaning_pointwise.bitcast_convert,
         problem=_bitcast_problem,
+        pattern=Pattern.ALIAS,
         role=Role.MOVES,
         view=True,
         alias=True,

@@ -103,6 +103,8 @@ def test_long_rows() -> None:
         Transform("FFT", "f32", (3,), 6000),
         Transform("IFFT", "f32", (), 1 << 16),
         Transform("RFFT", "f32", (5,), 4096),
+        Transform("RFFT", "f64", (3,), 10000),
+        Transform("IRFFT", "f64", (2,), 1024),
     )
 
 
@@ -122,16 +124,15 @@ def test_rows_do_not_meet(kind: str) -> None:
 
 def test_the_ends_of_half_a_spectrum_are_real() -> None:
     t, back = Transform("RFFT", "f32", (17,), 24), Transform("IRFFT", "f32", (17,), 24)
-    odd = Transform("IRFFT", "f32", (17,), 15)
-    exe = built(t, back, odd)
-    x, y, z = t.argument(), back.argument(), odd.argument()
-    half, row, third = exe(x, y, z)
+    odd, long = Transform("IRFFT", "f32", (17,), 15), Transform("IRFFT", "f32", (), 128)
+    exe = built(t, back, odd, long)
+    x, *spectra = (each.argument() for each in (t, back, odd, long))
+    half, *rows = exe(x, *spectra)
     assert not half[:, [0, 12]].imag.any()
-    y.imag[:, [0, 12]] = np.nan  # NumPy reads them no more than XLA does
-    z.imag[:, 0] = np.nan
-    _, again, same = exe(x, y, z)
-    np.testing.assert_array_equal(again, row)
-    np.testing.assert_array_equal(same, third)
+    for y, ends in zip(spectra, ([0, 12], [0], [0, 64]), strict=True):
+        y.imag[..., ends] = np.nan  # NumPy reads them no more than XLA does
+    for row, again in zip(rows, exe(x, *spectra)[1:], strict=True):
+        np.testing.assert_array_equal(again, row)
 
 
 def test_a_transform_between_others_is_compiled_with_them() -> None:

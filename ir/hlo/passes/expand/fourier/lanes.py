@@ -18,6 +18,7 @@ from .....dtypes import DType, c64, c128, f32, f64, to_numpy
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build
 from ....rewrite import constant, make, map_computations, rebuild
+from .halves import told_apart, woven
 
 LONGEST = 4096
 """Numbers of a row that one kernel transforms: those of all lanes have to stay in a cache."""
@@ -25,11 +26,11 @@ LONGEST = 4096
 FACTOR = 13
 """The largest prime factor of a length."""
 
-FEW = 32
-"""Rows that fill the lanes of several threads."""
+FEW, FEW_REAL = 32, 4
+"""Rows of complex and of real numbers from which on one kernel is faster than several."""
 
-TWICE = 64
-"""Numbers of a row from which on two transforms of its parts are worth it."""
+TWICE, LARGEST = 64, 1 << 21
+"""Numbers of a row that may be transformed in two steps; the roots between them are as many."""
 
 
 def lane_transforms(module: HloModule) -> HloModule:
@@ -88,30 +89,57 @@ def _along(x: Instruction, axis: int, n: int, kind: str, tables: _Tables) -> Ins
     """Return the transform of one dimension; None for lengths that ``dft`` is not made for."""
     dims = x.array.dims
     outer, inner = prod(dims[:axis]), prod(dims[axis + 1 :])
-    real = kind in ("RFFT", "IRFFT")
     if not is_smooth(n):
         return None
-    pair = None if real or inner > 1 or n < TWICE else _pair(n)
     done = (*dims[:axis], {"RFFT": n // 2 + 1}.get(kind, n), *dims[axis + 1 :])
-    if pair is not None and (n > LONGEST or outer < FEW):
-        return build.reshape(_in_two_steps(x, outer, pair, kind, tables), done)
+    if inner > 1:
+        given = build.reshape(x, (outer, n, inner))
+        return (
+            build.reshape(_dft(given, (1, 1), n, kind, (), tables), done) if n <= LONGEST else None
+        )
+    rows = build.reshape(x, (outer, dims[axis]))
+    found = _of_rows(rows, n, kind, tables)
+    return None if found is None else build.reshape(found, done)
+
+
+def _of_rows(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction | None:
+    """Return the transforms of the rows of ``[rows, n]``, or of as many numbers as ``kind`` has."""
+    rows, real = x.array.dims[0], kind in ("RFFT", "IRFFT")
+    parts = n > LONGEST or (n >= TWICE and rows < (FEW_REAL if real else FEW))
+    if parts and n <= LARGEST and (pair := _pair(n)) is not None:
+        if not real:
+            return build.reshape(_in_two_steps(x, pair, kind, tables), (rows, n))
+        if n % 2 == 0 and (found := _of_halves(x, n, kind, tables)) is not None:
+            return found
     if n > LONGEST:
         return None
-    if inner > 1:
-        given, along = build.reshape(x, (outer, n, inner)), 1
-    else:
-        given, along = build.reshape(x, (1, outer, dims[axis])), 2
-    return build.reshape(_dft(given, (along, along), n, kind, (), tables), done)
+    given = build.reshape(x, (1, *x.array.dims))
+    found = _dft(given, (2, 2), n, kind, (), tables)
+    return build.reshape(found, found.array.dims[1:])
 
 
-def _in_two_steps(
-    x: Instruction, outer: int, pair: tuple[int, int], kind: str, tables: _Tables
-) -> Instruction:
+def _in_two_steps(x: Instruction, pair: tuple[int, int], kind: str, tables: _Tables) -> Instruction:
     n1, n2 = pair
-    given = build.reshape(x, (outer, n1, n2))
+    given = build.reshape(x, (x.array.dims[0], n1, n2))
     factors = tables.between(_part(x), n1, n2, 1 if kind == "IFFT" else -1)
     turned = _dft(given, (1, 1), n1, kind, (factors,), tables)
     return _dft(turned, (2, 1), n2, kind, (), tables)
+
+
+def _of_halves(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction | None:
+    """Return the transforms of real rows as those of complex rows of half the length.
+
+    None for lengths that two steps are not made for.
+    """
+    rows, half = x.array.dims[0], n // 2
+    dtype = c64 if _part(x) == f32 else c128
+    if kind == "RFFT":
+        pairs = make("bitcast", Shape(dtype, (rows, half)), (x,))
+        found = _of_rows(pairs, half, "FFT", tables)
+        return None if found is None else told_apart(found, tables.roots(_part(x), n))
+    given = woven(x, tables.roots(_part(x), n))
+    found = _of_rows(given, half, "IFFT", tables)
+    return None if found is None else make("bitcast", Shape(_part(x), (rows, n)), (found,))
 
 
 def _dft(
