@@ -8,7 +8,7 @@ from typing import Any
 
 from ..ir.frontends.registry import Shapes
 from ..ir.loop.nodes import Func
-from ..ir.target import Target, with_accuracy
+from ..ir.target import Target, with_arithmetic
 from ..schedule.language.schedule import Schedule
 from .fleet.crew import Crew
 from .lowered import as_arguments, lower
@@ -68,7 +68,7 @@ def tune(
         target, *rest = arguments
         arguments = tuple(rest)
     session = TuningSession(
-        target=with_accuracy(target, accuracy),
+        target=with_arithmetic(target, accuracy),
         trials=trials,
         seconds=seconds,
         log=log,

@@ -16,7 +16,7 @@ from ..ir.errors import NestwrightWarning
 from ..ir.frontends.registry import Shapes
 from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
-from ..ir.target import Target, with_accuracy
+from ..ir.target import Target, with_arithmetic
 from . import log as logs
 from . import tasks
 from .log.best import AUTO, best_traces, foreign
@@ -164,7 +164,7 @@ def build(
             return SizedModel(model, shapes, rule, partial(lower, **options), log)
         example = as_arguments(example)
         return built(model, example, fixed(shapes), log, timings, cache, **options).flat
-    machine = with_accuracy(target, accuracy)
+    machine = with_arithmetic(target, accuracy)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)
 

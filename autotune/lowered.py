@@ -19,7 +19,7 @@ from ..ir.frontends.load import as_model, is_one_file
 from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
 from ..ir.hlo.shape_text import show_shape
-from ..ir.target import Target, with_accuracy
+from ..ir.target import Target, with_arithmetic
 from .recipe import BuildRecipe, Constants, GraphLike
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def lower(
             "they go by the parameters' numbers or names",
             hint="constants={1: weights}",
         )
-    machine = with_accuracy(target, accuracy)
+    machine = with_arithmetic(target, accuracy)
     known = as_model(model, example or None, shapes, constants)
     if not isinstance(known, Imported) and (shapes or (constants and not is_one_file(known))):
         known = imported_model(known, None, shapes, constants)

@@ -18,7 +18,7 @@ from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
-from ..ir.target import Target, with_accuracy
+from ..ir.target import Target, with_arithmetic
 from .lowered import Lowered, lower
 from .recipe import GraphLike
 from .recompile import CallSignature, Compilation, told_if_long
@@ -45,7 +45,7 @@ class Specialized:
     ) -> None:
         """Set what ``build`` takes beside the model; the arguments are as there."""
         self._make = make
-        self._target = with_accuracy(target, accuracy)
+        self._target = with_arithmetic(target, accuracy)
         self._log = log
         self._excess_precision = excess_precision
         self._weights = weights

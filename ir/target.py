@@ -8,7 +8,7 @@ imported when a spec first names the kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -28,6 +28,10 @@ Place: TypeAlias = Literal["process", "device"]
 HERE = "cpu"
 """The spec of this machine's processor."""
 _LONGEST = 512
+KEEP, FLUSH = "keep", "flush"
+"""What becomes of numbers below the least normal one of their type, which many processors take up
+to a hundred times as long for: they are kept, or an operation takes them for 0 and gives 0 in their
+place, of their sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Target:
     wide, ``vector_bits`` the widest load of one thread, and ``tf32`` says whether products of f32
     may run on tensor cores; ``check``, whether a simulated one watches accesses. ``accuracy`` is
     the largest error that a schedule may add to plain rounding, relative to the root mean square
-    of a result: with 0, all compute the same products and sums.
+    of a result: with 0, all compute the same products and sums. ``flushes`` says whether the code
+    runs in the mode of the processor in which denormals count as 0 (``FLUSH``).
     """
 
     spec: str
@@ -63,6 +68,7 @@ class Target:
     overlap: bool = False
     check: bool = True
     accuracy: float = 0.0
+    flushes: bool = False
 
     @staticmethod
     def parse(spec: str | Target) -> Target:
@@ -155,6 +161,11 @@ class Target:
         return self.row.missing(self)
 
     @property
+    def flushes_f64(self) -> bool:
+        """True if denormals of f64 count as 0, too."""
+        return self.flushes and self.row.flushes_f64
+
+    @property
     def machine(self) -> str:
         """The architecture: the triple's first part."""
         return self.triple.partition("-")[0]
@@ -177,15 +188,36 @@ class Target:
         return max(1, self.vector_bits // (8 * dtype.bytes))
 
 
-def with_accuracy(target: Target | str, accuracy: float | None) -> Target:
-    """Return a target with its option ``-accuracy``; as it is for None.
+def with_arithmetic(
+    target: Target | str, accuracy: float | None = None, denormals: str | None = None
+) -> Target:
+    """Return a target with its options ``-accuracy`` and ``-denormals``; None leaves one as it is.
 
-    ``TargetError`` for a target without the option, and for a bound that it does not take.
+    ``TargetError`` for a target without the option, and for a value that it does not take.
     """
     found = Target.parse(target)
-    if accuracy is None or accuracy == found.accuracy:
+    if accuracy is not None and accuracy != found.accuracy:
+        found = Target.parse(f"{found.spec} -accuracy={accuracy}")
+    if denormals is None or flushes(denormals, "denormals=") == found.flushes:
         return found
-    return Target.parse(f"{found.spec} -accuracy={accuracy}")
+    return Target.parse(f"{found.spec} -denormals={denormals}")
+
+
+def keeping(target: Target) -> Target:
+    """Return a target without its option ``-denormals``."""
+    if not target.flushes:
+        return target
+    words = [w for w in target.spec.split() if not w.startswith("-denormals=")]
+    return replace(target, spec=" ".join(words), flushes=False)
+
+
+def flushes(text: object, option: str) -> bool:
+    """Return True for ``FLUSH``, False for ``KEEP``; ``TargetError``, which begins with the name of
+    the option, for anything else.
+    """
+    if text not in (KEEP, FLUSH):
+        raise TargetError(f"{option}{text}", f"it is {KEEP} or {FLUSH}")
+    return text == FLUSH
 
 
 def itself(target: Target) -> Target:
@@ -213,7 +245,7 @@ class TargetKind(NamedTuple):
     that people may try instead; ``lists`` is the option that may name several. ``groups`` are the
     kinds of groups that are formed for some targets only, those with a sketch for them
     (``ir/hlo/fuse/``). ``rounds`` is false where the machine may cut sums rather than round them,
-    as tensor cores do.
+    as tensor cores do; ``flushes_f64`` where a target that flushes denormals keeps those of f64.
     """
 
     name: str
@@ -230,6 +262,7 @@ class TargetKind(NamedTuple):
     place: Place = "process"
     simulated: bool = False
     rounds: bool = True
+    flushes_f64: bool = True
     groups: frozenset[str] = frozenset()
     nicknames: tuple[str, ...] = ()
     lists: str = ""

@@ -117,7 +117,7 @@ def bench(
     from ...autotune.bench.peers.table import PEERS
     from ...codegen.runtime.profile.data import Profile
     from ...ir.files import require_place
-    from ...ir.target import with_accuracy
+    from ...ir.target import with_arithmetic
     from ..display.sweep import print_report
 
     if fail_on_regression and against is None:
@@ -130,7 +130,7 @@ def bench(
     with _Underway(json_path, html_path) as under_way:
         report = bench_models(
             models,
-            target=[with_accuracy(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
+            target=[with_arithmetic(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
             log=logs or None,
             threads=threads,
             batch=batch,

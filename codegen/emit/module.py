@@ -19,6 +19,7 @@ from ...ir.target import Target
 from ..lower.passes.workspace import workspace_bytes
 from .access import NONTEMPORAL
 from .expr import Emitter
+from .flushing import definitions, mode_texts
 from .launches import DeviceEmitter, nests
 from .llvm.core import Function, IRValue
 from .llvm.opaque import lane_dependent_buffers
@@ -45,7 +46,8 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     em.function = Function(func.name, ", ".join(params), target)
     emit_streaming(em, func, emit_stmt)
     end_tiles(em)
-    texts = [*em.finished, em.function.text("#0")]
+    texts = [*em.finished, *definitions(em.function, "#0")]
+    texts += mode_texts(target, em.declarations)
     declared = sorted(em.declarations.values())
     width = f'"prefer-vector-width"="{target.vector_bits}"'
     # Spilled vectors lie in whole cache lines: LLVM aligns what it spills as the stack is aligned.

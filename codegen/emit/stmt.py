@@ -35,10 +35,12 @@ from ...ir.loop.nodes import (
 from ...ir.loop.notes import FETCH, FETCH_AHEAD, IN_TILES
 from ...ir.loop.visit import buffers_read, buffers_written, exprs_under
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
+from ..plan.symbols import PARALLEL
 from .access import store_element
 from .align import divisor
 from .expr import Emitter
 from .fetch import fetch_lines, streams
+from .flushing import definitions, parallel_call
 from .interleaved import store_interleaved
 from .interrupt_polls import close_loop, return_if_interrupted
 from .lane_dots import accumulate_dot
@@ -270,10 +272,10 @@ def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
         wide = em.cast("zext", value, s8) if value.dtype == pred else value
         kept = f"ptr {value.text}" if pointer else str(wide)
         outer.write(f"store {kept}, ptr {at.text}, align 8")
-    em.declare("nw_parallel", "void", ["ptr", "ptr", "i64"])
+    em.declare(PARALLEL, "void", ["ptr", "ptr", "i64"])
     pieces = few_pieces(s, em.target, em.ranges)
     shared = extent if pieces is None else em.const(pieces, index)
-    outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {shared})")
+    outer.write(parallel_call(em.target, f"ptr @{name}, ptr {context.text}, {shared}"))
     if _outline(em, s, name, taken, pieces):
         lose_tiles(em)
     return_if_interrupted(em, s)
@@ -314,7 +316,7 @@ def _outline(
     end_streams(em)
     end_tiles(em)
     tiled = uses_tiles(em)
-    em.finished.append(em.function.text("#0", "internal "))
+    em.finished += definitions(em.function, "#0", "internal ")
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
     return tiled
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from ..cores import Cache, CpuCore, core_of
 from ..digests import hex_digest
 from ..errors import TargetError
-from ..target import Target, TargetKind, did_you_mean
+from ..target import KEEP, Target, TargetKind, did_you_mean, flushes
 from .processor import (
     TILE_REGISTERS,
     cores,
@@ -81,6 +81,7 @@ _AGAINST: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What would break the conventions for calls, or ends the process in LLVM."""
+FLUSHING = frozenset({"x86_64", "aarch64"})  # have a mode in which denormals count as 0
 _BETWEEN = str.maketrans("", "", "._-")
 _NAMED = {"mtriple", "mcpu", "mattr"}  # options that make it another machine than this one
 _LOOSEST = 0.03  # a larger bound would not tell a wrong result from a rounded one
@@ -133,6 +134,7 @@ def _made(
         l3=core.l3.size,
         core=core,
         accuracy=_accuracy(options.get("accuracy", "0")),
+        flushes=_flushes(options.get("denormals", KEEP), triple.partition("-")[0]),
     )
 
 
@@ -162,6 +164,13 @@ def _accuracy(text: str) -> float:
         found = math.nan
     if not 0 <= found <= _LOOSEST:
         raise TargetError(f"-accuracy={text}", f"it must be a number from 0 to {_LOOSEST}")
+    return found
+
+
+def _flushes(text: str, machine: str) -> bool:
+    found = flushes(text, "-denormals=")
+    if found and machine not in FLUSHING:
+        raise TargetError(f"-denormals={text}", f"{machine} processors always keep denormals")
     return found
 
 
@@ -284,13 +293,14 @@ def _word(path: str) -> str:
 
 KIND = TargetKind(
     name="cpu",
-    options=("mtriple", "mcpu", "mattr", "threads", "accuracy"),
+    options=("mtriple", "mcpu", "mattr", "threads", "accuracy", "denormals"),
     specs={
         "cpu": "this machine",
         "cpu -mcpu=NAME": "this architecture, another processor (znver4, skylake-avx512, ...)",
         "cpu -mcpu=NAME,NAME": "several processors in one file, chosen when it is loaded",
         "llvm -mtriple=TRIPLE -mcpu=NAME": "another architecture, as object code",
         "cpu -accuracy=BOUND": "schedules may add an error, relative to a result's rms (1e-5)",
+        "cpu -denormals=flush": "denormals count as 0, as many processors are faster with",
     },
     parse=_parse,
     key=_key,

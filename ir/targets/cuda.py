@@ -1,7 +1,8 @@
 """NVIDIA GPUs: ``cuda -arch=sm_90a`` names one, ``cuda`` alone means the one that is here.
 
 With ``-tf32=1`` products of f32 may run on tensor cores, with operands rounded to ten bits of
-mantissa. With ``-overlap=1`` a launch may begin while the one before it ends.
+mantissa. With ``-overlap=1`` a launch may begin while the one before it ends. With
+``-denormals=flush`` denormals of f32 count as 0; f64 and f16 keep theirs on every GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 
 from ..errors import TargetError
 from ..gpus import GPUS, Gpu, best_arch, capability, runs_here
-from ..target import HERE, Target, TargetKind, did_you_mean
+from ..target import FLUSH, HERE, KEEP, Target, TargetKind, did_you_mean, flushes
 
 LOAD_BITS = 128  # of the widest load of one thread
 GROUPS = frozenset({"attention", "scattered", "strided"})  # that sketches for GPUs take
@@ -26,6 +27,8 @@ def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:
     spec = f"{kind} -arch={arch}" + (" -tf32=1" if tf32 == "1" else "")
     spec += " -overlap=1" if overlap == "1" else ""
     spec += " -check=0" if check == "0" else ""
+    flush = flushes(options.get("denormals", KEEP), "-denormals=")
+    spec += f" -denormals={FLUSH}" if flush else ""
     gpu = GPUS[arch]
     if overlap == "1" and not gpu.overlaps:
         raise TargetError("-overlap=1", f"launches of {arch} do not overlap; those of sm_90 do")
@@ -46,6 +49,7 @@ def gpu_target(kind: str, options: Mapping[str, str], arch: str) -> Target:
         tf32=tf32 == "1",
         overlap=overlap == "1",
         check=check == "1",
+        flushes=flush,
     )
 
 
@@ -96,10 +100,11 @@ def caller(target: Target) -> Target:
 
 KIND = TargetKind(
     name="cuda",
-    options=("arch", "tf32", "overlap"),
+    options=("arch", "tf32", "overlap", "denormals"),
     specs={
         "cuda": "this machine's NVIDIA GPU",
         "cuda -arch=NAME": "an NVIDIA GPU, present or not (sm_80, sm_90, sm_90a, ...)",
+        "cuda -denormals=flush": "denormals of f32 count as 0",
     },
     parse=_parse,
     key=gpu_key,
@@ -110,5 +115,6 @@ KIND = TargetKind(
     groups=GROUPS,
     place="device",
     rounds=False,
+    flushes_f64=False,
     nicknames=("gpu", "nvidia", "nvptx", "nvptx64", "ptx"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..errors import TargetError
 from ..target import Target, TargetKind
 from .cuda import GROUPS, caller, gpu_key, gpu_of, gpu_target, known_arch
 
@@ -11,7 +12,10 @@ ARCH = "sm_80"  # where none is named: the least with asynchronous copies
 
 
 def _parse(spec: str, options: Mapping[str, str]) -> Target:
-    return gpu_target(KIND.name, options, known_arch(options.get("arch", ARCH)))
+    found = gpu_target(KIND.name, options, known_arch(options.get("arch", ARCH)))
+    if found.flushes:  # a processor's mode would flush f64 as well
+        raise TargetError("-denormals=flush", "a simulated GPU keeps denormals")
+    return found
 
 
 def _key(target: Target) -> str:
@@ -21,7 +25,7 @@ def _key(target: Target) -> str:
 
 KIND = TargetKind(
     name="cuda-sim",
-    options=("arch", "tf32", "overlap", "check"),
+    options=("arch", "tf32", "overlap", "check", "denormals"),
     specs={
         "cuda-sim -arch=NAME": "a GPU's code, simulated on this processor: slow, finds races",
     },

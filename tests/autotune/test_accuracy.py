@@ -26,7 +26,7 @@ from nestwright.ir.arrays import Array
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.notes import FROZEN
-from nestwright.ir.target import Target, with_accuracy
+from nestwright.ir.target import Target, with_arithmetic
 from nestwright.schedule.excess_error import excess_error
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
@@ -68,7 +68,7 @@ def kernel() -> Func:
 
 
 def transformed(func: Func) -> Schedule:
-    target = with_accuracy(SPEC, LOOSE)
+    target = with_arithmetic(SPEC, LOOSE)
     sketch = next(s for s in generate(func, target) if s.name == "winograd@1")
     sch = Schedule(func)
     sketch.apply(sch, sketch.default)
@@ -101,7 +101,7 @@ def test_a_build_takes_records_of_its_accuracy_and_of_tighter_ones(
     (measured,) = (t for t in held.trials if t.sketch == "default")
     direct = Schedule(kernel())
     for accuracy, schedule in ((LOOSE, transformed(kernel())), (0.0, direct)):
-        machine = with_accuracy(SPEC, accuracy)
+        machine = with_arithmetic(SPEC, accuracy)
         facts = {"accuracy": accuracy} if accuracy else {}
         with LogWriter(path, {}) as log:
             log.append(DeviceRecord(device_id(machine), machine.spec, facts))
@@ -121,7 +121,7 @@ def test_a_build_takes_records_of_its_accuracy_and_of_tighter_ones(
         )
         return np.asarray(made(x))
 
-    assert key in held.winners(with_accuracy(SPEC, LOOSE))
+    assert key in held.winners(with_arithmetic(SPEC, LOOSE))
     plainest = built(0.0)
     assert error(plainest, exact) < 1e-6
     assert np.array_equal(built(1e-7), plainest)  # the record without an added error
@@ -131,18 +131,18 @@ def test_a_build_takes_records_of_its_accuracy_and_of_tighter_ones(
 
 def test_looser_processors_of_the_family_lend_nothing() -> None:
     emerald = Target.parse("cpu -mcpu=emeraldrapids -threads=1")
-    loose = with_accuracy("cpu -mcpu=sapphirerapids -threads=1", LOOSE)
+    loose = with_arithmetic("cpu -mcpu=sapphirerapids -threads=1", LOOSE)
     exact = Target.parse("cpu -mcpu=sapphirerapids -threads=1")
     records = [DeviceRecord(device_id(t), t.spec, {}) for t in (loose, exact)]
     log = Log((), devices={r.id: r for r in records})
     assert [d for d, _ in kin(log, emerald)] == [device_id(exact)]
-    assert len(list(kin(log, with_accuracy(emerald, LOOSE)))) == 2
+    assert len(list(kin(log, with_arithmetic(emerald, LOOSE)))) == 2
 
 
 def test_a_schedule_in_the_wrong_place_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     func = kernel()
     trace = transformed(func).trace
-    assert excess_error(apply(func, with_accuracy(SPEC, LOOSE), trace).func) > 0
+    assert excess_error(apply(func, with_arithmetic(SPEC, LOOSE), trace).func) > 0
     with caplog.at_level("WARNING", "nestwright"):
         assert excess_error(apply(func, Target.parse(SPEC), trace).func) == 0
     assert "adds an error of about" in caplog.text
@@ -189,7 +189,7 @@ def test_an_added_error_widens_the_bounds_but_not_for_all_elements() -> None:
 
 def plain_log(path: Path, allowed: float, w: Array) -> str:
     """Write a log whose winner is the direct convolution, tuned with an error allowed."""
-    machine = with_accuracy(SPEC, allowed)
+    machine = with_arithmetic(SPEC, allowed)
     tune(parse(MODEL), machine, trials=1, log=path, constants={1: w}, simulate_cost=True)
     [key] = (held := read(path)).workloads
     measured = next(t for t in held.trials if t.sketch == "default")
@@ -209,7 +209,7 @@ def test_a_record_of_a_tighter_accuracy_gives_way_to_a_default_that_does_less(
     x, w = arrays
     path = tmp_path / "log.jsonl"
     key = plain_log(path, allowed, w)
-    target = with_accuracy(SPEC, LOOSE)
+    target = with_arithmetic(SPEC, LOOSE)
     trace = read(path).trace(read(path).winners(target)[key])
     assert trace.accuracy == allowed
     assert outdone(kernel(), target, trace) == (allowed == 0.0)

@@ -10,7 +10,7 @@ import pytest
 from nestwright.ir import gpus
 from nestwright.ir.dtypes import bf16, f32, f64
 from nestwright.ir.errors import TargetError
-from nestwright.ir.target import Target, with_accuracy
+from nestwright.ir.target import Target, with_arithmetic
 from nestwright.ir.targets.features import features_of
 
 
@@ -183,14 +183,14 @@ def test_accuracy_is_an_option_that_names_the_target_in_logs() -> None:
     plain, loose = Target.parse("cpu -threads=2"), Target.parse("cpu -threads=2 -accuracy=1e-5")
     assert plain.accuracy == 0 and loose.accuracy == 1e-5
     assert loose.key == f"{plain.key}-accuracy1e-05"
-    assert with_accuracy("cpu -threads=2", 1e-5) == replace(
+    assert with_arithmetic("cpu -threads=2", 1e-5) == replace(
         loose, spec="cpu -threads=2 -accuracy=1e-05"
     )
-    assert with_accuracy(plain, None) is plain and with_accuracy(plain, 0) is plain
+    assert with_arithmetic(plain, None) is plain and with_arithmetic(plain, 0) is plain
     for bad in ("1", "-1", "nan", "many"):
         with pytest.raises(TargetError, match=r"a number from 0 to 0\.03"):
             Target.parse(f"cpu -accuracy={bad}")
     with pytest.raises(TargetError, match="unknown option"):
-        with_accuracy("cuda -arch=sm_90a", 1e-5)
+        with_arithmetic("cuda -arch=sm_90a", 1e-5)
     with pytest.raises(TargetError, match="given twice"):
-        with_accuracy(loose, 1e-4)
+        with_arithmetic(loose, 1e-4)

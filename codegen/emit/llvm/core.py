@@ -70,6 +70,8 @@ class CodeRegion:
     visits: Counter[Buffer] = field(default_factory=Counter)
 
 
+CALLER = "%caller"
+"""The mode of a caller, in functions that flush denormals (``emit.flushing``)."""
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
@@ -155,6 +157,12 @@ def bf16_bits(number: float) -> int:
     return bits - 0x10000 if bits & 0x8000 else bits
 
 
+def _flushing(target: Target) -> str:
+    """Return the attribute, after a space, by which LLVM knows that denormals count as 0."""
+    kind = "denormal-fp-math" if target.flushes_f64 else "denormal-fp-math-f32"
+    return f' "{kind}"="preserve-sign,preserve-sign"' if target.flushes else ""
+
+
 class Function:
     """One LLVM function under construction. Regions are a stack; the last one is open.
 
@@ -177,6 +185,12 @@ class Function:
         self.count = 0
         self.has_polls = False
         self.tiles: TileRegisters | None = None
+
+    @property
+    def polled(self) -> str:
+        """A poll, in the mode of the caller."""
+        own = f"call i1 @{self.poll}()"
+        return f"call i1 @nw_caller_poll(i64 {CALLER})" if self.target.flushes else own
 
     @property
     def depth(self) -> int:
@@ -344,7 +358,7 @@ class Function:
             f"  %m.{name} = icmp slt {type_} %n.{name}, {end}",
             f"  br i1 %m.{name}, label %a.{name}, label %x.{name}",
             f"a.{name}:",
-            f"  %q.{name} = call i1 @{self.poll}()",
+            f"  %q.{name} = {self.polled}",
             f"  br i1 %q.{name}, label %{self.leave}, label %o.{name}",
         ]
 
@@ -352,7 +366,7 @@ class Function:
         """Poll here whether to return from the function."""
         self.has_polls = True
         name = self.name_for("go")
-        self.write(f"%q.{name} = call i1 @{self.poll}()")
+        self.write(f"%q.{name} = {self.polled}")
         self.write(f"br i1 %q.{name}, label %{self.leave}, label %{name}")
         self.label(name)
 
@@ -378,7 +392,8 @@ class Function:
 
     def text(self, attributes: str, linkage: str = "") -> str:
         """Return the function's definition; a non-empty ``linkage`` ends in a space."""
-        head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
+        mode = _flushing(self.target)
+        head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes}{mode} {{"
         body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
         if self.has_polls and self.leave == Function.leave:
             used = self.tiles is not None and self.tiles.shapes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ import pytest
 from nestwright.autotune.measure.host import peak
 from nestwright.autotune.measure.memory import stain, stir
 from nestwright.codegen.emit.expr import Emitter
+from nestwright.codegen.emit.flushing import mode_texts
 from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text
@@ -25,6 +27,7 @@ from nestwright.codegen.plan import interface
 from nestwright.codegen.plan.interface import CArray, Interface, Weights
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.plan.struct_table import Struct
+from nestwright.codegen.plan.symbols import PARALLEL, POLL
 from nestwright.codegen.runtime import structs
 from nestwright.codegen.runtime.dlpack import exchange
 from nestwright.codegen.runtime.orc import llvm_machine
@@ -40,6 +43,7 @@ from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.loop.intrinsics import TABLE
 from nestwright.ir.target import Target
+from nestwright.ir.targets.cpu import FLUSHING
 
 ROOT = Path(__file__).resolve().parents[3]
 TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "aarch64-apple-darwin")
@@ -73,6 +77,10 @@ def modules(target: Target) -> Iterator[str]:
     ):
         yield INTRINSICS + function.replace("define internal", "define")
     yield render("nestwright.codegen.driver", "llvm_faults.ll")
+    if target.machine in FLUSHING:
+        texts = mode_texts(replace(target, flushes=True), (POLL, PARALLEL))
+        outside = f"declare i1 @{POLL}()\ndeclare void @{PARALLEL}(ptr, ptr, i64)\n"
+        yield outside + "\n".join(texts).replace("define internal", "define")
 
 
 def phases_module(target: Target, checked: bool, products: bool, tensors: bool) -> str:
