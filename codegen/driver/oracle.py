@@ -19,6 +19,7 @@ from ...ir.hlo.fuse.fusion import Fusion
 from ...ir.hlo.fuse.order import called, in_order
 from ...ir.hlo.interp.devices import evaluate_devices
 from ...ir.hlo.interp.evaluate import evaluate
+from ...ir.hlo.interp.flushing import flushing_as
 from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
@@ -40,8 +41,9 @@ def reference(
     """Return the result that a build should compute: an array or a tuple of arrays; errors as
     ``evaluate``.
     """
-    wide = _wide(module, weights, target) if excess_precision else None
-    return _strict(module, args, weights, target) if wide is None else _run(wide, module, args)
+    with flushing_as(target):
+        wide = _wide(module, weights, target) if excess_precision else None
+        return _strict(module, args, weights, target) if wide is None else _run(wide, module, args)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Oracle:
     """The reference for one module and its arguments: ``strict`` if every operation rounds.
 
     ``weights`` is the narrow form of its weights, as for ``build``, and what the accuracy of
-    ``target`` allows is rounded in the reference, too. ``wide`` is the result of the fused module,
+    ``target`` allows is rounded in the reference, too, which flushes denormals if ``target`` does.
+    ``wide`` is the result of the fused module,
     where that rounds less.
     """
 
@@ -69,9 +72,11 @@ class Oracle:
         target: Target | None = None,
     ) -> Oracle:
         """Run the interpreter; errors as ``evaluate``."""
-        strict = _strict(module, args, weights, target)
-        fused = _wide(module, weights, target) if excess_precision else None
-        return Oracle(module, args, strict, fused and _run(fused, module, args), weights, target)
+        with flushing_as(target):
+            fused = _wide(module, weights, target) if excess_precision else None
+            strict = _strict(module, args, weights, target)
+            wide = fused and _run(fused, module, args)
+        return Oracle(module, args, strict, wide, weights, target)
 
     def judge(self, results: Any) -> list[Comparison]:
         """Compare a build's results with the reference.
@@ -86,8 +91,9 @@ class Oracle:
         rows = compare_all(results, self.wide, rounded)
         if all(r.ok for r in as_given) or not all(r.ok for r in rows):
             return rows
-        narrow = _narrow(self.module, self.weights, self.target)
-        optimized = _run(narrow, self.module, self.args)
+        with flushing_as(self.target):
+            narrow = _narrow(self.module, self.weights, self.target)
+            optimized = _run(narrow, self.module, self.args)
         right = all(r.ok for r in compare_all(optimized, self.strict, rounded))
         return rows if right else as_given
 
@@ -113,13 +119,14 @@ def on_devices(
 
     ``args`` has the arguments of each device.
     """
-    run = _wide(module, weights, target) if excess_precision else None
-    if run is None and not _is_exact(weights, target):
-        run = _narrow(module, weights, target)
-    if run is None:
-        return list(evaluate_devices(module, args))
     orders = entry_orders(module)
-    found = evaluate_devices(run, [in_memory_order(a, orders.params) for a in args])
+    with flushing_as(target):
+        run = _wide(module, weights, target) if excess_precision else None
+        if run is None and not _is_exact(weights, target):
+            run = _narrow(module, weights, target)
+        if run is None:
+            return list(evaluate_devices(module, args))
+        found = evaluate_devices(run, [in_memory_order(a, orders.params) for a in args])
     return [_as_given(result, orders) for result in found]
 
 

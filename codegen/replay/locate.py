@@ -15,6 +15,7 @@ from ...ir.comparison import Comparison, compare_all
 from ...ir.errors import UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
 from ...ir.hlo.interp.evaluate import evaluate, evaluate_computation
+from ...ir.hlo.interp.flushing import flushing_as
 from ...ir.hlo.layouts import Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize
@@ -58,6 +59,11 @@ class Fault:
 
 def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
     """Return the first fault of a module whose replay failed."""
+    with flushing_as(setting.target):
+        return _located(module, args, setting)
+
+
+def _located(module: HloModule, args: Values, setting: Setting) -> Fault:
     frozen = freeze(module, setting.constants) if setting.constants else module
     whole = replace(setting, constants=None)
     watch = _Watch(entry_orders(frozen), args, evaluate(frozen, args), setting.target.tf32)

@@ -16,6 +16,7 @@ from typing import Any
 from ...ir.errors import NestwrightError
 from ...ir.hlo.analysis.verify import verify
 from ...ir.hlo.interp.evaluate import evaluate_computation
+from ...ir.hlo.interp.flushing import flushing_as
 from ...ir.hlo.nodes import Computation, HloModule, Instruction, Shape
 from ...ir.hlo.rewrite import assemble, parameter, post_order, with_entry, with_operands
 from .run import ReplayResult, Setting, Values, replay
@@ -62,7 +63,8 @@ class Shrinker:
     def _first(self, best: Failing) -> Failing | None:
         """Return the first candidate that is smaller and fails in the same manner."""
         self.values = {}
-        evaluate_computation(best.module.entry, best.arguments, self.values.__setitem__)
+        with flushing_as(self.setting.target):
+            evaluate_computation(best.module.entry, best.arguments, self.values.__setitem__)
         for module, args in self._candidates(best):
             if self.trials <= 0:
                 return None

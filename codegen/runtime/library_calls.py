@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from threading import local
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...ir.library.call import ArrayType, LibraryCall
     from ...ir.library.session import Session
     from ...ir.library.tape import Prepared
+    from ...ir.target import Target
     from .collectives.communicator import Communicator
 
 _FUNCTIONS = LazyModule("...ir.library.functions", __package__)  # a model may call none
@@ -37,10 +38,11 @@ KEPT_BYTES = 1 << 20  # of a tape's buffers: for more, routines take much longer
 class LibraryCalls:
     """The library calls of one executable, by number, as one native function."""
 
-    def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:
+    def __init__(self, thunks: Sequence[LibraryThunk], where: str, target: Target) -> None:
         self._calls = [t.call for t in thunks]
         self._prepared: list[list[Prepared] | None] = [[] for _ in thunks]
         self.communicator: Communicator | None = None
+        self._target = target
         self._raised = local()
         self.callback = _CALLBACK(_answer(self, where))
 
@@ -61,7 +63,8 @@ class LibraryCalls:
             if call.is_collective:
                 _OPERATIONS.run(call, operands, results, self.communicator, number)
             elif call.is_group:
-                _FUNCTIONS.run(call, operands, results)
+                with self._mode(call):
+                    _FUNCTIONS.run(call, operands, results)
             else:
                 made = self._session.run(call, operands)
                 for result, value in zip(results, made, strict=True):
@@ -69,6 +72,15 @@ class LibraryCalls:
         finally:  # the frames of what was raised live on, the memory may not
             operands.clear()
             results.clear()
+
+    def _mode(self, call: LibraryCall) -> AbstractContextManager[None]:
+        """Return the mode of a group's function: the interpreter's is that of compiled groups."""
+        if not self._target.flushes:
+            return nullcontext()
+        from ...ir.hlo.interp.flushing import flushing_as
+        from ...ir.library.functions import INTERPRETER
+
+        return flushing_as(self._target if call.target == INTERPRETER else None)
 
     def _run_prepared(self, number: int, call: LibraryCall, addresses: Sequence[int]) -> bool:
         """Run a call whose work is the same each time; False if it is none.

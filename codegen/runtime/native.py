@@ -80,7 +80,7 @@ class Native:
         self.plan = bundle.plan
         self._updated = updated_in_place(self.plan)
         shared = runtime(bundle.runtime[:SHARED])
-        self.host = _host(self.plan, bundle.name)
+        self.host = _host(self.plan, bundle.name, bundle.target)
         symbols = {**shared.addresses, **({LIBRARY: self.host.address} if self.host else {})}
         if probed:
             symbols[POOL] = symbols.pop(PARALLEL)
@@ -239,13 +239,13 @@ def load_function(compiled: CompiledFunc) -> NativeFunc:
     return NativeFunc.load(compiled)
 
 
-def _host(plan: Plan, where: str) -> LibraryCalls | None:
+def _host(plan: Plan, where: str, target: Target) -> LibraryCalls | None:
     """Return the calls of host functions; None for a plan without."""
     if not (thunks := library_thunks(plan)):
         return None
     from .library_calls import LibraryCalls
 
-    return LibraryCalls(thunks, where)
+    return LibraryCalls(thunks, where, target)
 
 
 def _with_arena(entry: Entry, shared: Runtime) -> Entry:

@@ -29,6 +29,7 @@ from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
 from ..shape_text import show_shape
 from . import expanded
+from .flushing import keeps, kept
 from .library import handler as library_handler
 from .lift import Runner
 
@@ -80,7 +81,7 @@ def _evaluate(
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
     live = _has_live_sizes(computation)
-    outside = (library_handler(Session()), collective)
+    outside = (kept(library_handler(Session())), collective)
     effects = unneeded(computation)
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
@@ -118,6 +119,7 @@ def _plan(
         if value is not c.root:
             done.setdefault(user, []).append(value)
     handlers = {i: _handler(i, outside) for i in steps}
+    handlers = {i: kept(h) if h and keeps(i) else h for i, h in handlers.items()}
     if live:
         handlers = {i: h and _fitting(h) for i, h in handlers.items()}
     return tuple((i, handlers[i], needs(i), tuple(done.get(i, ()))) for i in steps)

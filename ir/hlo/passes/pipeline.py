@@ -14,6 +14,7 @@ from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, 
 from ...target import Target
 from ..analysis.support import require_supported
 from ..analysis.verify import verify
+from ..interp.flushing import flushing_as
 from ..limits import require_limits
 from ..nodes import HloModule
 from .bounded.pad import pad_dynamic
@@ -202,11 +203,13 @@ def optimize_narrow(
     ``weights`` names a form of ``weights.narrow``; with None those that wait for memory take one
     that the accuracy of ``target`` allows, and other products multiply bf16 if it allows that; with
     "f32" none does. Products of bytes, of f16 and of 8-bit floats take the form that ``target``
-    multiplies fastest; without ``excess_precision`` none that rounds less. Errors as for
-    ``optimize``, and ``ArgumentError`` for an unknown form.
+    multiplies fastest; without ``excess_precision`` none that rounds less. What is computed on the
+    way flushes denormals if the target does. Errors as for ``optimize``, and ``ArgumentError`` for
+    an unknown form.
     """
     check_form(weights, target)
-    optimized = optimize(module, instruments=instruments)
+    with flushing_as(target):
+        optimized = optimize(module, instruments=instruments)
     return finish(optimized, weights, target, excess_precision=excess_precision)
 
 
@@ -246,7 +249,8 @@ def finish(
         steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
     checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
-    return last.run(module, checks if verifying() else ()), found
+    with flushing_as(target):
+        return last.run(module, checks if verifying() else ()), found
 
 
 Rounding: TypeAlias = Callable[
