@@ -37,14 +37,15 @@ def tune(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    denormals: str | None = None,
     freeze: bool = True,
     shapes: Shapes | None = None,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy``, ``freeze`` and
-    ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``, after
-    the target, if that is given by place. It is
+    ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy``, ``denormals``,
+    ``freeze`` and ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``,
+    after the target, if that is given by place. It is
     ``lower(model, *example, ...).tune(...)``. For a ``Schedule`` its function is tuned, unless it
     has holes (``sample_tile``, ``sample_choice``): then those are. ``trials`` is the total for
     this model in the log, including earlier calls; with ``resume`` false it counts new trials only.
@@ -68,7 +69,7 @@ def tune(
         target, *rest = arguments
         arguments = tuple(rest)
     session = TuningSession(
-        target=with_arithmetic(target, accuracy),
+        target=with_arithmetic(target, accuracy, denormals),
         trials=trials,
         seconds=seconds,
         log=log,
@@ -94,6 +95,7 @@ def tune(
             excess_precision=excess_precision,
             weights=weights,
             accuracy=accuracy,
+            denormals=denormals,
         ).subject()
 
     return session.run(lowered)

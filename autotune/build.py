@@ -44,6 +44,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    denormals: str | None = ...,
     fallback: str | None = ...,
     freeze: bool = ...,
     shapes: None = ...,
@@ -63,6 +64,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    denormals: str | None = ...,
     fallback: str | None = ...,
     freeze: bool = ...,
     shapes: Shapes | None = ...,
@@ -82,6 +84,7 @@ def build(
     excess_precision: bool = ...,
     weights: str | None = ...,
     accuracy: float | None = ...,
+    denormals: str | None = ...,
     fallback: str | None = ...,
     freeze: bool = ...,
     *,
@@ -101,6 +104,7 @@ def build(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    denormals: str | None = None,
     fallback: str | None = None,
     freeze: bool = True,
     shapes: OpenShapes | None = None,
@@ -143,6 +147,9 @@ def build(
     weights come from memory, unless ``weights`` is given ("f32" keeps them); from 2.8e-3 on
     products of bf16, and from 1.1e-2 of bytes, where the processor has them. It is the target's
     option ``-accuracy``, at most 0.03; without it a log's schedules of more error are not used.
+    ``denormals="flush"`` runs the code in the processor's mode in which an operation takes
+    denormals for 0 and gives 0 in their place; "keep", the default, changes no mode. It is the
+    target's option ``-denormals``.
     With ``fallback="interpreter"`` groups that cannot be compiled run in the interpreter, slowly,
     and ``Executable.fallbacks`` lists them; on a CPU only. What is of the DSL becomes a ``Kernel``
     and computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half
@@ -156,6 +163,7 @@ def build(
             "excess_precision": excess_precision,
             "weights": weights,
             "accuracy": accuracy,
+            "denormals": denormals,
             "fallback": fallback,
         }
         if shapes and is_open(shapes):
@@ -164,7 +172,7 @@ def build(
             return SizedModel(model, shapes, rule, partial(lower, **options), log)
         example = as_arguments(example)
         return built(model, example, fixed(shapes), log, timings, cache, **options).flat
-    machine = with_arithmetic(target, accuracy)
+    machine = with_arithmetic(target, accuracy, denormals)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)
 

@@ -188,6 +188,7 @@ def lower(
     excess_precision: bool = True,
     weights: str | None = None,
     accuracy: float | None = None,
+    denormals: str | None = None,
     fallback: str | None = None,
 ) -> Lowered:
     """Return a model as one object through all stages: shown, tuned, compiled.
@@ -197,7 +198,8 @@ def lower(
     them, or anything with ``shape`` and ``dtype``. ``shapes`` are the sizes of inputs that a file
     leaves open, by name or place: ``{"input": (1, 3, 224, 224)}``. ``freeze`` makes constants of
     the weights that the model carries, and ``constants`` of further parameters, by number or name.
-    ``excess_precision``, ``weights``, ``accuracy`` and ``fallback`` are as for ``build``.
+    ``excess_precision``, ``weights``, ``accuracy``, ``denormals`` and ``fallback`` are as for
+    ``build``.
     """
     if fallback not in FALLBACKS:
         raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
@@ -207,7 +209,7 @@ def lower(
             "they go by the parameters' numbers or names",
             hint="constants={1: weights}",
         )
-    machine = with_arithmetic(target, accuracy)
+    machine = with_arithmetic(target, accuracy, denormals)
     known = as_model(model, example or None, shapes, constants)
     if not isinstance(known, Imported) and (shapes or (constants and not is_one_file(known))):
         known = imported_model(known, None, shapes, constants)

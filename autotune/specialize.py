@@ -42,10 +42,11 @@ class Specialized:
         excess_precision: bool = True,
         weights: str | None = None,
         accuracy: float | None = None,
+        denormals: str | None = None,
     ) -> None:
         """Set what ``build`` takes beside the model; the arguments are as there."""
         self._make = make
-        self._target = with_arithmetic(target, accuracy)
+        self._target = with_arithmetic(target, accuracy, denormals)
         self._log = log
         self._excess_precision = excess_precision
         self._weights = weights

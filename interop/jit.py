@@ -31,8 +31,10 @@ class Jitted(Specialized):
         excess_precision: bool,
         weights: str | None,
         accuracy: float | None,
+        denormals: str | None,
     ) -> None:
-        super().__init__(function.function, target, log, excess_precision, weights, accuracy)
+        arithmetic = excess_precision, weights, accuracy, denormals
+        super().__init__(function.function, target, log, *arithmetic)
         self._function = function
         self._trees: dict[Hashable, Callable[..., Any]] = {}
         update_wrapper(self, function.function, updated=())
@@ -116,6 +118,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     accuracy: float | None = None,
+    denormals: str | None = None,
 ) -> Jitted:
     """Compile a JAX function with nestwright, once for each combination of argument shapes.
 
@@ -123,10 +126,10 @@ def jit(
     types that JAX gives them; the result is the function's own pytree with NumPy arrays as leaves.
     Arrays of JAX and of others that lend their memory (the buffer protocol, DLPack) are not copied.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
-    arguments are compiled in. ``target``, ``log``, ``excess_precision``, ``weights`` and
-    ``accuracy`` are as for ``build``. ``donate_argnums`` and ``donate_argnames`` change nothing:
-    arguments stay valid; nor do ``keep_unused`` and ``inline``: all arguments are kept, all calls
-    become part of one module.
+    arguments are compiled in. ``target``, ``log``, ``excess_precision``, ``weights``,
+    ``accuracy`` and ``denormals`` are as for ``build``. ``donate_argnums`` and ``donate_argnames``
+    change nothing: arguments stay valid; nor do ``keep_unused`` and ``inline``: all arguments are
+    kept, all calls become part of one module.
     ``jit(f).lower(*args)`` returns the model for such arguments, and
     ``tune(jit(f), *args)`` tunes it.
 
@@ -140,7 +143,7 @@ def jit(
     donated = JaxFunction(function, donate_argnums, donate_argnames)
     if both := sorted(map(str, (known.names & donated.names) or (known.numbers & donated.numbers))):
         raise ArgumentError(f"{known.name}: argument {both[0]}", "it is both static and donated")
-    return Jitted(known, target, log, excess_precision, weights, accuracy)
+    return Jitted(known, target, log, excess_precision, weights, accuracy, denormals)
 
 
 def _is_traced(leaf: object) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...codegen.driver.build import PreparedModule
 from ...ir.errors import ArgumentError, TargetError
 from ...ir.hlo.analysis.inputs import require_seed
-from ...ir.target import Target
+from ...ir.target import Target, keeping
 from ..calibrate.take import calibrated
 from ..fleet.crew import Crew, ExecutorCrew
 from ..fleet.fleet import Fleet
@@ -50,7 +50,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSession:
-    """The options of a call of ``tune``, which has their meanings; its time runs from now on."""
+    """The options of a call of ``tune``, which has their meanings; its time runs from now on.
+
+    Schedules are tuned with denormals kept: they serve builds that flush them as well.
+    """
 
     target: Target
     trials: int = 500
@@ -67,6 +70,7 @@ class TuningSession:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "budget", Budget(self.seconds))
+        object.__setattr__(self, "target", keeping(self.target))
 
     def run(self, find: Callable[[], Subject]) -> TuneResult:
         """Tune the subject that ``find`` returns; raises as ``tune``."""

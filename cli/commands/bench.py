@@ -130,7 +130,10 @@ def bench(
     with _Underway(json_path, html_path) as under_way:
         report = bench_models(
             models,
-            target=[with_arithmetic(t, recipe.accuracy).spec for t in BETWEEN_TARGETS.split(target)],
+            target=[
+                with_arithmetic(t, recipe.accuracy, recipe.denormals).spec
+                for t in BETWEEN_TARGETS.split(target)
+            ],
             log=logs or None,
             threads=threads,
             batch=batch,

@@ -125,6 +125,7 @@ def build(
         not no_cache,
         target=target,
         accuracy=recipe.accuracy,
+        denormals=recipe.denormals,
         **arguments,
     )
     made = exe.export_c(output, **library.options) if output and library else None

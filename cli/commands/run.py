@@ -163,6 +163,7 @@ def _prepare(
         "excess_precision": given["--excess-precision"] is not False,
         "weights": given["--weights"],
         "accuracy": given["--accuracy"],
+        "denormals": given["--denormals"],
     }
     shapes = read_open_shapes(given["--shape"] or ())
     rule = read_rule(given["--rule"], shapes)

@@ -21,7 +21,7 @@ RANGE_HINT = "--shape input=1..64x3x224x224 --rule buckets"
 ONE_HINT = "--shape input=64x3x224x224; `nestwright run` and nw.build(shapes=...) take ranges"
 RULE_HINT = "--rule exact, buckets (powers of two), 16 (multiples of 16), or 8,32,64"
 MOST_DIGITS = 18  # of a size, which has to fit 64 bits
-_OF_A_BUILD = ("shapes", "constants", "weights", "excess_precision", "accuracy")
+_OF_A_BUILD = ("shapes", "constants", "weights", "excess_precision", "accuracy", "denormals")
 
 
 class ModelCommand(click.Command):
@@ -175,6 +175,7 @@ class RecipeOptions:
     weights: str | None = None
     excess_precision: bool | None = None
     accuracy: float | None = None
+    denormals: str | None = None
 
     @property
     def given(self) -> dict[str, object]:
@@ -185,6 +186,7 @@ class RecipeOptions:
             "--weights": self.weights,
             "--excess-precision": self.excess_precision,
             "--accuracy": self.accuracy,
+            "--denormals": self.denormals,
         }
 
     @property
@@ -197,12 +199,14 @@ class RecipeOptions:
             words.append(f" --weights {shlex.quote(self.weights)}")
         if self.accuracy is not None:
             words.append(f" --accuracy {self.accuracy:g}")
+        if self.denormals is not None:
+            words.append(f" --denormals {shlex.quote(self.denormals)}")
         if self.excess_precision is False:
             words.append(" --no-excess-precision")
         return "".join(words)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of ``lower`` by keyword, files read; but for the accuracy."""
+        """Return the arguments of ``lower`` by keyword, files read; the target has others."""
         from ..inputs.arrays import read_constants
 
         return {
@@ -215,8 +219,11 @@ class RecipeOptions:
     def lowered(self, model: str, target: str) -> Lowered:
         """Return the model with these options; raises what ``lower`` raises."""
         from ...autotune.lowered import lower
+        from ...ir.target import with_arithmetic
 
-        return lower(model, target=target, accuracy=self.accuracy, **self.arguments())
+        own = self.arguments()
+        arithmetic = with_arithmetic(target, self.accuracy, self.denormals)
+        return lower(model, target=arithmetic, **own)
 
 
 def recipe_options(
@@ -242,6 +249,12 @@ def recipe_options(
             metavar="BOUND",
             help="Error that schedules and narrow weights may add to rounding, relative to a "
             "result's rms, as 1e-5.",
+        ),
+        click.option(
+            "--denormals",
+            metavar="keep|flush",
+            help="Keep numbers below the least normal one, or let operations take them for 0, as "
+            "many processors are much faster with (default: keep).",
         ),
     )
 

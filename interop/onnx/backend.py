@@ -23,7 +23,7 @@ from ...ir.frontends.onnx.inputs import Binding
 from ...ir.frontends.onnx.nodes.model import CheckedModel, model_of_proto
 from ...ir.frontends.onnx.nodes.node import NeedsValueError
 from ...ir.frontends.onnx.reader import imported
-from ...ir.target import Target
+from ...ir.target import Target, with_arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ForShapes:
 class PreparedModel(BackendRep):  # type: ignore[misc]
     """A model that runs on inputs of any shapes it accepts; each new combination is compiled."""
 
-    def __init__(self, model: CheckedModel, target: str) -> None:
+    def __init__(self, model: CheckedModel, target: Target) -> None:
         self._model = model
         self._target = target
         self._settled: set[str] = set()
@@ -98,8 +98,12 @@ class NestwrightBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """Check a model, and return what runs it; errors are those of ``nw.build``."""
-        return PreparedModel(model_of_proto(model, f"<{model.graph.name}>"), _target(device))
+        """Check a model, and return what runs it; errors are those of ``nw.build``.
+
+        ``denormals=`` is an option of ``nw.build``.
+        """
+        target = with_arithmetic(_target(device), denormals=kwargs.get("denormals"))
+        return PreparedModel(model_of_proto(model, f"<{model.graph.name}>"), target)
 
     @classmethod
     def run_node(

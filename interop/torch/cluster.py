@@ -94,6 +94,7 @@ class CompiledCluster:
             excess_precision=settings.excess_precision,
             weights=settings.weights if weights else None,
             accuracy=settings.accuracy,
+            denormals=settings.denormals,
         )
         if settings.tune:
             log = lowered.tune(trials=settings.tune, log=log).log

@@ -18,8 +18,8 @@ TRIALS = 200  # of mode="max-autotune"
 class Settings:
     """How graphs are compiled.
 
-    ``target``, ``log``, ``weights``, ``accuracy`` and ``excess_precision`` are those of
-    ``nestwright.build``. ``tune`` is a number of trials, spent on each graph when it is first
+    ``target``, ``log``, ``weights``, ``accuracy``, ``denormals`` and ``excess_precision`` are those
+    of ``nestwright.build``. ``tune`` is a number of trials, spent on each graph when it is first
     compiled; its records go to ``log``, or to the default log. ``freeze`` compiles parameters and
     buffers in as constants where nothing asks for gradients. Clusters of fewer than
     ``min_operators`` operators stay in eager mode.
@@ -30,6 +30,7 @@ class Settings:
     tune: int = 0
     weights: str | None = None
     accuracy: float | None = None
+    denormals: str | None = None
     excess_precision: bool = True
     freeze: bool = True
     min_operators: int = 2
@@ -41,6 +42,7 @@ _KINDS: Mapping[str, _Kinds] = {
     "tune": (int,),
     "weights": (str, type(None)),
     "accuracy": (float, int, type(None)),
+    "denormals": (str, type(None)),
     "excess_precision": (bool,),
     "freeze": (bool,),
     "min_operators": (int,),
