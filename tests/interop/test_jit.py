@@ -195,6 +195,12 @@ def test_other_trees_are_other_combinations() -> None:
     assert len(f.shapes) == 3
 
 
+def test_denormals_are_an_option() -> None:
+    tiny = np.full(5, 1e-40, np.float32)
+    for denormals, wanted in (("flush", [0.0] * 5), ("keep", (tiny + tiny).tolist())):
+        assert nw.jit(lambda x: x + x, denormals=denormals)(tiny).tolist() == wanted
+
+
 def test_no_result_and_one_in_a_tuple() -> None:
     (found,) = nw.jit(lambda x: (x + x,))(X)
     np.testing.assert_array_equal(found, X + X)

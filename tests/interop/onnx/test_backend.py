@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.errors import ArgumentError, UnsupportedError
+from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError
 
 onnx = pytest.importorskip("onnx", reason="the onnx package defines the interface")
 backend = pytest.importorskip("nestwright.interop.onnx", reason="it needs the onnx package")
@@ -64,6 +64,17 @@ def test_sequences_go_in_and_out_as_lists() -> None:
 def test_devices() -> None:
     assert backend.supports_device("CPU")
     assert not backend.supports_device("TPU")
+
+
+def test_denormals_are_an_option() -> None:
+    x = helper.make_tensor_value_info("x", 1, [5])
+    doubled = model([helper.make_node("Add", ["x", "x"], ["y"])], [x], ["y"])
+    given = np.full(5, 1e-40, F)
+    for denormals, wanted in (("flush", np.zeros(5, F)), ("keep", given * 2)):
+        (found,) = backend.prepare(doubled, denormals=denormals).run([given])
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(TargetError, match="keep or flush"):
+        backend.prepare(doubled, denormals="no")
 
 
 def test_what_cannot_run_says_why() -> None:

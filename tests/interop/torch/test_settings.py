@@ -16,7 +16,7 @@ def test_nothing_given_is_the_default() -> None:
 
 
 def test_options_are_the_fields() -> None:
-    given = {"log": "x.jsonl", "tune": 8, "weights": "bf16", "min_operators": 0}
+    given = {"log": "x.jsonl", "tune": 8, "weights": "bf16", "denormals": "flush"}
     found = parse(None, given)
     assert {name: getattr(found, name) for name in given} == given
 
