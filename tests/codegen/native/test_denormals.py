@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import platform
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,6 +267,24 @@ def test_executables_of_both_kinds_share_threads() -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+BORN = """
+import numpy as np
+import nestwright as nw
+module = nw.parse(HALF)
+x = np.full(1 << 20, 1e-40, np.float32)
+for denormals, kept in (("flush", False), ("keep", True)) * 2:
+    y = nw.build(module, "cpu -threads=2", denormals=denormals)(x).view(np.uint32)
+    assert (y != 0).all() if kept else (y == 0).all(), denormals
+"""
+
+
+def test_threads_that_begin_in_such_a_call_are_like_others() -> None:
+    """A thread begins in the mode of the one that creates it."""
+    script = BORN.replace("HALF", repr(HALF.format(t="f32", n=1 << 20)))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_saved_executable_keeps_the_choice(tmp_path: Path) -> None:
