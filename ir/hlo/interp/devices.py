@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
@@ -48,7 +49,7 @@ def evaluate_devices(module: HloModule, args: Sequence[Sequence[Any]]) -> list[V
         return found
 
     with ThreadPoolExecutor(known.count) as pool:
-        futures = [pool.submit(run, n) for n in range(known.count)]
+        futures = [pool.submit(copy_context().run, run, n) for n in range(known.count)]
     if meeting.error is not None:
         raise meeting.error
     return [future.result() for future in futures]

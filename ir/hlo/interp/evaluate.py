@@ -29,7 +29,7 @@ from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
 from ..shape_text import show_shape
 from . import expanded
-from .flushing import keeps, kept
+from .flushing import as_asked, keeps, kept
 from .library import handler as library_handler
 from .lift import Runner
 
@@ -91,7 +91,7 @@ def _evaluate(
 
     runner = Runner(run)
 
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), as_asked():
         try:
             return run(computation, values)
         except MemoryError as error:

@@ -1,7 +1,8 @@
-"""NumPy's arithmetic in the mode of this processor in which denormals count as 0.
+"""The interpreter in the mode of this processor in which denormals count as 0, where that is asked.
 
-Code that is built with ``denormals="flush"`` runs in that mode; so does what is computed of it in
-NumPy, at compile time and as its oracle.
+Code that is built with ``denormals="flush"`` runs in that mode; so does what the interpreter
+computes of it, at compile time and as its oracle. Only the interpreter does: what compares or moves
+constants elsewhere has to tell denormals apart.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from threading import local
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,24 +42,33 @@ _WORDS = {
 _BYTES = 64  # more than any ``fenv_t``
 
 
-class _State(local):
-    """What this thread flushes: 0 nothing, 1 all but f64, 2 everything; and the mode before."""
-
-    kinds = 0
-    outside = 0
+_asked: ContextVar[int] = ContextVar("denormals", default=0)
+"""What the interpreter flushes: 0 nothing, 1 all but f64, 2 everything."""
 
 
-_state = _State()
+class _Outside(local):
+    """The mode of this thread before the interpreter set its own; None where it did not."""
+
+    mode: int | None = None
 
 
-def flushing(doubles: bool = True) -> AbstractContextManager[None]:
-    """Let arithmetic of this thread take denormals for 0, NumPy's included.
+_outside = _Outside()
 
-    Without ``doubles`` the interpreter keeps those of f64, as GPUs do. Library calls run as they
-    did before, and so do threads that libraries have started. ``UnsupportedError`` where this
-    machine's mode cannot be changed.
+
+@contextmanager
+def flushing(doubles: bool = True) -> Iterator[None]:
+    """Let the interpreter take denormals for 0 in this context.
+
+    Without ``doubles`` it keeps those of f64, as GPUs do. Library calls run in the mode of the
+    caller, and so do threads that libraries have started. ``UnsupportedError`` where this machine's
+    mode cannot be changed.
     """
-    return _mode(1 + doubles)
+    _word()
+    token = _asked.set(1 + doubles)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
 
 
 def flushing_as(target: Target | None) -> AbstractContextManager[None]:
@@ -69,43 +80,49 @@ def flushing_as(target: Target | None) -> AbstractContextManager[None]:
     return flushing(target.flushes_f64)
 
 
+def as_asked() -> AbstractContextManager[None]:
+    """Return the mode in which the interpreter computes, as a context."""
+    return _mode(True) if _asked.get() else nullcontext()
+
+
 def kept(handler: Handler) -> Handler:
-    """Return a handler of the interpreter that runs in the mode from before ``flushing``."""
-    if not _state.kinds:
+    """Return a handler of the interpreter that runs in the mode of the interpreter's caller."""
+    if not _asked.get():
         return handler
 
     def keep(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
-        with _mode(0):
+        with _mode(False):
             return handler(i, args, run)
 
     return keep
 
 
 def keeps(i: Instruction) -> bool:
-    """True if an instruction computes f64 alone, and this thread keeps those."""
-    if _state.kinds != 1:
+    """True if an instruction computes f64 alone, and those are kept."""
+    if _asked.get() != 1:
         return False
     arrays = [x.shape for x in (i, *i.operands) if isinstance(x.shape, Shape)]
     return {a.dtype for a in arrays if a.dtype.is_float} == {f64}
 
 
 @contextmanager
-def _mode(kinds: int) -> Iterator[None]:
-    word, fenv, before = _word(), _fenv(), (_state.kinds, _state.outside)
+def _mode(flush: bool) -> Iterator[None]:
+    """Flush denormals in this thread, or go back to the mode before that."""
+    word, fenv, before = _word(), _fenv(), _outside.mode
     environment = bytearray(_BYTES)
     held = _pointer(environment)
     fenv.fegetenv(held)
-    inside = bytearray(environment)
     place = slice(word.offset, word.offset + 4)
-    mode = int.from_bytes(environment[place], "little")
-    outside = before[1] if before[0] else mode
-    inside[place] = (outside | (word.bits if kinds else 0)).to_bytes(4, "little")
+    now = int.from_bytes(environment[place], "little")
+    outside = now if before is None else before
+    inside = bytearray(environment)
+    inside[place] = (outside | word.bits if flush else outside).to_bytes(4, "little")
     fenv.fesetenv(_pointer(inside))
-    _state.kinds, _state.outside = kinds, outside
+    _outside.mode = outside if flush else None
     try:
         yield
     finally:
-        _state.kinds, _state.outside = before
+        _outside.mode = before
         fenv.fesetenv(held)
 
 

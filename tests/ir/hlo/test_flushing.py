@@ -1,4 +1,4 @@
-"""NumPy's arithmetic where denormals count as 0: of which types, in which calls, how long."""
+"""The interpreter where denormals count as 0: of which types, in which calls, how long."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from nestwright.ir.arrays import Array
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.interp import flushing as module
+from nestwright.ir.hlo.interp.devices import evaluate_devices
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.interp.flushing import flushing, flushing_as
 from nestwright.ir.hlo.passes.pipeline import optimize_narrow
@@ -55,8 +56,8 @@ def test_operations_flush_and_calls_of_the_host_do_not() -> None:
     assert zeros(evaluate(module, [X, Y])) == [False] * 4
     with flushing():
         assert zeros(evaluate(module, [X, Y])) == [True, True, False, True]
-        assert zeros([X + X, Y + Y]) == [True, True]
-    assert zeros([X + X, Y + Y]) == [False, False]
+        assert zeros([X + X, Y + Y]) == [False, False]
+    assert zeros(evaluate(module, [X, Y])) == [False] * 4
 
 
 @pytest.mark.parametrize(
@@ -73,15 +74,57 @@ def test_a_target_says_of_which_types(spec: str, wanted: list[bool]) -> None:
     assert zeros(evaluate(parse(BOTH), [X, Y])) == [False] * 4
 
 
-def test_the_mode_ends_with_what_is_raised_and_with_the_inner_one() -> None:
+def test_it_ends_with_what_is_raised_and_with_the_inner_one() -> None:
+    module = parse(BOTH)
     with pytest.raises(ZeroDivisionError), flushing():
         raise ZeroDivisionError
-    assert zeros([X + X]) == [False]
+    assert zeros(evaluate(module, [X, Y])) == [False] * 4
     with flushing():
         with flushing(doubles=False), flushing_as(Target.parse("cpu")):
-            assert zeros([X + X]) == [True]
-        assert zeros([X + X]) == [True]
+            assert zeros(evaluate(module, [X, Y])) == [True, False, False, True]
+        assert zeros(evaluate(module, [X, Y])) == [True, True, False, True]
+
+
+def test_a_failure_inside_leaves_the_callers_mode() -> None:
+    def see(call: LibraryCall, x: Array) -> Array:
+        raise ZeroDivisionError
+
+    register_custom_call("see", see)
+    with flushing(), pytest.raises(ZeroDivisionError):
+        evaluate(parse(BOTH), [X, Y])
     assert zeros([X + X]) == [False]
+
+
+SUMS = """HloModule sums, replica_count=2
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[2] parameter(0)
+  y = f32[2] add(x, x)
+  ROOT z = f32[2] all-reduce(y), replica_groups={{0,1}}, to_apply=add
+}
+"""
+
+
+def test_devices_on_threads_of_their_own_flush() -> None:
+    module, args = parse(SUMS), [[X], [X]]
+    assert zeros(evaluate_devices(module, args)) == [False, False]
+    with flushing():
+        assert zeros(evaluate_devices(module, args)) == [True, True]
+
+
+def test_constants_that_are_not_computed_on_stay_apart() -> None:
+    """All of these are equal to arithmetic that flushes, and small integers to whoever reads the
+    bits.
+    """
+    text = """HloModule bits
+ENTRY main {
+  a = f32[4] constant({0, 1e-45, 3e-45, 4e-45})
+  b = s32[4] bitcast-convert(a)
+  ROOT t = (f32[4], s32[4]) tuple(a, b)
+}"""
+    folded = optimize_narrow(parse(text), None, Target.parse("cpu -denormals=flush"))[0]
+    a, b = evaluate(folded, [])
+    assert np.asarray(a).view(np.int32).tolist() == np.asarray(b).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("t", ["f32", "f64"])
