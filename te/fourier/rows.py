@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
-from ...ir.loop.nodes import Buffer
+from ...ir.loop.nodes import Buffer, Expr
+
+Element: TypeAlias = Callable[[tuple[Expr, ...]], Expr]
+"""Gives the element at an index."""
 
 WIDTH = 64  # bytes of a part at one place
 
@@ -16,10 +21,11 @@ class Rows:
     """Dimension ``along`` of ``[outer, .., ..]``, the other of which has ``count`` rows.
 
     The result has the transformed numbers along dimension ``to``. ``length`` is that of the
-    transform, the number of real ones of a real row.
+    transform, the number of real ones of a real row. ``source`` is the buffer of complex rows, or
+    gives the elements of each part.
     """
 
-    source: Buffer
+    source: Buffer | Sequence[Element]
     out: Buffer
     kind: str
     length: int
@@ -29,8 +35,8 @@ class Rows:
     to: int
 
     @staticmethod
-    def of(x: Instruction, source: Buffer, out: Buffer) -> Rows:
-        """Return the rows that an HLO ``dft`` transforms, from one buffer to another."""
+    def of(x: Instruction, source: Buffer | Sequence[Element], out: Buffer) -> Rows:
+        """Return the rows that an HLO ``dft`` transforms."""
         (along, to), (length,) = x.attrs["dimensions"], x.attrs["fft_length"]
         outer, *rest = x.operands[0].array.dims
         kind = str(x.attrs["fft_type"])

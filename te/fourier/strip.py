@@ -15,7 +15,7 @@ from ...ir.loop.build import add, compare, const, floordiv, floormod, minimum, m
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
 from ...ir.loop.visit import seq
 from .butterflies import Butterfly, Complex
-from .rows import Rows
+from .rows import Element, Rows
 
 SQUARES = (16, 8, 4)  # numbers that are transposed at a time, where code does so in registers
 Move: TypeAlias = Callable[[Expr, Expr, Expr], Stmt]
@@ -89,12 +89,23 @@ class Strip:
         Number n goes to ``step * n``. Lanes without a row take the last row's.
         """
         source = self.rows.source
+        if isinstance(source, Buffer):
 
+            def move(place: Expr, number: Expr, lane: Expr) -> Stmt:
+                found = Load(source, self._index(source, self.nearest(lane), number))
+                return Store(scratch, (place, lane), found)
+
+            return self._moved(count, step, move, inward=True)
+        parts = len(source)
+        moves = (self._of_part(scratch, element, k) for k, element in enumerate(source))
+        return seq(*(self._moved(count // parts, step * parts, m, inward=True) for m in moves))
+
+    def _of_part(self, scratch: Buffer, element: Element, part: int) -> Move:
         def move(place: Expr, number: Expr, lane: Expr) -> Stmt:
-            found = Load(source, self._index(source, self.nearest(lane), number))
-            return Store(scratch, (place, lane), found)
+            found = element((self.outer, self.nearest(lane), number))
+            return Store(scratch, (add(place, part), lane), found)
 
-        return self._moved(count, step, move, inward=True)
+        return move
 
     def written(self, scratch: Buffer, count: int, guard: bool, step: int = 1) -> Stmt:
         """Write numbers of the rows, as ``fetched`` reads them; ``guard``: where there is a row."""

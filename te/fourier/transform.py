@@ -200,9 +200,13 @@ class _Transform:
 
         def legs(p: Expr, q: Expr) -> Read:
             def read(fly: Butterfly, j: int, lane: Expr) -> Complex:
-                at = strip.outer, stage.source(p, q, j), strip.nearest(lane)
-                re, im = (Load(rows.source, (*at, const(k))) for k in range(2))
-                return fly.named(re), fly.named(im)
+                at, source = (strip.outer, stage.source(p, q, j), strip.nearest(lane)), rows.source
+                parts: list[Expr]
+                if isinstance(source, Buffer):
+                    parts = [Load(source, (*at, const(k))) for k in range(2)]
+                else:
+                    parts = [element(at) for element in source]
+                return fly.named(parts[0]), fly.named(parts[1])
 
             return read
 

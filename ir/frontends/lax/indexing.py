@@ -47,6 +47,21 @@ def take(x: Term, indices: Term, axis: int) -> Term:
     )
 
 
+def windows(x: Term, axis: int, size: int, step: int) -> Term:
+    """Stretches of ``size`` along a dimension, ``step`` apart: ``[.., count, size, ..]``."""
+    along = axis % x.rank
+    count = 1 + (x.dims[along] - size) // step
+    return gather(
+        x,
+        iota(x.site, s64, (count,), 0) * step,
+        offset_dims=[k for k in range(x.rank + 1) if k != along],
+        collapsed=[],
+        start_map=[along],
+        vector=1,
+        sizes=[size if k == along else d for k, d in enumerate(x.dims)],
+    )
+
+
 def gather(
     x: Term,
     indices: Term,

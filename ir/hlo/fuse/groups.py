@@ -241,14 +241,14 @@ def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
             if pattern(producer) is Pattern.REDUCTION:
                 return f"reduction feeds a {consumer.opcode}: its result would be recomputed"
             return f"feeds a {consumer.opcode}: it would be recomputed for every tile of the result"
-        case Pattern.OPAQUE:
+        case Pattern.OPAQUE | Pattern.IN_FUSABLE:
             return f"{consumer.opcode} reads whole arrays"
         case Pattern.WINDOW:
             return "feeds overlapping windows: it would be recomputed for each of them"
         case _:
             pass
     maker = producer.operands[0] if producer.opcode == "get-tuple-element" else producer
-    if pattern(maker) is Pattern.OPAQUE:
+    if pattern(maker) in (Pattern.OPAQUE, Pattern.IN_FUSABLE):
         return f"{maker.opcode} is a group of its own"
     if (a := state.group_of.get(producer)) and (b := state.group_of.get(consumer)):
         blocker = state.clusters.cycle(a.anchor, b.anchor)

@@ -11,7 +11,10 @@ from ..ops.definition import Pattern
 from ..ops.registry import definition
 from .kinds import dims, flops, is_inlinable, is_unit_view, is_view, nbytes, pattern, size
 from .rows import stage_key
-from .state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State
+from .state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State, takes_elements
+
+MOVED = 8
+"""Most instructions that do arithmetic in a group around an in-fusable one."""
 
 
 def fuse_loops(state: State) -> None:
@@ -59,8 +62,10 @@ def _keys(state: State, g: Growing, i: Instruction) -> set[Key]:
 
 def _refusal(state: State, g: Growing, i: Instruction, *, extra_output: bool) -> str:
     """Why ``g`` does not take its producer ``i``; empty if it does."""
-    if g.kind == "opaque":
+    if g.kind == "opaque" and pattern(g.anchor) is not Pattern.IN_FUSABLE:
         return f"{g.anchor.opcode} reads whole arrays"
+    if g.kind == "opaque" and g.work + (flops(i) > 0) > MOVED:
+        return f"group has {g.work} instructions, between which squares would not be transposed"
     for u in state.needed_by[i]:
         if state.group_of.get(u) is g and (why := _operand_refusal(u, i)):
             return why
@@ -77,6 +82,8 @@ def _operand_refusal(user: Instruction, i: Instruction) -> str:
     match pattern(user):
         case Pattern.OUT_FUSABLE:
             return f"feeds a {user.opcode}: it would be recomputed for every tile of the result"
+        case Pattern.IN_FUSABLE if not takes_elements(user, i):
+            return f"{user.opcode} reads its buffer"
         case Pattern.WINDOW:
             return "feeds overlapping windows: it would be recomputed for each of them"
         case Pattern.INJECTIVE if definition(user.opcode).gaps:

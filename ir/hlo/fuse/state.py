@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ..nodes import Computation, Instruction
-from ..ops.definition import Pattern
+from ..ops.definition import Pattern, Role
 from ..ops.registry import definition
 from ..rewrite import users
 from .graph import Clusters
@@ -47,6 +47,9 @@ ACCESSES = 4
 PIECES = "pieces"
 """Among the kinds of groups that only some targets take, the name of those that are given pieces of
 buffers, as dynamic slices cut them, without a copy."""
+
+_IN_MEMORY = (Pattern.OUT_FUSABLE, Pattern.IN_FUSABLE, Pattern.WINDOW, Pattern.OPAQUE)
+"""Kinds of instructions whose results have a buffer."""
 
 Key = Hashable
 
@@ -170,7 +173,7 @@ class State:
         """True if a value has a buffer whether or not a slice of it is a piece of that."""
         while is_view(i):
             i = i.operands[0]
-        if i in self.parts or pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW, Pattern.OPAQUE):
+        if i in self.parts or pattern(i) in _IN_MEMORY:
             return True
         return self._stored[i] if is_work(i) else not is_free(i)
 
@@ -246,6 +249,10 @@ def takes_elements(user: Instruction, operand: Instruction) -> bool:
             return is_free(operand) or is_decoding(operand)
         case Pattern.WINDOW:
             return is_free(operand)
+        case Pattern.IN_FUSABLE:
+            whole = operand.array.dtype.kind == "complex"
+            parts = definition(operand.opcode).role is Role.PARTS
+            return operand is user.operands[0] and (parts or not whole)
         case _:
             return False
 

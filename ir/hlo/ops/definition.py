@@ -38,6 +38,7 @@ class Pattern(Enum):
     INJECTIVE = "injective"
     REDUCTION = "reduction"
     OUT_FUSABLE = "out-fusable"  # fuses with element-wise users, but not with its operands
+    IN_FUSABLE = "in-fusable"  # reads its first operand once, and fuses with what makes it
     WINDOW = "window"  # a reduction over overlapping windows
     OPAQUE = "opaque"
 

@@ -260,6 +260,7 @@ DEFINITIONS = (
         shape=_dft,
         numpy=meaning_linear.dft,
         work=_butterflies,
+        pattern=Pattern.IN_FUSABLE,
         role=Role.MATERIAL,
     ),
     OpDef(

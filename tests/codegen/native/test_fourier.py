@@ -135,6 +135,42 @@ def test_the_ends_of_half_a_spectrum_are_real() -> None:
         np.testing.assert_array_equal(again, row)
 
 
+def test_what_makes_an_operand_is_computed_where_it_is_read() -> None:
+    """Windowed frames of a signal; both parts of a complex array, along the inner dimension too."""
+    text = """HloModule m
+    ENTRY e {
+      x = f32[500] parameter(0)
+      w = f32[40] parameter(1)
+      y = f32[3,12,20] parameter(2)
+      first = s32[23] iota(), iota_dimension=0
+      step = s32[] constant(20)
+      steps = s32[23] broadcast(step), dimensions={}
+      starts = s32[23] multiply(first, steps)
+      frames = f32[23,40] gather(x, starts), offset_dims={1}, collapsed_slice_dims={},
+        start_index_map={0}, index_vector_dim=1, slice_sizes={40}
+      window = f32[23,40] broadcast(w), dimensions={1}
+      windowed = f32[23,40] multiply(frames, window)
+      s = c64[23,21] fft(windowed), fft_type=RFFT, fft_length={40}
+      z = f32[3,12,20] negate(y)
+      c = c64[3,12,20] complex(y, z)
+      t = c64[3,12,20] fft(c), fft_type=FFT, fft_length={12,20}
+      u = c64[3,12,20] complex(z, y)
+      v = c64[3,12,20] fft(u), fft_type=IFFT, fft_length={12,20}
+      ROOT r = (c64[23,21], c64[3,12,20], c64[3,12,20]) tuple(s, t, v)
+    }"""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal(500, np.float32), rng.random(40, np.float32)
+    y = rng.standard_normal((3, 12, 20), np.float32)
+    exe = nw.build(nw.parse(text), target="cpu", cache=False)
+    assert len(exe.plan.thunks) == 5  # a kernel for each dimension of a transform
+    found = exe(x, w, y)
+    frames = np.stack([x[20 * k : 20 * k + 40] for k in range(23)]) * w.astype(np.float64)
+    wide = y.astype(np.float64)
+    wanted = np.fft.rfft(frames), np.fft.fftn(wide - 1j * wide, axes=(1, 2))
+    for a, b in zip(found, (*wanted, np.fft.ifftn(-wide + 1j * wide, axes=(1, 2))), strict=True):
+        assert np.abs(a - b).max() <= 2e-6 * np.sqrt(np.mean(np.abs(b) ** 2))
+
+
 def test_a_transform_between_others_is_compiled_with_them() -> None:
     """A filter: half a spectrum times a window, and back."""
     text = """HloModule m

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....dtypes import f32, f64, s32
+from ....dtypes import f32, f64
 from ....hlo.limits import require_bytes
 from ...lax import indexing, shaping
 from ...lax.fft import fft, pairs_of_complex
@@ -75,9 +75,7 @@ def stft(node: Node) -> Term:
     size = int(node.known(3).reshape(())) if node.has(3) else (window or x).dims[0]
     if step < 1 or size < 1 or size > x.dims[1]:
         node.malformed(f"frames of {size} every {step} of a signal of {x.dims[1]}")
-    count = 1 + (x.dims[1] - size) // step
-    first = shaping.iota(x.site, s32, (count, 1), 0) * step
-    frames = indexing.take(x, first + shaping.iota(x.site, s32, (1, size), 1), 1)
+    frames = indexing.windows(x, 1, size, step)
     if window is not None:
         frames = frames * shaping.reshape(window, (size, 1))
     return fourier(frames, 2, size, False, bool(node.int_("onesided")))

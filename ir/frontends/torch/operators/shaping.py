@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....dtypes import DType, f64, s64, to_numpy
-from ...lax.indexing import dynamic_update_slice, scatter_nd, take
+from ...lax.indexing import dynamic_update_slice, scatter_nd, take, windows
 from ...lax.linear import diagonal
 from ...lax.shaping import (
     broadcast_in_dim,
@@ -240,9 +240,7 @@ def _unfold(c: AtenCall, x: Term, dim: int, size: int, step: int) -> Term:
     if not x.rank:
         return reshape(x, c.dims)
     axis = dim % x.rank
-    places = np.arange(c.dims[axis])[:, None] * step + np.arange(size)
-    found = take(x, Term(c.graph, c.graph.constant(places.astype(np.int64))), axis)
-    return move_axis(found, axis + 1, -1)
+    return move_axis(windows(x, axis, size, step), axis + 1, -1)
 
 
 def _full(c: AtenCall, size: object, value: Any = 0, *rest: object, **named: object) -> Term:

@@ -260,7 +260,7 @@ def square_side(info: BlockInfo, target: Target) -> int:
     if across is None or lanes < LEAST_SQUARE:
         return 0
     axis, last = info.spatial[across], info.spatial[_innermost(info)]
-    if any(a.stride(axis.var) not in (0, 1) for a in info.inputs):
+    if any(a.stride(axis.var) not in (0, 1, 2) for a in info.inputs):
         return 0
     least = min(axis.extent, last.extent)
     return next((n for n in (lanes, min(lanes, SQUARE)) if n <= least), 0)
@@ -272,7 +272,7 @@ def _transposed(info: BlockInfo, last: int) -> int | None:
     for access in info.inputs:
         if access.stride(vectors) not in (0, 1):
             for n, axis in enumerate(info.spatial[:-last]):
-                if access.stride(axis.var) == 1 and axis.extent > 1:
+                if access.stride(axis.var) in (1, 2) and axis.extent > 1:
                     return n
     return None
 

@@ -332,6 +332,48 @@ def test_opaque_work_stands_alone():
     assert reason(fusion, "s", "n") == "sort is a group of its own"
 
 
+DFT = "fft_type=RFFT, fft_length={8}, dimensions={2,2}"
+
+
+def test_a_transform_computes_its_operand_where_it_reads_it():
+    fusion = fused(
+        "x = f32[1,4,8] parameter(0)  w = f32[8] parameter(1)  k = f32[8,2] parameter(2)"
+        "  v = f32[1,4,8] broadcast(w), dimensions={2}  m = f32[1,4,8] power(x, v)"
+        f"  s = c64[1,4,5] dft(m, k), {DFT}  ROOT r = f32[1,4,5] real(s)"
+    )
+    assert kinds(fusion) == ["opaque", "injective"]
+    assert reason(fusion, "m", "s").startswith("fused")
+    assert reason(fusion, "s", "real") == "dft is a group of its own"
+
+
+def test_a_transform_reads_what_others_need_too():
+    body = (
+        "x = f32[1,4,8] parameter(0)  k = f32[8,2] parameter(2)  y = f32[1,4,8] parameter(1)"
+        f"  m = f32[1,4,8] exponential(x)  s = c64[1,4,5] dft(m, k), {DFT}"
+        "  ROOT t = (f32[1,4,8], c64[1,4,5]) tuple(m, s)"
+    )
+    assert kinds(fused(body)) == ["elementwise", "opaque"]
+
+
+def test_a_transform_computes_little_of_its_operand():
+    chain = "".join(f"  v{n + 1} = f32[1,4,8] sine(v{n})" for n in range(20))
+    fusion = fused(
+        f"v0 = f32[1,4,8] parameter(0)  k = f32[8,2] parameter(1){chain}"
+        f"  ROOT s = c64[1,4,5] dft(v20, k), {DFT}"
+    )
+    assert kinds(fusion) == ["elementwise", "opaque"]
+    assert any("squares would not be transposed" in e.reason for e in fusion.edges)
+
+
+def test_a_transform_reads_the_buffer_of_a_bitcast():
+    module = parse(
+        "HloModule t\nENTRY main { x = f32[1,4,16] parameter(0)  k = f32[8,2] parameter(1)"
+        "  y = f32[1,4,16] negate(x)  z = c64[1,4,8] bitcast(y)"
+        f"  ROOT s = c64[1,4,8] dft(z, k), {DFT.replace('RFFT', 'FFT')} }}"
+    )
+    assert kinds(fuse(module.entry)) == ["elementwise", "opaque"]
+
+
 def test_groups_stay_small():
     chain = "".join(f"  v{n + 1} = f32[64] sine(v{n})" for n in range(300))
     body = f"v0 = f32[64] parameter(0){chain}  ROOT r = f32[64] negate(v300)"

@@ -69,3 +69,25 @@ def test_a_transpose_neither_gathers_nor_scatters(dtype: str) -> None:
 
 def test_lanes_stay_where_another_operand_is_read_straight() -> None:
     assert "gather" in stage("f32", "llvm", bias=True)
+
+
+POWER = """HloModule m
+ENTRY e {
+  z = c64[64,48] parameter(0)
+  a = f32[64,48] real(z)
+  b = f32[64,48] imag(z)
+  c = f32[64,48] multiply(a, a)
+  d = f32[64,48] multiply(b, b)
+  p = f32[64,48] add(c, d)
+  ROOT t = f32[48,64] transpose(p), dimensions={1,0}
+}
+"""
+
+
+def test_parts_of_complex_numbers_are_turned_in_registers() -> None:
+    module = parse(POWER)
+    code = stage_text(module, WIDE, "llvm")
+    assert "gather" not in code and "scatter" not in code
+    parts = np.random.default_rng(0).standard_normal((2, 64, 48), np.float32)
+    found = nw.build(module, "cpu")(parts[0] + 1j * parts[1])
+    np.testing.assert_allclose(found, (parts**2).sum(0).T, rtol=1e-6)

@@ -93,13 +93,11 @@ def _along(x: Instruction, axis: int, n: int, kind: str, tables: _Tables) -> Ins
         return None
     done = (*dims[:axis], {"RFFT": n // 2 + 1}.get(kind, n), *dims[axis + 1 :])
     if inner > 1:
-        given = build.reshape(x, (outer, n, inner))
-        return (
-            build.reshape(_dft(given, (1, 1), n, kind, (), tables), done) if n <= LONGEST else None
-        )
-    rows = build.reshape(x, (outer, dims[axis]))
+        given = _reshaped(x, (outer, n, inner))
+        return _reshaped(_dft(given, (1, 1), n, kind, (), tables), done) if n <= LONGEST else None
+    rows = _reshaped(x, (outer, dims[axis]))
     found = _of_rows(rows, n, kind, tables)
-    return None if found is None else build.reshape(found, done)
+    return None if found is None else _reshaped(found, done)
 
 
 def _of_rows(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction | None:
@@ -108,19 +106,19 @@ def _of_rows(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction 
     parts = n > LONGEST or (n >= TWICE and rows < (FEW_REAL if real else FEW))
     if parts and n <= LARGEST and (pair := _pair(n)) is not None:
         if not real:
-            return build.reshape(_in_two_steps(x, pair, kind, tables), (rows, n))
+            return _reshaped(_in_two_steps(x, pair, kind, tables), (rows, n))
         if n % 2 == 0 and (found := _of_halves(x, n, kind, tables)) is not None:
             return found
     if n > LONGEST:
         return None
-    given = build.reshape(x, (1, *x.array.dims))
+    given = _reshaped(x, (1, *x.array.dims))
     found = _dft(given, (2, 2), n, kind, (), tables)
-    return build.reshape(found, found.array.dims[1:])
+    return _reshaped(found, found.array.dims[1:])
 
 
 def _in_two_steps(x: Instruction, pair: tuple[int, int], kind: str, tables: _Tables) -> Instruction:
     n1, n2 = pair
-    given = build.reshape(x, (x.array.dims[0], n1, n2))
+    given = _reshaped(x, (x.array.dims[0], n1, n2))
     factors = tables.between(_part(x), n1, n2, 1 if kind == "IFFT" else -1)
     turned = _dft(given, (1, 1), n1, kind, (factors,), tables)
     return _dft(turned, (2, 1), n2, kind, (), tables)
@@ -164,6 +162,14 @@ def _dft(
 def _part(x: Instruction) -> DType:
     """Return the type of a number's parts."""
     return f64 if x.array.dtype in (f64, c128) else f32
+
+
+def _reshaped(x: Instruction, dims: tuple[int, ...]) -> Instruction:
+    """Return a reshape, of both parts where a complex number is joined."""
+    if x.opcode != "complex" or x.array.dims == dims:
+        return build.reshape(x, dims)
+    parts = tuple(build.reshape(p, dims) for p in x.operands)
+    return make("complex", Shape(x.array.dtype, dims), parts)
 
 
 def is_smooth(n: int) -> bool:
