@@ -43,7 +43,7 @@ def count(module: HloModule, opcode: str) -> int:
         ((3,), (6, 5, 4), 3),
         ((40,), (64, 3), 2),
         ((2,), (1024,), 2),
-        ((5,), (8192,), 2),
+        ((5,), (16640,), 2),
     ],
 )
 def test_one_step_for_each_dimension(
@@ -68,7 +68,7 @@ def test_one_step_for_each_dimension(
         ("FFT", (3,), (1,)),
         ("FFT", (3,), (17,)),
         ("FFT", (3,), (8, 34)),
-        ("RFFT", (3,), (3**8,)),
+        ("RFFT", (3,), (3**9,)),
         ("FFT", (), (1 << 22,)),
         ("FFT", (), (2 * 8191,)),
         ("FFT", (0,), (8,)),

@@ -20,8 +20,10 @@ from ....patterns import build
 from ....rewrite import constant, make, map_computations, rebuild
 from .halves import told_apart, woven
 
-LONGEST = 4096
-"""Numbers of a row that one kernel transforms: those of all lanes have to stay in a cache."""
+LONGEST, LONGEST_REAL = 4096, 16384
+"""Complex and real numbers of a row that one kernel transforms: those of all lanes have to stay in
+a cache.
+"""
 
 FACTOR = 13
 """The largest prime factor of a length."""
@@ -103,13 +105,14 @@ def _along(x: Instruction, axis: int, n: int, kind: str, tables: _Tables) -> Ins
 def _of_rows(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction | None:
     """Return the transforms of the rows of ``[rows, n]``, or of as many numbers as ``kind`` has."""
     rows, real = x.array.dims[0], kind in ("RFFT", "IRFFT")
-    parts = n > LONGEST or (n >= TWICE and rows < (FEW_REAL if real else FEW))
+    longest, few = (LONGEST_REAL, FEW_REAL) if real else (LONGEST, FEW)
+    parts = n > longest or (n >= TWICE and rows < few)
     if parts and n <= LARGEST and (pair := _pair(n)) is not None:
         if not real:
             return _reshaped(_in_two_steps(x, pair, kind, tables), (rows, n))
         if n % 2 == 0 and (found := _of_halves(x, n, kind, tables)) is not None:
             return found
-    if n > LONGEST:
+    if n > longest:
         return None
     given = _reshaped(x, (1, *x.array.dims))
     found = _dft(given, (2, 2), n, kind, (), tables)
