@@ -19,6 +19,9 @@ Literal: TypeAlias = "Array | Raw | tuple[Literal, ...]"
 ELIDED = Raw("{...}")
 """The unknown value of a constant that was elided from the text."""
 
+MANTISSAS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+"""Stored bits of the mantissa, which hold the payload of a NaN."""
+
 MAX_SPLAT = 1 << 24
 MAX_FILLED = 1 << 28  # bytes of all constants of a text that are one number for many elements
 MAX_BRACES = 1 << 12  # in the text of an empty constant; beyond that it is `{}`
@@ -27,7 +30,7 @@ _SIMPLE = re.compile(r"\([^()\"'/]*\)")
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _TOKEN = re.compile(r"[^\s{},]+")
 _COMPLEX = re.compile(r"\(\s*([^\s,()]+)\s*,\s*([^\s,()]+)\s*\)")
-_PAYLOAD = re.compile(r"nan\(0x[0-9a-fA-F]+\)")
+_PAYLOAD = re.compile(r"nan\((0x[0-9a-fA-F]{1,16})\)")
 _GAP = re.compile(r"\s+")
 
 
@@ -83,7 +86,10 @@ def _split(cursor: Cursor, body: str, start: int) -> list[str]:
 def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
     if body.strip() == "{...}":
         return ELIDED
-    body = _PAYLOAD.sub("nan", body)
+    if "_" in body or not body.isascii():  # Python's numbers may have both
+        why = "it has characters that no number has"
+        cursor.fail(f"not a constant of type {shape.dtype}", why, at=start)
+    body = _PAYLOAD.sub(r"nan:\1", body)
     is_complex = shape.dtype.kind == "complex"
     tokens: list[Any] = _COMPLEX.findall(body) if is_complex else _TOKEN.findall(body)
     skeleton = _COMPLEX.sub("", body) if is_complex else _TOKEN.sub("", body)
@@ -144,9 +150,11 @@ def _values(tokens: list[Any], dtype: DType) -> Array:
             return wide.astype(to_numpy(dtype))
         case "complex":
             pairs = [complex(_float_of(re_), _float_of(im)) for re_, im in tokens]
-            return _rounded(np.array(pairs, np.complex128), dtype)
+            parts = [part for pair in tokens for part in pair]
+            return _with_payloads(_rounded(np.array(pairs, np.complex128), dtype), parts)
         case _:
-            return _rounded(np.array([_float_of(t) for t in tokens], np.float64), dtype)
+            floats = [_float_of(t) for t in tokens]
+            return _with_payloads(_rounded(np.array(floats, np.float64), dtype), tokens)
 
 
 def _rounded(wide: Array, dtype: DType) -> Array:
@@ -158,6 +166,26 @@ def _rounded(wide: Array, dtype: DType) -> Array:
     return found
 
 
+def _with_payloads(values: Array, tokens: list[str]) -> Array:
+    """Return floats with the payloads of ``nan:0x1``; ``ValueError`` if a type has no such NaN."""
+    given = [(n, int(t.partition(":")[2], 16)) for n, t in enumerate(tokens) if ":" in t]
+    if given:
+        bits, mantissa = _bits_of(values)
+        for n, payload in given:
+            if not 0 < payload < 1 << mantissa:
+                raise ValueError(f"{payload:#x} is no payload of a NaN of {values.dtype}")
+            bits[n] = bits[n] >> mantissa << mantissa | payload
+    return values
+
+
+def _bits_of(flat: Array) -> tuple[Array, int]:
+    """Return the bits of floats, of complex numbers those of both parts, and how many of each are
+    its mantissa: none of a type whose NaNs carry no payload."""
+    real = flat.real.dtype
+    mantissa = MANTISSAS.get(real.name, 0)
+    return flat.view(f"u{real.itemsize}"), mantissa
+
+
 def _wrapped(number: int, low: int) -> int:
     """Return an integer of 64 bits as the one of the other sign with the same bits, if it has to
     be."""
@@ -167,7 +195,7 @@ def _wrapped(number: int, low: int) -> int:
 
 
 def _float_of(token: str) -> float:
-    found = float(token)
+    found = float(token.partition(":")[0])
     if math.isinf(found) and token[-1].isdigit():
         raise ValueError(f"{token} is out of range")
     return found
@@ -189,7 +217,7 @@ def show_literal(value: Literal) -> str:
         return value.text
     if not value.size:
         return _show_empty(value.shape)
-    flat = _words(value.reshape(-1))
+    flat = _words(np.ascontiguousarray(value).reshape(-1))
     for d in reversed(value.shape):
         flat = ["{" + ", ".join(flat[i : i + d]) + "}" for i in range(0, len(flat), d)]
     return flat[0]
@@ -213,15 +241,30 @@ def _words(flat: Array) -> list[str]:
         case "i" | "u":
             return list(map(str, flat.tolist()))
         case "c":
-            pairs = zip(_words(flat.real), _words(flat.imag), strict=True)
-            return [f"({a}, {b})" for a, b in pairs]
+            parts = _words(flat.view(flat.real.dtype))
+            return [f"({a}, {b})" for a, b in zip(parts[::2], parts[1::2], strict=True)]
         case "f":
-            wide = flat if flat.dtype.itemsize > 2 else flat.astype(np.float32)
-            return [_float(t) for t in wide.astype(str).tolist()]
+            return _float_words(flat.astype(np.float32) if flat.dtype.itemsize < 4 else flat, flat)
         case _:  # ml_dtypes' own kinds: narrow floats and integers
             if flat.dtype.name.startswith(("int", "uint")):
                 return list(map(str, flat.astype(np.int32).tolist()))
-            return _words(flat.astype(np.float32))
+            return _float_words(flat.astype(np.float32), flat)
+
+
+def _float_words(wide: Array, flat: Array) -> list[str]:
+    """Return the words of ``flat``, whose values are ``wide``. NaNs have their sign, if their type
+    has both, and their payload, unless it is the usual one."""
+    words = [_float(t) for t in wide.astype(str).tolist()]
+    if "nan" in words:
+        bits, mantissa = _bits_of(flat)
+        signed = "fnu" not in flat.dtype.name  # f8e4m3fnuz has one NaN, f8e8m0fnu no sign
+        for n in np.flatnonzero(np.isnan(wide)).tolist():
+            word = int(bits[n])
+            sign = "-" if signed and word >> (8 * bits.itemsize - 1) else ""
+            payload = word & ((1 << mantissa) - 1)
+            usual = not mantissa or payload == 1 << (mantissa - 1)
+            words[n] = f"{sign}nan" if usual else f"{sign}nan({payload:#x})"
+    return words
 
 
 def _float(text: str) -> str:

@@ -252,6 +252,27 @@ def test_literals(type_: str, text: str, value: np.ndarray) -> None:
     np.testing.assert_array_equal(found, value)
 
 
+@pytest.mark.parametrize(
+    ("type_", "text", "bits"),
+    [
+        ("f32[]", "-nan", 0xFFC00000),
+        ("f32[]", "nan(0x1)", 0x7F800001),
+        ("f32[]", "-nan(0x7fffff)", 0xFFFFFFFF),
+        ("f16[]", "nan(0x2ff)", 0x7EFF),
+        ("bf16[]", "-nan(0x2)", 0xFF82),
+        ("f64[]", "nan(0xf)", 0x7FF000000000000F),
+        ("c64[]", "(nan(0x5), -nan)", 0xFFC000007F800005),
+        ("f8e4m3fn[]", "-nan", 0xFF),
+        ("f8e4m3fnuz[]", "nan", 0x80),
+        ("f8e8m0fnu[]", "nan", 0xFF),
+    ],
+)
+def test_nans_keep_their_bits_in_text(type_: str, text: str, bits: int) -> None:
+    one = module(f"ROOT c = {type_} constant({text})")
+    assert int.from_bytes(one.entry.root.attrs["literal"].tobytes(), "little") == bits
+    assert f"constant({text})" in show(one)
+
+
 def test_tuple_literal() -> None:
     found = last("ROOT c = (f32[2], (s32[], pred[])) constant(({1, 2}, (3, true)))").attrs[
         "literal"
@@ -281,6 +302,11 @@ P = "x = f32[4] parameter(0)\n"
         ("ROOT c = u32[] constant(-1)", "4:24", "out of the range of u32"),
         ("ROOT c = s64[] constant(18446744073709551616)", "4:24", "out of the range of s64"),
         ("ROOT c = u64[] constant(-9223372036854775809)", "4:24", "out of the range of u64"),
+        ("ROOT c = f32[] constant(1_000)", "4:24", "it has characters that no number has"),
+        ("ROOT c = s32[] constant(\u0663)", "4:24", "it has characters that no number has"),
+        ("ROOT c = f32[] constant(nan(0x800000))", "4:24", "no payload of a NaN of float32"),
+        ("ROOT c = f16[2] constant({nan(0x0), 1})", "4:25", "no payload of a NaN of float16"),
+        ("ROOT c = f8e5m2[] constant(nan(0x1))", "4:27", "no payload of a NaN of float8_e5m2"),
         ("ROOT c = f32[] constant(3.5e38)", "4:24", "out of the range of f32"),
         ("ROOT c = f16[2] constant({1, 70000})", "4:25", "out of the range of f16"),
         ("ROOT c = f8e4m3fn[] constant(500)", "4:29", "out of the range of f8e4m3fn"),
