@@ -154,16 +154,30 @@ class Emitter(Indices):
     def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> IRValue:
         """Emit a select: both arms are computed and no branch is taken.
 
-        On a GPU an arm that reads memory is only evaluated where it is taken.
+        An arm that reads memory is only evaluated where it is taken on a GPU, and on a CPU if the
+        condition may be what keeps it from reading beyond a buffer.
         """
         cond = self.value(c)
         if isinstance(cond.literal, bool):
             return self.value(a if cond.literal else b)
-        if self.device is None or not (_fetches(a) or _fetches(b)):
+        if self.device is None:
+            apart = _limits_indices(c) and (self.reads_beyond(a) or self.reads_beyond(b))
+        else:
+            apart = _fetches(a) or _fetches(b)
+        if not apart:
             return self.operation(e, "select", (cond, self.value(a), self.value(b)))
         if cond.lanes:
             return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
         return self.branched_select(cond, a, b)
+
+    def reads_beyond(self, e: Expr) -> bool:
+        """True if an expression may read elements that a buffer does not have."""
+        for load in loads_in(e):
+            if load.buffer.scope is not Scope.REGISTER:
+                low, high = bounds(load.index[0], self.ranges)
+                if low < 0 or high >= load.buffer.shape[0]:
+                    return True
+        return False
 
     def where(self, mask: IRValue, e: Expr) -> IRValue:
         """Emit an expression under a mask."""
@@ -242,6 +256,19 @@ class Emitter(Indices):
 def _fetches(e: Expr) -> bool:
     """True if evaluating an expression reads memory."""
     return any(x.buffer.scope is not Scope.REGISTER for x in loads_in(e))
+
+
+def _limits_indices(cond: Expr) -> bool:
+    """True if a condition may hold at some indices only, whatever the data are."""
+    match cond:
+        case Op(args=(a, *_)) if a.dtype == index:
+            return True
+        case Op(args=args) if cond.dtype == pred:
+            return any(a.dtype == pred and _limits_indices(a) for a in args)
+        case Var():
+            return True
+        case _:
+            return False
 
 
 def _is_within(e: Expr, most: float) -> bool:

@@ -33,7 +33,8 @@ Semantics, once and for all:
 * Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
-* Reading an element that nothing wrote is undefined; an index out of bounds is undefined.
+* Reading an element that nothing wrote is undefined; an index out of bounds is undefined. Of a
+  selection only the operand that is chosen is read.
 
 The text of a function (``printer``, ``parser``) is Python syntax with this grammar. Quoted are
 terminals, ``[x]`` is optional, ``x*`` any number, ``x, ..`` any number with commas between; after
