@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ir.loop.build import add
+from ...ir.loop.copies import renamed
 from ...ir.loop.names import called
-from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Seq, Stmt, Var
+from ...ir.loop.nodes import AxisKind, Block, Const, For, Func, Stmt, Var
 from ...ir.loop.visit import free_vars, map_stmt, replace_buffers, seq, substitute
 from ..cursor import (
     BlockRef,
@@ -67,12 +68,13 @@ def cut(func: Func, loop: LoopRef, at: int) -> tuple[Func, tuple[LoopRef, LoopRe
         _inside(node, at),
         *(_drives_one(block_of(p), node) for p in below),
     )
-    rest, n = Var(node.var.name), extent_of(node) or 0
-    names = _fresh_names(func, below)
-    second = _again(node.body, {node.var: rest}, names, _Shift(rest, at, n - at))
+    n = extent_of(node) or 0
+    again = renamed(node)
+    assert isinstance(again, For)
+    second = _later(_named(again.body, _fresh_names(func, below)), again.var, at, n - at)
     first = _shortened(node.body, node.var, at)
-    parts = seq(For(node.var, Const(at), first), For(rest, Const(n - at), second))
-    return edit(func, [(path, lambda _: parts)]), (LoopRef(node.var), LoopRef(rest))
+    parts = seq(For(node.var, Const(at), first), For(again.var, Const(n - at), second))
+    return edit(func, [(path, lambda _: parts)]), (LoopRef(node.var), LoopRef(again.var))
 
 
 def _inside(node: For, at: int) -> Reason | None:
@@ -107,43 +109,23 @@ def _shortened(s: Stmt, loop: Var, extent: int) -> Stmt:
     return replace(s, axes=axes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shift:
-    """A part of the axis that a loop drives: where its values begin, and how many it has."""
-
-    loop: Var
-    start: int
-    extent: int
+def _named(s: Stmt, names: Mapping[str, str]) -> Stmt:
+    """Return a statement with other names for its blocks."""
+    if isinstance(s, Block):
+        return replace(s, name=names[s.name])
+    return map_stmt(s, lambda x: _named(x, names), lambda e: e)
 
 
-def _again(
-    s: Stmt, by: Mapping[Var, Expr], names: Mapping[str, str], shift: _Shift | None = None
-) -> Stmt:
-    """Return a statement a second time, with loops, axes and blocks of its own."""
-    match s:
-        case For():
-            v = Var(s.var.name, s.var.dtype)
-            return replace(s, var=v, body=_again(s.body, {**by, s.var: v}, names, shift))
-        case Seq(stmts=stmts):
-            return seq(*(_again(x, by, names, shift) for x in stmts))
-        case _:
-            assert isinstance(s, Block)
-            return _block_again(s, by, names[s.name], shift)
-
-
-def _block_again(s: Block, by: Mapping[Var, Expr], name: str, shift: _Shift | None) -> Block:
-    here = substitute(s, by)
-    assert isinstance(here, Block)
-    new: dict[Var, Expr] = {}
-    axes = []
-    for a in here.axes:
-        v = Var(a.var.name, a.var.dtype)
-        moved = shift if shift is not None and a.value is shift.loop else None
-        new[a.var] = v if moved is None else add(v, moved.start)
-        axes.append(replace(a, var=v, extent=a.extent if moved is None else moved.extent))
-    made = substitute(here, new)
-    assert isinstance(made, Block)
-    return replace(made, name=name, axes=tuple(axes))
+def _later(s: Stmt, loop: Var, start: int, extent: int) -> Stmt:
+    """Return blocks with that part of the axis that a loop drives whose values begin at
+    ``start``."""
+    if not isinstance(s, Block):
+        return map_stmt(s, lambda x: _later(x, loop, start, extent), lambda e: e)
+    (own,) = (a for a in s.axes if a.value is loop)
+    moved = substitute(s, {own.var: add(own.var, start)})
+    assert isinstance(moved, Block)
+    axes = tuple(replace(a, extent=extent) if a.value is loop else a for a in moved.axes)
+    return replace(moved, axes=axes)
 
 
 @primitive
@@ -178,7 +160,7 @@ def duplicate(func: Func, block: BlockRef, reader: BlockRef) -> tuple[Func, Bloc
     name = fresh_name(func, f"{node.name}_again")
     buffers = {r.buffer: replace(r.buffer, name=f"{r.buffer.name}_again") for r in node.writes}
     outer = path[: path.index(loops_of(path)[0]) + 1]
-    copy = replace_buffers(_again(outer[-1], {}, {node.name: name}), buffers)
+    copy = replace_buffers(_named(renamed(outer[-1]), {node.name: name}), buffers)
     new = edit(
         func,
         [(outer, lambda s: seq(s, copy)), (user, lambda s: replace_buffers(s, buffers))],

@@ -18,6 +18,7 @@ from math import prod
 from ....ir.dtypes import s32, u64
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import add, as_int, both, compare, floordiv, floormod, lt, mul, whole_of
+from ....ir.loop.copies import renamed
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import (
     Alloc,
@@ -53,7 +54,6 @@ from ....ir.loop.visit import (
     walk,
 )
 from ....ir.target import Target
-from ..passes.copies import renamed
 from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
 from .bulk_copies import Arrivals, boxes_of
 from .products.groups import WAITS, grouping_of, has_group_products

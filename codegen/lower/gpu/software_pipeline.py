@@ -19,6 +19,7 @@ from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, floormod, lt, mul
+from ....ir.loop.copies import renamed
 from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     Alloc,
@@ -42,7 +43,6 @@ from ....ir.loop.notes import PIPELINE, PRODUCERS
 from ....ir.loop.printer import show
 from ....ir.loop.visit import buffers_read, buffers_written, map_stmt, seq, substitute
 from ....ir.target import Target
-from ..passes.copies import renamed
 from ..passes.launches import BARRIER
 from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted

@@ -17,12 +17,12 @@ from typing import TypeGuard
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
 from ....ir.loop.build import add, as_int, both, compare, conjuncts
+from ....ir.loop.copies import renamed
 from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Seq, Stmt, Var
 from ....ir.loop.notes import PIPELINE
 from ....ir.loop.simplify import EMPTY, simplify_stmt
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
-from .copies import renamed
 from .rebuild import with_body
 from .weight import LIMIT, weight
 

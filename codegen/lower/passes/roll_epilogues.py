@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ....ir.dtypes import index
 from ....ir.loop.build import as_int
+from ....ir.loop.copies import renamed
 from ....ir.loop.nodes import (
     Alloc,
     AllReduce,
@@ -33,7 +34,6 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.visit import exprs, loads_in, map_expr, map_stmt, seq, walk
 from ....ir.target import Target
-from .copies import renamed
 from .rebuild import with_body
 from .weight import weight
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fuzz.loops import largest
 
 from nestwright import te
 from nestwright.ir.loop.interp.evaluate import run
@@ -70,6 +71,24 @@ def test_cut_comes_before_other_shapes() -> None:
     for loop in (outer, inner):
         with pytest.raises(ScheduleError, match="cut a loop before it is split or fused"):
             sch.cut(loop, 1)
+
+
+def test_values_with_names_are_named_again() -> None:
+    """The largest of each row and its place are computed under names."""
+    sch = Schedule(largest())
+    sch.duplicate("V", "G")
+    verify(sch.func)
+    a = np.array([[1, 3, 2, 3, 0, -1, 2], [5, 5, 5, 5, 5, 5, 5], [0, -2, 1, 4, 4, 9, 3]], "f4")
+    np.testing.assert_array_equal(run(sch.func, [a])[0], [6, 10, 18])
+    sch.cut(sch.get_loops("V")[0], 2)
+    verify(sch.func)
+
+
+def test_sums_that_nobody_reads_are_in_order_too() -> None:
+    sch = Schedule(product())
+    sch.duplicate("C", "D")
+    with pytest.raises(ScheduleError, match="update the same elements of `C`"):
+        sch.parallel(sch.get_loops("C")[2])
 
 
 def test_who_may_have_a_block_again() -> None:
