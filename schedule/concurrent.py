@@ -33,7 +33,7 @@ def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
     """Require that no iteration of the loop at the end of ``path`` touches what another writes.
 
     With ``private``, a buffer used only in this loop's body counts as private to each iteration,
-    because lowering privatizes it.
+    because lowering privatizes it, unless the iterations are updates of one element.
     """
     loop, below = loop_of(path), blocks_under(path)
     if extent_of(loop) == 1:
@@ -44,7 +44,8 @@ def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
         index = nest(func)
         everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
         alone = buffer not in func.params and len(everyone) == len(users)
-        if private and alone and self_contained(func, users) is None:
+        own = private and alone and not any(_reduced_over(loop, block_of(p), buffer) for p in users)
+        if own and self_contained(func, users) is None:
             continue
         reason = _disjoint(loop, path, users, buffer)
         if reason is not None:
@@ -66,7 +67,7 @@ def _touches(block: Block, buffer: Buffer) -> bool:
 def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> Reason | None:
     for user in users:
         block = block_of(user)
-        if writes(block, buffer) and loop.var in bound_vars(block, AxisKind.REDUCE):
+        if _reduced_over(loop, block, buffer):
             return Reason(
                 f"its iterations update the same elements of `{buffer}`",
                 (loop, block),
@@ -88,6 +89,11 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
         (loop, *blocks),
         hint="choose an inner or outer loop whose iterations touch different elements",
     )
+
+
+def _reduced_over(loop: For, block: Block, buffer: Buffer) -> bool:
+    """True if the iterations of a loop update the same elements of a buffer."""
+    return writes(block, buffer) and loop.var in bound_vars(block, AxisKind.REDUCE)
 
 
 def _own_point(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> bool:
