@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fuzz.loops import largest
 
 from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.visit import equal
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
 
@@ -384,6 +386,15 @@ def test_a_matmul_as_for_the_cpu(schedule: Make, programs: dict[str, str], golde
         sch.vectorize(sch.get_loops(block)[-1])
     sch.parallel(jo)
     golden.check(show(sch.func) + "\n" + sch.trace.show())
+
+
+def test_pad_of_nothing() -> None:
+    """Places that data give may be anywhere, but extents that are multiples leave them as is."""
+    sch = Schedule(largest())
+    sch.cache_write("G", 0)
+    before = sch.func
+    sch.pad("G", [3])
+    assert equal(sch.func, before)
 
 
 def test_pad(schedule: Make) -> None:
