@@ -147,6 +147,26 @@ class Draw:
         if len(outer) == 2:
             self.sch.merge(*outer)
 
+    def cut(self) -> None:
+        """Cut a loop in two."""
+        self.sch.cut(self.loop(), self.rng.randrange(1, 6))
+
+    def duplicate(self) -> None:
+        """Compute a block again, mostly for one that reads it."""
+        block = self.block()
+        users = self.sch.get_consumers(block)
+        self.sch.duplicate(block, self.rng.choice(users) if users else self.block())
+
+    def pad(self) -> None:
+        """Round up the extents of a block."""
+        block = self.block()
+        count = len(self.sch.block(block).axes)
+        self.sch.pad(block, [self.rng.choice((1, 2, 3, 4)) for _ in range(count)])
+
+    def in_pieces(self) -> None:
+        """Write a product of f32 as one of bf16."""
+        self.sch.in_pieces(self.block(), self.rng.choice((2, 3)))
+
     def add_unit_loop(self) -> None:
         """Add a loop of extent 1 around a block."""
         self.sch.add_unit_loop(self.block())
@@ -246,6 +266,10 @@ WEIGHTS: dict[str, int] = {
     "annotate": 1,
     "merge": 2,
     "add_unit_loop": 1,
+    "cut": 3,
+    "duplicate": 3,
+    "pad": 2,
+    "in_pieces": 1,
 }
 
 

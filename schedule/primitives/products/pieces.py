@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import bf16, f32
-from ....ir.loop.build import add, const, floordiv, mul, op, point, select, sub, var
+from ....ir.loop.build import add, as_int, const, floordiv, mul, op, point, select, sub, var
 from ....ir.loop.nodes import (
     AxisKind,
     Block,
@@ -21,7 +21,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import EXCESS_ERROR
 from ....ir.loop.visit import seq
-from ...cursor import BlockRef, block_of, edit, find_block, fresh_name
+from ...cursor import BlockRef, block_of, edit, find_block, fresh_name, nest
 from ...declare import primitive
 from ...errors import Reason, require
 from ...excess_error import BILLIONTH
@@ -78,6 +78,7 @@ def in_pieces(func: Func, block: BlockRef, count: int) -> tuple[Func, tuple[Bloc
     Refused:
         - a block that is not a sum of products of two arrays of f32, or does not start from 0
         - a count other than 2 and 3
+        - an array that its block does not fill, such as a packed one with padding
         - a block that shares its loops with other blocks: do this first
 
     Example:
@@ -100,6 +101,7 @@ def in_pieces(func: Func, block: BlockRef, count: int) -> tuple[Func, tuple[Bloc
     found = f32_product(node)
     require(func, asked, _not_a_product(node) if found is None else None)
     assert found is not None
+    require(func, asked, *(_filled(func, node, e) for e in (found.a, found.b)))
     make = _PieceBlocks(func, asked, node, found, count)
     made = make.pieces("a", found.a), make.pieces("b", found.b)
     blocks = (*made, make.product())
@@ -112,6 +114,29 @@ def _valid_count(count: int) -> Reason | None:
     if count in COUNTS:
         return None
     return Reason(f"a number has no {count} pieces", hint=f"{' or '.join(map(str, COUNTS))}")
+
+
+def _filled(func: Func, block: Block, operand: Expr) -> Reason | None:
+    """Require that an operand has a value wherever its pieces are made: in the whole array."""
+    assert isinstance(operand, Load)
+    index = nest(func)
+    writers = [index.block(name) for name in index.writers.get(operand.buffer, ())]
+    size = math.prod(operand.buffer.shape)
+    if not writers or sum(_elements(w, operand.buffer) for w in writers) >= size:
+        return None
+    return Reason(
+        f"block `{writers[0].name}` leaves elements of `{operand.buffer}` unwritten",
+        (writers[0], block),
+        hint="do this before transform_layout",
+    )
+
+
+def _elements(writer: Block, buffer: Buffer) -> int:
+    """Return how many elements of a buffer a block writes, at most."""
+    points = math.prod(a.extent for a in writer.axes if a.kind is AxisKind.SPATIAL)
+    boxes = [r.ranges for r in writer.writes if r.buffer is buffer]
+    sizes = ((as_int(x.extent) or n for x, n in zip(b, buffer.shape, strict=True)) for b in boxes)
+    return points * sum(map(math.prod, sizes))
 
 
 def _not_a_product(block: Block) -> Reason:

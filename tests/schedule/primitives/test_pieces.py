@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fuzz.loops import two_products
 
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import bf16
@@ -268,3 +269,13 @@ def test_shared_loops_that_it_refuses() -> None:
     sch.decompose_reduction("C", sch.get_loops("C")[2])
     with pytest.raises(ScheduleError):
         sch.in_pieces("C", 2)
+
+
+def test_what_is_not_written_has_no_pieces() -> None:
+    """A packed array of 3 by 2 holds 5 columns."""
+    sch = Schedule(two_products())
+    sch.transform_layout("C", 0, [0, 2, 1], [[1, 3]])
+    with pytest.raises(ScheduleError, match="`C` leaves elements of `C` unwritten"):
+        sch.in_pieces("D", 3)
+    sch = Schedule(two_products())
+    sch.in_pieces("D", 3)
