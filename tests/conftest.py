@@ -1,4 +1,4 @@
-"""What tests of every floor share: golden files; property tests draw the same every time."""
+"""What tests of every layer share: golden files; property tests draw the same every time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """The expected text of one test: ``tests/golden/<floor>/<test name>.txt``."""
+    """The expected text of one test: ``tests/golden/<layer>/<test name>.txt``."""
 
     path: Path
     bless: bool
@@ -69,9 +69,9 @@ class Golden:
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with the file that bears the test's name."""
-    floor = request.path.relative_to(TESTS).parts[0]
+    layer = request.path.relative_to(TESTS).parts[0]
     name = request.node.name.replace("[", "-").replace("]", "")
-    return Golden(TESTS / "golden" / floor / f"{name}.txt", request.config.getoption("--bless"))
+    return Golden(TESTS / "golden" / layer / f"{name}.txt", request.config.getoption("--bless"))
 
 
 @pytest.fixture(scope="module")

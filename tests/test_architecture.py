@@ -21,11 +21,11 @@ from nestwright.ir.target import HERE, KINDS
 
 ROOT = Path(__file__).parents[1]
 # Bottom to top. te and schedule stand side by side: neither imports the other.
-FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4, "interop": 4}
-# Two languages of one floor that do not know each other.
+LAYERS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4, "interop": 4}
+# Two languages of one layer that do not know each other.
 APART = {frozenset({("ir", "hlo"), ("ir", "loop")})}
 VAGUE = {"utils", "helpers", "common", "misc"}
-ROOM = 26  # files straight in a folder that a reader can take in at once
+MOST_FILES = 26  # files straight in a folder that a reader can take in at once
 MODEL = str(ROOT / "examples" / "softmax.hlo")
 LONGEST = 600  # lines of a test file
 LARGEST = 1 << 20  # bytes of a tracked file
@@ -48,7 +48,7 @@ def name(path: Path) -> str:
 
 @cache
 def package_files() -> list[Path]:
-    return [p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))]
+    return [p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def resolve(module: tuple[str, ...]) -> Path | None:
 
 def upward(here: tuple[str, ...], module: tuple[str, ...]) -> str:
     """Why a file (its parts from the root) may not import a module; empty where it may."""
-    if module[0] not in FLOORS:
+    if module[0] not in LAYERS:
         return "imports the package's own face"
-    if module[0] != here[0] and FLOORS[module[0]] >= FLOORS[here[0]]:
+    if module[0] != here[0] and LAYERS[module[0]] >= LAYERS[here[0]]:
         return f"{here[0]} -> {module[0]}"
     return f"imports {'.'.join(module[:2])}" if frozenset({here[:2], module[:2]}) in APART else ""
 
@@ -177,8 +177,8 @@ def test_circles_are_found() -> None:
 
 def test_rooms_are_small() -> None:
     files = [*package_files(), *(ROOT / "tests").rglob("*.py")]
-    rooms = Counter(p.parent for p in files if p.name != "__init__.py")
-    assert {str(r.relative_to(ROOT)): n for r, n in rooms.items() if n > ROOM} == {}
+    folders = Counter(p.parent for p in files if p.name != "__init__.py")
+    assert {str(r.relative_to(ROOT)): n for r, n in folders.items() if n > MOST_FILES} == {}
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: what is tracked?")
@@ -341,8 +341,8 @@ def test_every_package_is_shipped() -> None:
     listed = set(project["tool"]["setuptools"]["packages"])
     found = {"nestwright"} | {
         ".".join(["nestwright", *p.parent.relative_to(ROOT).parts])
-        for floor in FLOORS
-        for p in (ROOT / floor).rglob("__init__.py")
+        for layer in LAYERS
+        for p in (ROOT / layer).rglob("__init__.py")
     }
     assert listed == found
 
@@ -353,9 +353,9 @@ def test_every_template_is_shipped() -> None:
     listed = set(project["tool"]["setuptools"]["packages"])
     found = [
         p
-        for floor in FLOORS
+        for layer in LAYERS
         for end in ("ll", "j2", "css", "js")
-        for p in (ROOT / floor).rglob(f"*.{end}")
+        for p in (ROOT / layer).rglob(f"*.{end}")
     ]
     assert found
     for path in found:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("nestwright", "llvmlite")
-FLOORS = ("ir", "te", "schedule", "codegen", "autotune")  # what takes part in a trial
+LAYERS = ("ir", "te", "schedule", "codegen", "autotune")  # what takes part in a trial
 ENDINGS = (".py", ".ll", ".j2")
 
 
@@ -27,8 +27,8 @@ def tool_versions() -> dict[str, str]:
 def code_version() -> str:
     """Return the versions and a digest of our sources, which differ where results may differ."""
     digest, root = sha256(), Path(__file__).parents[2]
-    for floor in FLOORS:
-        for path in sorted((root / floor).rglob("*")):
+    for layer in LAYERS:
+        for path in sorted((root / layer).rglob("*")):
             if path.suffix in ENDINGS:
                 digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
                 digest.update(path.read_bytes())

@@ -152,13 +152,13 @@ def _compiler() -> dict[str, str]:
     return found
 
 
-_FLOORS = ("ir", "te", "schedule", "codegen")  # what takes part in a build
+_LAYERS = ("ir", "te", "schedule", "codegen")  # what takes part in a build
 _ENDINGS = (".py", ".ll")
 
 
 def _sources(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    for floor in _FLOORS:
-        for folder_, _, files in sorted(os.walk(root / floor)):
+    for layer in _LAYERS:
+        for folder_, _, files in sorted(os.walk(root / layer)):
             for file in sorted(f for f in files if f.endswith(_ENDINGS)):
                 path = os.path.join(folder_, file)
                 yield os.path.relpath(path, root), os.stat(path)

@@ -1,6 +1,6 @@
 """The notes of functions, loops and blocks: one declaration per key, and typed access.
 
-A note tells a later floor what the nodes themselves do not say; no note changes what is computed.
+A note tells a later layer what the nodes themselves do not say; no note changes what is computed.
 In text it is a keyword argument, ``range(8, pipeline=2)``: an integer, a string, or a tuple of
 these; a flag is ``1``. On blocks and loops users may put notes of their own, which mean nothing
 here; a function has no others than these. ``verify`` refuses a key that is not declared for the
@@ -38,7 +38,7 @@ class NoteForm(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Note(Generic[V]):
-    """The note of a key on one sort of node: the floor that writes it, and those that read it.
+    """The note of a key on one sort of node: the layer that writes it, and those that read it.
 
     A ``fixed`` one stays where a primitive puts it.
     """

@@ -124,10 +124,10 @@ def test_the_map_names_what_is_there() -> None:
     assert sorted(p for p in named if not (ROOT / p).exists()) == []
     folders = {
         f"{p.parent.relative_to(ROOT)}/"
-        for floor in ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
-        for p in (ROOT / floor).rglob("__init__.py")
+        for layer in ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
+        for p in (ROOT / layer).rglob("__init__.py")
     }
-    inner = ("ir/hlo/passes/", "ir/frontends/")  # the map names these rooms, not those inside
+    inner = ("ir/hlo/passes/", "ir/frontends/")  # the map names these folders, not those inside
     missing = {f for f in folders - named if not f.startswith(inner)}
     assert missing == set()
 

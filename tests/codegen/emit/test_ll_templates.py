@@ -48,11 +48,11 @@ from nestwright.ir.targets.cpu import FLUSHING
 ROOT = Path(__file__).resolve().parents[3]
 TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu", "aarch64-apple-darwin")
 SPECS = (*TRIPLES, "x86_64-linux-gnu -mcpu=sapphirerapids")
-FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
+LAYERS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
 
 
 def templates() -> list[Path]:
-    return sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.ll"))
+    return sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.ll"))
 
 
 def modules(target: Target) -> Iterator[str]:

@@ -32,7 +32,7 @@ from nestwright.te.from_hlo.emitter import ElementEmitter, Index
 from nestwright.te.from_hlo.group import RULES
 
 ROOT = Path(__file__).parents[3]
-FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
+LAYERS = ("ir", "te", "schedule", "codegen", "autotune", "cli", "interop")
 
 NAMES_OPCODES = {
     "ir/hlo/ops/": "the definitions",
@@ -114,7 +114,7 @@ HOMONYMS = {
 
 def test_no_other_file_names_an_opcode() -> None:
     found = []
-    for path in (p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))):
+    for path in (p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if name.startswith(tuple(NAMES_OPCODES)) or not any(map(text.count, GRAPH)):
             continue

@@ -20,7 +20,7 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 
 ROOT = Path(__file__).parents[3]
-FLOORS = ("ir/loop", "te", "schedule", "codegen")
+LAYERS = ("ir/loop", "te", "schedule", "codegen")
 NAMES = {name: note for name, note in vars(notes).items() if isinstance(note, Note)}
 
 TEXT = """\
@@ -136,7 +136,7 @@ def test_every_note_is_refused_elsewhere(note: Note[NoteValue]) -> None:
 
 def product(words: str) -> Iterator[tuple[str, ast.Module]]:
     """The files of the product in which a pattern is found, and their syntax."""
-    for path in (p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))):
+    for path in (p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))):
         name, written = path.relative_to(ROOT).as_posix(), path.read_text()
         if name != "ir/loop/notes.py" and re.search(words, written):
             yield name, ast.parse(written)
@@ -147,16 +147,16 @@ def test_every_declaration_is_listed() -> None:
     assert {name.lower() for name in NAMES} == set(BY_KEY)
 
 
-def test_notes_are_written_and_read_on_the_floors_that_are_declared() -> None:
+def test_notes_are_written_and_read_in_the_layers_that_are_declared() -> None:
     found: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in NAMES}
     for path, tree in product(rf"\b({'|'.join(NAMES)})\.(put|alone|of)\b"):
-        floor = path.split("/")[0]
+        layer = path.split("/")[0]
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(value=ast.Name(id=name), attr="put" | "alone") if name in NAMES:
-                    found[name][0].add(floor)
+                    found[name][0].add(layer)
                 case ast.Attribute(value=ast.Name(id=name), attr="of") if name in NAMES:
-                    found[name][1].add(floor)
+                    found[name][1].add(layer)
     for name, note in NAMES.items():
         writers, readers = found[name]
         assert writers <= {note.writer}, name
