@@ -147,6 +147,12 @@ CASES = {
     "window={size=1x6 pad=0_0x5_0}, to_apply=add",
     "backward sum": "f32[6,2] p0 | f32[] p1 | f32[6,2] reduce-window(p0, p1), "
     "window={size=6x1 pad=0_5x0_0}, to_apply=add",
+    "a window as wide": "f32[2,6] p0 | f32[] p1 | f32[2,3] reduce-window(p0, p1), "
+    "window={size=1x6 pad=0_0x1_1}, to_apply=add",
+    "every second sum": "f32[2,6] p0 | f32[] p1 | f32[2,3] reduce-window(p0, p1), "
+    "window={size=1x6 stride=1x2 pad=0_0x5_0}, to_apply=add",
+    "sums and a row": "f32[2,6] p0 | f32[] p1 | f32[3,6] reduce-window(p0, p1), "
+    "window={size=1x6 pad=1_0x5_0}, to_apply=add",
     "the last so far": "f32[2,6] p0 | f32[] p1 | f32[2,6] reduce-window(p0, p1), "
     "window={size=1x6 pad=0_0x5_0}, to_apply=keep",
     "two windows": "f32[6] p0 | f32[6] p1 | f32[] p2 | f32[] p3 | (f32[5], f32[5]) "
