@@ -88,9 +88,8 @@ def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
         return _number(arg, spec, what, where)
     array = _as_array(arg, spec, what, where)
     if array.dtype.newbyteorder("=") != dtype:
-        raise ArgumentError(
-            what, f"expected {spec}, got {_describe(array)}", where, _dtype_hint(array, spec.dtype)
-        )
+        told = f"expected {spec}, got {_describe(array)}"
+        raise ArgumentError(what, told, where, _dtype_hint(arg, array, spec.dtype))
     if not spec.takes(array.shape):
         raise ArgumentError(what, f"expected {spec}, got {_describe(array)}", where)
     native = as_stored(np.asarray(array, dtype), spec)
@@ -216,6 +215,9 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
             return _from_dlpack(_EXCHANGE.settled(arg))
         array = np.asarray(arg)
     except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
+        if _is_deleted(arg):
+            why = f"this {_describe(arg)} was deleted, or donated to a call before"
+            raise ArgumentError(what, why, where) from error
         why = f"{type(error).__name__}: {error}"
         raise ArgumentError(
             what, f"{_describe(arg)} does not convert to an array: {why}", where
@@ -223,6 +225,12 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
     if array.dtype == np.dtype(object):
         raise ArgumentError(what, f"expected {spec}, got {_describe(arg)}", where)
     return array
+
+
+def _is_deleted(arg: Any) -> bool:
+    """True for an array of JAX that no longer has its memory."""
+    asked = getattr(arg, "is_deleted", None)
+    return callable(asked) and asked() is True
 
 
 def _from_dlpack(arg: Any) -> Array:
@@ -241,9 +249,13 @@ def _from_dlpack(arg: Any) -> Array:
         return np.asarray(arg)
 
 
-def _dtype_hint(array: Array, dtype: DType) -> str:
+def _dtype_hint(arg: object, array: Array, dtype: DType) -> str:
     name = to_numpy(dtype).name
-    return f"x.astype({name!r}) converts it" if array.dtype.kind in "biufc" else ""
+    if array.dtype.kind not in "biufc":
+        return ""
+    if not hasattr(arg, "astype") and hasattr(arg, "to"):
+        return f"x.to(torch.{name}) converts it"
+    return f"x.astype({name!r}) converts it"
 
 
 def _describe(value: object) -> str:

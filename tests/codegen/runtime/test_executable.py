@@ -178,6 +178,36 @@ def test_what_does_not_fit_is_refused(add: Executable, args: Any, message: str) 
     assert str(caught.value) == message
 
 
+class Deleted:
+    """An array as JAX leaves it once it is donated."""
+
+    def __dlpack__(self, **_: object) -> object:
+        raise TypeError("object of type 'NoneType' has no len()")
+
+    def is_deleted(self) -> bool:
+        return True
+
+
+def test_donated_arrays_are_refused_as_such(add: Executable) -> None:
+    with pytest.raises(ArgumentError, match="this Deleted was deleted, or donated to a call"):
+        add(Deleted())
+
+
+class Tensor:
+    """An array of doubles that converts as torch's do."""
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return X.astype(np.float64)
+
+    def to(self, dtype: object) -> None:
+        raise NotImplementedError
+
+
+def test_hints_are_in_the_terms_of_the_argument(add: Executable) -> None:
+    with pytest.raises(ArgumentError, match=r"hint: x\.to\(torch\.float32\) converts it"):
+        add(Tensor())
+
+
 def test_arguments_are_let_go_whether_taken_or_refused(add: Executable) -> None:
     good, bad = np.zeros(8, np.float32), np.zeros(4, np.float32)
     before = sys.getrefcount(good), sys.getrefcount(bad)
