@@ -12,6 +12,7 @@ from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.search.optuna_strategy import OptunaSearch
 from nestwright.autotune.search.optuna_study import to_study
 from nestwright.autotune.search.random import RandomSearch
+from nestwright.autotune.search.seeds import nearest_point
 from nestwright.autotune.search.space import Point, Space, distance
 from nestwright.autotune.tuner.plan import make_strategy
 from nestwright.ir.errors import UnsupportedError
@@ -81,6 +82,25 @@ def test_find_is_the_inverse_of_choices(space: Space) -> None:
     assert space.find("tiling@1", {"a": 1}) is None
     assert space.find("tiling@2", space.choices(Point(0, (0, 0, 0, 0, 0)))) is None
     assert space.find("tiling@1", {**space.choices(Point(0, (0,) * 5)), "a": 5}) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        ({"a": 5, "b": 7, "c": 100, "order": "column"}, {"a": 6, "b": 8, "c": 32}),
+        ({"a": 0.1, "b": "many", "c": [3], "order": "column"}, {}),
+        ({"a": 32, "b": 32, "order": "column"}, {"b": 32}),
+        ({"a": 1, "b": 2, "order": "column"}, {"b": 2}),
+    ],
+    ids=["ratios", "nothing to compare", "one that makes it invalid", "as it was"],
+)
+def test_nearest_point_of_another_space(space: Space, wanted: dict, chosen: dict) -> None:
+    """Decisions that are missing, or make the point invalid, are the defaults."""
+    found = nearest_point(space, "tiling@1", wanted)
+    assert found is not None
+    usual = dict.fromkeys("abcd", 1)
+    assert space.choices(found) == {**usual, **chosen, "order": "column"}
+    assert nearest_point(space, "tiling@2", wanted) is None
 
 
 def test_moves_stay_valid_and_change_what_they_say(space: Space) -> None:
