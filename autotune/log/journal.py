@@ -161,16 +161,29 @@ class LogWriter:
 
     def _open(self, tool: dict[str, str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._tool = tool
         self._lock = open_lock(f"{self.path}.lock")
         with self._locked():
-            self._fd = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
-            if os.fstat(self._fd).st_size:
-                self._refuse_foreign()
-                self._mend()
-            if not os.fstat(self._fd).st_size:
-                self._write(encode(Header(tool, time.time())))
+            self._open_file()
+
+    def _open_file(self) -> None:
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if os.fstat(self._fd).st_size:
+            self._refuse_foreign()
+            self._mend()
+        if not os.fstat(self._fd).st_size:
+            self._write(encode(Header(self._tool, time.time())))
+
+    def _follow(self) -> None:
+        """Open the file that is at the path now, if ``merge`` or somebody else has replaced it."""
+        try:
+            same = os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            os.close(self._fd)
+            self._fd = -1
+            self._open_file()
 
     def _refuse_foreign(self) -> None:
         """Raise ``LogError`` if the file is not a log, whose last line must not be cut."""
@@ -188,10 +201,11 @@ class LogWriter:
         """Cut off a partial last line, or complete it if only its line feed is missing."""
         size = os.fstat(self._fd).st_size
         with open(self.path, "rb") as file:
+            file.seek(max(0, size - 1))
+            if file.read(1) in (b"", b"\n"):
+                return
             file.seek(max(0, size - MAX_LINE - 1))
             tail = file.read().rpartition(b"\n")[2]
-        if not tail:
-            return
         try:
             decode(tail)
         except BadLine:
@@ -206,6 +220,7 @@ class LogWriter:
 
     def _append(self, line: str, sync: bool) -> None:
         with self._locked():
+            self._follow()
             self._mend()
             self._write(line)
         now = time.monotonic()
@@ -280,8 +295,22 @@ def merge(paths: Sequence[PathLike], out: PathLike, winners: bool = False) -> tu
 
     A folder means all logs in it. Lines are copied unchanged, including fields that this version
     does not know. With ``winners`` only what builds need is kept. The result is written to a
-    temporary file and renamed, so ``out`` may be one of ``paths``.
+    temporary file and renamed, so ``out`` may be one of ``paths``, even while it is appended to.
     """
+    if not os.path.isfile(out):
+        return _merge(paths, out, winners)
+    try:
+        lock = open_lock(f"{os.fspath(out)}.lock")
+    except OSError as e:
+        raise LogError("cannot write the merged log", e.strerror or str(e), str(out)) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _merge(paths, out, winners)
+    finally:
+        os.close(lock)
+
+
+def _merge(paths: Sequence[PathLike], out: PathLike, winners: bool) -> tuple[int, int]:
     log = read(*paths)  # refuses unknown versions and unreadable files before anything is written
     wanted = {name_of(r) for r in winning(log)} | {"header"} if winners else None
     seen: set[str] = set()

@@ -195,6 +195,18 @@ def test_merge_drops_repeated_records_and_keeps_unknown_fields(tmp_path: Path) -
     assert merge([a, tmp_path / "out.jsonl"], a)[0] == 6
 
 
+def test_a_log_that_is_replaced_while_it_is_written_is_followed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1), trial(1))
+    with LogWriter(path) as writer:
+        writer.append(trial(2))
+        merge([path], path)
+        writer.append(trial(3))
+        assert [t.decisions["rows"] for t in read(path).trials] == [1, 2, 3]
+        path.unlink()
+        writer.append(trial(4))
+    assert [t.decisions["rows"] for t in read(path).trials] == [4]
+
+
 def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
     log = Log(())
     slow = trial(1, 4e-6, sketch="default", decisions={})
