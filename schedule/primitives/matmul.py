@@ -27,11 +27,11 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import BlockRef, Path, block_of, blocks_under, edit, find_block, fresh_name, loops_of
 from ..declare import primitive
+from ..domains import regenerate
 from ..errors import Reason, require
 from ..guards import lasting_guards
 from ..legality import computes_once, not_opaque, plain_loops, sole_writer, update_of
 from .inline import store_of, with_body
-from .locate import regenerate
 
 ROLES = "bmnk"
 LAYOUTS = (("mk", "km"), ("nk", "kn"))

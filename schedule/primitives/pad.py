@@ -22,10 +22,10 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import loads_in, replace_buffers
 from ..cursor import BlockRef, Path, block_of, edit, find_block, loops_of
 from ..declare import primitive
+from ..domains import regenerate
 from ..errors import Reason, require
 from ..legality import computes_once, has_region, not_a_parameter, not_opaque, sole_writer
 from .inline import store_of
-from .locate import regenerate
 
 MOST = 1 << 20  # of one multiple
 

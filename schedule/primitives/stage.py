@@ -38,6 +38,7 @@ from ..cursor import (
     nest,
 )
 from ..declare import primitive
+from ..domains import regenerate
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
 from ..launches import check_launches
@@ -49,7 +50,6 @@ from ..legality import (
     self_contained,
     sole_writer,
 )
-from .locate import regenerate
 
 
 @primitive

@@ -45,12 +45,12 @@ from ...ir.loop.notes import EXCESS_ERROR
 from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import BlockRef, block_of, edit, find_block, fresh_name
 from ..declare import primitive
+from ..domains import regenerate
 from ..errors import Reason, require
 from ..excess_error import BILLIONTH
 from ..legality import computes_once, not_opaque, sole_writer
 from ..transforms import Matrix, filtering, product_on_both_sides, relative_error
 from .inline import with_body
-from .locate import regenerate
 from .matmul import alone, begins_with_zero, product_of, top
 
 TAPS = 3

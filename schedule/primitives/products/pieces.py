@@ -23,11 +23,11 @@ from ....ir.loop.notes import EXCESS_ERROR
 from ....ir.loop.visit import seq
 from ...cursor import BlockRef, block_of, edit, find_block, fresh_name, nest
 from ...declare import primitive
+from ...domains import regenerate
 from ...errors import Reason, require
 from ...excess_error import BILLIONTH
 from ...legality import computes_once, not_opaque, sole_writer
 from ..inline import with_body
-from ..locate import regenerate
 from ..matmul import Product, alone, begins_with_zero, product_of, top
 
 COUNTS = (2, 3)

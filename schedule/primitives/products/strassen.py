@@ -43,11 +43,11 @@ from ....ir.loop.visit import seq, substitute_expr
 from ... import bilinear
 from ...cursor import BlockRef, block_of, edit, find_block, fresh_name
 from ...declare import primitive
+from ...domains import regenerate
 from ...errors import Reason, require
 from ...excess_error import BILLIONTH, rounding_error
 from ...legality import computes_once, not_opaque, sole_writer
 from ..inline import with_body
-from ..locate import regenerate
 from ..matmul import Product, alone, begins_with_zero, digits, number_of, product_of, top
 
 MOST_LEVELS = 2
