@@ -28,10 +28,16 @@ def padded(A: f32[5, 14], P: f32[5, 32]):
         for j in {kind}(32):
             P[i, j] = select({cond}, A[i, {at}], f32(0.0))
 '''
-FORMS = [("j < 14", "j", 0), ("j >= 18", "j - 18", 18), ("j >= 18 and True", "31 - j", 18),
-         ("(i < 5 and j < 14)", "j", 0), ("j < 14", "13 - j", 0)]
+FORMS = [
+    ("j < 14", "j", np.s_[:14], np.s_[:]),
+    ("j >= 18", "j - 18", np.s_[18:], np.s_[:]),
+    ("j >= 18", "31 - j", np.s_[18:], np.s_[::-1]),
+    ("i < 5 and j < 14", "13 - j", np.s_[:14], np.s_[::-1]),
+    ("j < 7", "j * 2", np.s_[:7], np.s_[::2]),
+    ("j < 5", "j * 3 + 1", np.s_[:5], np.s_[1::3]),
+]
 TARGETS = [t for t in map(Target.parse, ("cpu", "cpu -mcpu=x86-64")) if t.is_host]
-for kind, (cond, at, first), target, side in itertools.product(
+for kind, (cond, at, there, of), target, side in itertools.product(
     ("range", "vectorize"), FORMS, TARGETS, ("end", "start")
 ):
     func = parse(TEXT.format(kind=kind, cond=cond, at=at))
@@ -42,7 +48,7 @@ for kind, (cond, at, first), target, side in itertools.product(
     bound, packed = kernel.bind([held.address, out.ctypes.data])
     kernel.entry(*bound)
     want = np.zeros((5, 32), np.float32)
-    want[:, first : first + 14] = x[:, ::-1] if "- j" in at else x
+    want[:, there] = x[:, of]
     assert np.array_equal(out, want), (kind, cond, at, str(target))
 """
 
