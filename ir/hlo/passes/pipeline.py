@@ -294,7 +294,7 @@ def _for_launches(target: Target, excess_precision: bool) -> tuple[Pass[HloModul
     then = "Scaled products of floats of 8 bits multiply what the GPU takes."
     sums = "A few long rows of exponentials are summed up with their maxima."
     return (
-        _pass(_short_transforms, "Short Fourier transforms are products.", OPTIMIZED),
+        _pass(_transforms, "Fourier transforms are products.", OPTIMIZED),
         Pass("f8_products", f8, then, OPTIMIZED),
         _COMPUTED,
         _pass(order_argmax, "An argmax takes its terms in any order.", OPTIMIZED),
@@ -302,8 +302,8 @@ def _for_launches(target: Target, excess_precision: bool) -> tuple[Pass[HloModul
     )
 
 
-def _short_transforms(module: HloModule) -> HloModule:
-    """Return a module whose short transforms are products, as simple as others."""
+def _transforms(module: HloModule) -> HloModule:
+    """Return a module whose Fourier transforms are products, as simple as others."""
     found = product_transforms(module)
     return module if found is module else _AGAIN.run(found)
 

@@ -1,4 +1,4 @@
-"""Short Fourier transforms as products with matrices of roots of unity.
+"""Fourier transforms as products with matrices of roots of unity.
 
 A library's transform of a few hundred numbers takes less time than the call of it. A length of two
 factors is transformed in two steps (Cooley and Tukey, An Algorithm for the Machine Calculation of
@@ -29,6 +29,9 @@ WHOLE = 16
 FACTOR = 32
 """The largest factor, and the largest length that has none."""
 
+LONGEST = 1 << 20
+"""The longest row; the roots between two products are as many."""
+
 TERMS = 1 << 22
 """Terms of products in two steps, up to which they beat the library of a processor. One step always
 does.
@@ -48,7 +51,7 @@ def expand_transforms(module: HloModule) -> HloModule:
 
 
 def product_transforms(module: HloModule) -> HloModule:
-    """``fft`` of short lengths  ->  ``dot``"""
+    """``fft`` of lengths without large prime factors  ->  ``dot``"""
     return map_computations(module, lambda c: rebuild(c, _rule))
 
 
@@ -58,7 +61,7 @@ def _left_by_lanes(i: Instruction) -> Instruction | None:
     elements = prod(i.array.dims[: -len(i.attrs["fft_length"])]) * prod(i.attrs["fft_length"])
     factors = [_factors(n) for n in i.attrs["fft_length"]]
     terms = elements * sum(sum(f) for f in factors if len(f) > 1)
-    return _rule(i) if terms <= TERMS else None
+    return _rule(i) if terms <= TERMS and max(map(len, factors)) <= 2 else None
 
 
 def _rule(i: Instruction) -> Instruction | None:
@@ -72,11 +75,15 @@ def _rule(i: Instruction) -> Instruction | None:
 
 @cache
 def _factors(n: int) -> tuple[int, ...]:
-    """The lengths of the products for a transform of ``n`` numbers; none if it is not short."""
+    """The lengths of the products for a transform of ``n`` numbers; none if there are no such."""
     if 1 < n <= WHOLE:
         return (n,)
     pairs = [(k, n // k) for k in range(2, FACTOR + 1) if n % k == 0 and k <= n // k <= FACTOR]
-    return max(pairs, default=(n,) if 1 < n <= FACTOR else ())
+    if pairs or 1 < n <= FACTOR:
+        return max(pairs, default=(n,))
+    first = next((k for k in range(FACTOR, 1, -1) if n % k == 0), 0)
+    rest = _factors(n // first) if first and n <= LONGEST else ()
+    return (first, *rest) if rest else ()
 
 
 def _transform(i: Instruction, kind: str, lengths: Sequence[int]) -> Instruction:
@@ -123,9 +130,34 @@ def _along(planes: Planes, axis: int, n: int, sign: int, count: int, made: int =
     order = [d for d in range(len(dims)) if d != axis] + [axis]
     outer = tuple(dims[d] for d in order[:-1])
     flat = tuple(build.reshape(build.transpose(p, order), (prod(outer), n)) for p in planes)
-    found = (_once if len(_factors(n)) == 1 else _twice)(flat, n, sign, count, made)
+    found = _of_rows(flat, n, sign, count, made)
     back = [order.index(d) for d in range(len(dims))]
     return tuple(build.transpose(build.reshape(p, (*outer, count)), back) for p in found)
+
+
+def _of_rows(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
+    """Transform planes ``[rows, n]``."""
+    match _factors(n):
+        case (_,):
+            return _once(planes, n, sign, count, made)
+        case (_, _):
+            return _twice(planes, n, sign, count, made)
+        case (n1, *_):
+            return _in_steps(planes, n, n1, sign, count, made)
+        case _:
+            raise AssertionError(f"{n} has no factors")
+
+
+def _in_steps(planes: Planes, n: int, n1: int, sign: int, count: int, made: int) -> Planes:
+    """As ``_twice``, with a transform of ``n / n1`` numbers for the second product."""
+    (batch, _), n2, rows = planes[0].array.dims, n // n1, -(-count // n1)
+    first = _roots(n1, np.outer(np.arange(n1), np.arange(n1)), sign) / _scale(n1, sign)
+    given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
+    turned = _twiddled(_products(given, _by_planes(first, len(planes), 2), 2), n, sign)
+    flat = tuple(build.reshape(build.transpose(p, (0, 2, 1)), (batch * n1, n2)) for p in turned)
+    found = (build.reshape(p, (batch, n1, rows)) for p in _of_rows(flat, n2, sign, rows, made))
+    whole = (build.reshape(build.transpose(p, (0, 2, 1)), (batch, rows * n1)) for p in found)
+    return tuple(_slice(p, 1, 0, count) for p in whole)
 
 
 def _once(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
