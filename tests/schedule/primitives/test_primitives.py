@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fuzz.loops import largest
 
+from nestwright import te
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import equal
 from nestwright.schedule.errors import ScheduleError
@@ -395,6 +396,18 @@ def test_pad_of_nothing() -> None:
     before = sch.func
     sch.pad("G", [3])
     assert equal(sch.func, before)
+
+
+def test_pad_of_what_reads_a_padded_buffer() -> None:
+    """All that it reads is there, up to the last element, so nothing is selected."""
+    a = te.placeholder((6,), name="A")
+    p = te.compute((6,), lambda i: a[i] + 1.0, name="P")
+    q = te.compute((6,), lambda i: p[i] * 2.0, name="Q")
+    sch = Schedule(te.create_func([a, te.compute((6,), lambda i: q[5 - i], name="R")]))
+    sch.pad("P", [8])
+    sch.pad("Q", [8])
+    assert "Q[vi] = P[vi] * f32(2.0)\n" in whole(sch)
+    assert "P[vi] = select(vi < 6, A[vi] + f32(1.0), f32(0.0))\n" in whole(sch)
 
 
 def test_pad(schedule: Make) -> None:
