@@ -105,9 +105,15 @@ def _keys(x: Array, rule: Rule) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
+def _lanczos(x: Array, rule: Rule) -> Array:
+    """Three lobes of sinc, weighed by a wider one (C. Lanczos, 1956)."""
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
 KERNELS: dict[str, tuple[int, Callable[[Array, Rule], Array]]] = {
     "linear": (1, _triangle),
     "cubic": (2, _keys),
+    "lanczos": (3, _lanczos),
 }
 """By ``mode``: how far a kernel reaches, and its values."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ....arrays import Array
-from ....dtypes import f32
+from ....dtypes import f32, u8
 from ...lax.linear import dot_general
 from ...lax.resize import Rule, Samples, Stretch, resample, samples
+from ...lax.resize_bytes import resized_bytes
 from ...lax.sampling import grid_sample
 from ...lax.shaping import move_axis
 from ...lax.term import Term
@@ -56,6 +58,8 @@ def _rounded(found: Term, x: Term) -> Term:
 
 def _linear(rank: int) -> Operator:
     def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+        if rank == 2 and x.dtype == u8:
+            return _bytes(c, x, Rule("linear", "half_pixel"), align, scales)
         found = _floats(x)
         axes = zip(range(2, x.rank), _scales(rank, scales), strict=True)
         for axis, scale in reversed(list(axes)):  # the last first: the others copy whole rows
@@ -102,6 +106,8 @@ def _nearest_backward(rank: int, exact: bool) -> Operator:
 
 
 def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+    if x.dtype == u8:
+        return _bytes(c, x, Rule("cubic", "half_pixel"), align, scales)
     found = _floats(x)
     for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
         n, out = x.dims[axis], c.dims[axis]
@@ -111,11 +117,28 @@ def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
     return _rounded(found, x)
 
 
+def _bytes(c: AtenCall, x: Term, rule: Rule, align: bool, scales: Sequence[Any]) -> Term:
+    """Both dimensions of images of bytes, the rows first; steps are in f64."""
+    if align and not rule.antialias:
+        rule = replace(rule, coordinates="align_corners")
+    for axis, scale in reversed(list(zip((2, 3), _scales(2, scales), strict=True))):
+        n, out = x.dims[axis], c.dims[axis]
+        if n == out:
+            continue
+        factor = scale or out / n
+        if align and rule.antialias:
+            factor = (out - 1) / (n - 1) if out > 1 and n > 1 else math.inf
+        x = resized_bytes(x, axis, Stretch(n, out, factor), rule)
+    return x
+
+
 def _antialiased(mode: str) -> Operator:
     """Kernels as wide as a step where the image shrinks, by the weights of what is in the image."""
     rule = Rule(mode, "half_pixel", cubic=-0.5, exclude_outside=True, antialias=True)
 
     def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
+        if x.dtype == u8:
+            return _bytes(c, x, rule, align, scales)
         found = _floats(x)
         for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
             n, out = x.dims[axis], c.dims[axis]
@@ -148,6 +171,7 @@ ROWS: Rows = {
     **_both("upsample_bicubic2d", _cubic),
     **_both("_upsample_bilinear2d_aa", _antialiased("linear")),
     **_both("_upsample_bicubic2d_aa", _antialiased("cubic")),
+    **_both("_upsample_lanczos2d_aa", _antialiased("lanczos")),
     "aten.grid_sampler_2d.default": _grid_sample,
     "aten.grid_sampler_3d.default": _grid_sample,
     **{

@@ -284,11 +284,11 @@ SHRUNK = {  # torch 2.13: interpolate(x, (1, 3), mode=mode, antialias=True, alig
     ("bilinear", True): [3.9069765, 23.854166, 43.066666],
     ("bicubic", False): [1.0357937, 12.718559, 37.485275],
     ("bicubic", True): [2.2116833, 24.623539, 48.660728],
+    ("lanczos", False): [0.65745991, 12.25, 38.301464],
 }
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize(("mode", "align"), SHRUNK)
 def test_images_shrink_by_kernels_as_wide_as_a_step(called: Called, mode: str, align: bool) -> None:
     x = (np.arange(8, dtype=np.float32) ** 2).reshape(1, 1, 1, 8)
     name = f"aten._upsample_{mode}2d_aa.default"
@@ -304,7 +304,25 @@ def test_bytes_between_bytes_are_rounded(called: Called, mode: str, wanted: list
     x = np.array([0, 255, 3, 9], np.uint8).reshape(1, 1, 1, 4)
     name = f"aten.upsample_{mode}2d.default"
     found = called(name, [(u8, (1, 1, 1, 7))], x, [1, 7], False)  # as torch 2.13
-    np.testing.assert_allclose(found.ravel().astype(int), wanted, atol=1)
+    np.testing.assert_array_equal(found.ravel(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),  # as torch 2.13
+    [
+        ("upsample_bilinear2d", [[64, 143, 192, 194], [255, 215, 122, 5]]),
+        ("upsample_bicubic2d", [[58, 141, 191, 200], [255, 215, 118, 0]]),
+        ("_upsample_bilinear2d_aa", [[96, 135, 161, 163], [255, 195, 102, 5]]),
+        ("_upsample_bicubic2d_aa", [[89, 131, 159, 169], [255, 196, 94, 0]]),
+        ("_upsample_lanczos2d_aa", [[89, 123, 156, 169], [255, 200, 80, 0]]),
+    ],
+)
+def test_rows_of_bytes_are_bytes_before_columns_are_weighed(
+    called: Called, name: str, wanted: list[list[int]]
+) -> None:
+    x = np.array([[0, 255, 255], [255, 0, 9], [255, 255, 3]], np.uint8)[None, None]
+    found = called(f"aten.{name}.default", [(u8, (1, 1, 2, 4))], x, [2, 4], False)
+    np.testing.assert_array_equal(found[0, 0], wanted)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
