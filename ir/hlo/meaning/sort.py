@@ -96,8 +96,9 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
     """Return indices along dimension 0 that sort every column, by a stable merge sort.
 
     ``less(i, j)`` takes index arrays of the shape and is true where elements i go before elements
-    j. All columns are sorted at once; sorted runs of width w are merged by a binary search for each
-    element's rank in the neighboring run.
+    j; where that is no strict weak order, each index still appears once in its column. All columns
+    are sorted at once; sorted runs of width w are merged by a binary search for each element's rank
+    in the neighboring run.
     """
     n = shape[0]
     tail = (1,) * (len(shape) - 1)
@@ -120,9 +121,9 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
             high = np.where(open_ & ~after, middle, high)
         base = (mine // 2) * (2 * width)
         target = base + (spots - mine * width) + (low - start)
-        merged = np.empty_like(order)
-        np.put_along_axis(merged, target, order, 0)
-        order, width = merged, width * 2
+        # two with one target, where ``less`` is no order (of NaN, say), stay beside each other
+        order = np.take_along_axis(order, np.argsort(target, axis=0, kind="stable"), 0)
+        width *= 2
     return order
 
 

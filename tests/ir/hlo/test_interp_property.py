@@ -177,6 +177,27 @@ def test_sort_by_any_comparator(pairs: list[tuple[int, int]]) -> None:
 
 
 @SMALL
+@given(st.lists(st.sampled_from([np.nan, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=40))
+def test_a_sort_by_no_order_loses_nothing(values: list[float]) -> None:
+    text = """HloModule m
+by_float {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+ENTRY e {
+  x = f32[N] parameter(0)
+  y = s32[N] iota(), iota_dimension=0
+  ROOT s = (f32[N], s32[N]) sort(x, y), dimensions={0}, to_apply=by_float
+}"""
+    x = np.array(values, np.float32)
+    _, places = evaluate(parse(text.replace("[N]", f"[{len(x)}]")), [x])
+    assert sorted(places.tolist()) == list(range(len(x)))  # NaN is neither before nor behind
+
+
+@SMALL
 @given(st.tuples(windows(), windows()), st.tuples(st.integers(2, 6), st.integers(2, 6)))
 def test_select_and_scatter(window: tuple[WindowDim, WindowDim], shape: tuple[int, int]) -> None:
     plain = tuple(
