@@ -92,11 +92,11 @@ def attend(
     blind: Term | None = None,
 ) -> Attended:
     """Softmax of ``scale q kᵀ`` under masks, times ``v``; ``softcap tanh(scores / softcap)`` where
-    that is not 0. Where ``blind`` holds, the weights are 0."""
+    that is positive. Where ``blind`` holds, the weights are 0."""
     keys, values = (repeat_heads(t, q.dims[1]) for t in (k, v))
     root = sqrt(scale)  # on both sides, as ONNX defines it: narrow floats overflow later
     raw = dot_general(q * root, keys * root, ([3], [3]), ([0, 1], [0, 1]))
-    capped = (raw / softcap).do("tanh") * softcap if softcap else raw
+    capped = (raw / softcap).do("tanh") * softcap if softcap > 0 else raw
     masked = capped if masks.bias is None else capped + masks.bias
     if masks.seen is not None:
         masked = masks.seen.select(masked, -inf)

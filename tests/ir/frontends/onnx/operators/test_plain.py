@@ -143,6 +143,12 @@ def test_norms_of_rows(check, axis) -> None:
     check("LayerNormalization", [x, floats(*dims), floats(*dims)], outputs=3, axis=axis, rtol_=1e-4)
 
 
+@pytest.mark.parametrize("softcap", [0.5, 0.0, -0.5])
+def test_only_a_positive_softcap_bounds_scores(check, softcap) -> None:
+    q, k, v = np.float32(np.random.default_rng(0).normal(size=(3, 1, 2, 3, 4)))
+    check("Attention", [q, k, v], softcap=softcap, rtol_=1e-4)
+
+
 def test_batch_normalization_in_both_modes(check) -> None:
     x, parts = floats(4, 3, 5), [floats(3), floats(3), floats(3), abs(floats(3)) + 1]
     check("BatchNormalization", [x, *parts], rtol_=1e-4, atol_=1e-5)
