@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..errors import UnsupportedError
-from .nodes import Instruction
+from .nodes import Instruction, Shape
 from .shape_text import show_shape
 
 
@@ -42,6 +42,37 @@ def reshape_groups(i: Instruction, dynamic: Collection[int]) -> tuple[ReshapeGro
     pairs = _equal_products(old.dims, new.dims, left, right)
     live = set(dynamic)
     return tuple(ReshapeGroup(a, b, _live(i, b) if live & set(a) else None) for a, b in pairs)
+
+
+def reshaped_marks(old: Shape, dims: tuple[int, ...]) -> tuple[bool, ...]:
+    """Return the marks of a reshaped array where they follow from the sizes alone.
+
+    Each group of dimensions with a bounded one among the old has one new dimension whose size is
+    not 1; of a group that has several none is marked.
+    """
+    left = [d for d in range(old.rank) if old.dims[d] != 1 or old.marks[d]]
+    right = [d for d in range(len(dims)) if dims[d] != 1]
+    marks = [False] * len(dims)
+    for a, b in _equal_products(old.dims, dims, left, right):
+        wide = [d for d in b if dims[d] != 1]
+        if len(wide) == 1 and any(old.marks[d] for d in a):
+            marks[wide[0]] = True
+    return tuple(marks)
+
+
+def tells_sizes(old: Shape, new: Shape) -> bool:
+    """True if the marks of a reshape's result say which of its dimensions vary, and with what.
+
+    That is so where each group of dimensions has one mark in the result if it has any before.
+    """
+    if old.size != new.size:
+        return False
+    left = [d for d in range(old.rank) if old.dims[d] != 1 or old.marks[d]]
+    right = [d for d in range(new.rank) if new.dims[d] != 1 or new.marks[d]]
+    return all(
+        sum(new.marks[d] for d in b) == any(old.marks[d] for d in a)
+        for a, b in _equal_products(old.dims, new.dims, left, right)
+    )
 
 
 def _equal_products(

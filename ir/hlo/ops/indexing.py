@@ -82,14 +82,16 @@ def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
     if any(sizes[d] > 1 for d in collapsed + batching):
         refuse("a collapsed dimension has a slice size over 1")
     batch = _index_dims(indices, vector, len(start_map))
-    kept = [s for d, s in enumerate(sizes) if d not in collapsed + batching]
+    kept = [d for d in range(a.rank) if d not in collapsed + batching]
     rank = len(batch) + len(kept)
     offsets = dims_of(attrs, "offset_dims", rank)
     if len(offsets) != len(kept) or list(offsets) != sorted(offsets):
         refuse(f"offset_dims {list(offsets)} for {len(kept)} slice dimensions")
-    rest = iter(batch)
-    inner = iter(kept)
-    return Shape(a.dtype, tuple(next(inner) if d in offsets else next(rest) for d in range(rank)))
+    rest = iter(zip(batch, (m for d, m in enumerate(indices.marks) if d != vector), strict=True))
+    inner = iter((sizes[d], a.marks[d] and sizes[d] == a.dims[d]) for d in kept)
+    made = [next(inner) if d in offsets else next(rest) for d in range(rank)]
+    marks = tuple(mark for _, mark in made)
+    return Shape(a.dtype, tuple(n for n, _ in made), None, marks if any(marks) else ())
 
 
 def _batching(

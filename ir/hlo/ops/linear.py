@@ -53,10 +53,11 @@ def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
             refuse(f"{what} dimensions of {show_shape(a)} and {show_shape(b)} differ")
     if set(lhs_batch) & set(lhs_sum) or set(rhs_batch) & set(rhs_sum):
         refuse("a dimension is both batch and contracting")
-    dims = [a.dims[d] for d in lhs_batch]
-    dims += [a.dims[d] for d in range(a.rank) if d not in lhs_batch + lhs_sum]
-    dims += [b.dims[d] for d in range(b.rank) if d not in rhs_batch + rhs_sum]
-    return Shape(wider(a.dtype, b.dtype), tuple(dims))
+    kept = [(a, d) for d in lhs_batch]
+    kept += [(a, d) for d in range(a.rank) if d not in lhs_batch + lhs_sum]
+    kept += [(b, d) for d in range(b.rank) if d not in rhs_batch + rhs_sum]
+    marks = tuple(x.marks[d] for x, d in kept) if a.dynamic or b.dynamic else ()
+    return Shape(wider(a.dtype, b.dtype), tuple(x.dims[d] for x, d in kept), None, marks)
 
 
 def ragged_kind(attrs: Attrs) -> str:

@@ -55,7 +55,9 @@ def _concatenate(shapes: Shapes, attrs: Attrs) -> Shape:
             refuse(f"operand {i}, {show_shape(a)}, does not fit {show_shape(first)}")
         total += a.dims[axes[0]]
     dims = tuple(total if k == axes[0] else d for k, d in enumerate(first.dims))
-    return Shape(first.dtype, dims)
+    columns = zip(*(array(shapes, i).marks for i in range(len(shapes))), strict=True)
+    marks = tuple(map(any, columns))
+    return Shape(first.dtype, dims, None, marks if any(marks) else ())
 
 
 def _set_dimension_size(shapes: Shapes, attrs: Attrs) -> Shape:

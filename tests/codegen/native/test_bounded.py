@@ -209,6 +209,15 @@ CASES: dict[str, str] = {
  u = f32[<=5,2] parameter(2)
  ROOT a = f32[<=6,2] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add }}""",
+    "scatter_equal_windows": """new { a = f32[] parameter(0)
+ ROOT b = f32[] parameter(1) }
+ENTRY e { x = f32[6,<=3] parameter(0)
+ i = s32[2,1] parameter(1)
+ w = f32[2,3] parameter(2)
+ n = s32[] get-dimension-size(x), dimensions={1}
+ u = f32[2,<=3] set-dimension-size(w, n), dimensions={1}
+ ROOT a = f32[6,<=3] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0},
+   scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=new }""",
     "scatter_windows": f"""{ADD}ENTRY e {{ x = f32[<=6,<=3] parameter(0)
  i = u8[4] parameter(1)
  u = f32[4,2,<=3] broadcast(y), dimensions={{2}}
@@ -357,6 +366,17 @@ def test_the_optimized_module_means_the_same(name: str) -> None:
     for round_ in range(ROUNDS):
         args = arguments(module, round_)
         agree(evaluate(optimized, args), evaluate(module, args))
+
+
+def test_a_size_that_is_set_again_costs_nothing() -> None:
+    module = parse("""HloModule again
+ENTRY e { x = f32[<=5] parameter(0)
+ c = s32[] get-dimension-size(x), dimensions={0}
+ y = f32[<=5] exponential(x)
+ z = f32[<=5] set-dimension-size(y, c), dimensions={0}
+ ROOT r = f32[<=5] negate(z) }""")
+    made = {i.opcode for i in optimize(module).entry.instructions}
+    assert not made & {"select", "compare", "maximum", "minimum"}
 
 
 def refusal(text: str) -> str:

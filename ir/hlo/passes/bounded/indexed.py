@@ -8,6 +8,7 @@ import numpy as np
 
 from ....dtypes import DType, s64, to_numpy
 from ...live_sizes import is_whole
+from ...meaning.values import simple_op
 from ...nodes import Instruction, Shape, TupleShape
 from ...patterns import build
 from ...rewrite import make
@@ -19,6 +20,8 @@ from .values import (
     Tree,
     arithmetic,
     live_mask,
+    masked,
+    neutral,
     scalar,
     smallest_sizes,
     static,
@@ -78,7 +81,11 @@ def _as_index(size: Scalar, dtype: DType) -> Instruction:
 
 
 def scatter(i: Instruction, operands: list[Padded]) -> Tree:
-    """Give rows of padding, and windows that leave the live part, an index out of bounds."""
+    """Give rows of padding, and windows that leave the live part, an index out of bounds.
+
+    Where windows vary by themselves, their padding changes nothing; it is 0 if they replace what
+    is there.
+    """
     n = len(operands) // 2
     arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
     sizes = smallest_sizes(a.sizes for a in arrays)
@@ -86,13 +93,25 @@ def scatter(i: Instruction, operands: list[Padded]) -> Tree:
     kept = window_dims(i, len(arrays[0].dims))
     windows = zip(kept, (updates[0].dims[w] for w in i.attrs["update_window_dims"]), strict=True)
     at = _valid(i, indices.value, rows, sizes, dict(windows))
-    value = reapply(i, *(a.value for a in arrays), at, *(u.value for u in updates))
+    spans = list(zip(i.attrs["update_window_dims"], kept, strict=True))
+    own = [[w for w, d in spans if u.sizes.get(w) is not sizes.get(d)] for u in updates]
+    parts = [_filled(i, u, axes) for u, axes in zip(updates, own, strict=True)]
+    value = reapply(i, *(a.value for a in arrays), at, *parts)
     if not isinstance(i.shape, TupleShape):
         return Padded(value, sizes)
     return tuple(
         Padded(make("get-tuple-element", static(e), (value,), index=k), sizes)
         for k, e in enumerate(i.shape.elements)
     )
+
+
+def _filled(i: Instruction, update: Padded, axes: Sequence[int]) -> Instruction:
+    """Return an update with the combiner's neutral element in its padding, 0 if there is none."""
+    dtype = update.value.array.dtype
+    op = simple_op(i.attrs["to_apply"]) if isinstance(i.shape, Shape) else None
+    fill = neutral(op, dtype) if op is not None else None
+    sizes = {w: update.sizes[w] for w in axes if w in update.sizes}
+    return masked(update.value, sizes, build.scalar(0, dtype) if fill is None else fill)
 
 
 def _update_rows(
@@ -104,14 +123,14 @@ def _update_rows(
 ) -> dict[int, Scalar]:
     """Return the live sizes of the indices' dimensions: the smaller of indices and updates.
 
-    ``UnsupportedError`` if index vectors have a bounded length, or windows a bounded size that is
-    not the operand's.
+    ``UnsupportedError`` if index vectors have a bounded length, or windows a bounded size where the
+    operand has none.
     """
     vector, window = i.attrs["index_vector_dim"], i.attrs["update_window_dims"]
     if vector in indices.sizes:
         raise refuse(i, "the length of its index vectors is bounded")
     for w, d in zip(window, window_dims(i, len(dims)), strict=True):
-        if w in given and given[w] is not sizes.get(d):
+        if w in given and d not in sizes:
             raise refuse(i, "its windows have a bounded size that is not the operand's")
     rank = len(indices.dims) + len(window) - (vector < len(indices.dims))
     outer = [d for d in range(rank) if d not in window]

@@ -17,6 +17,7 @@ from .values import (
     Padded,
     Scalar,
     arithmetic,
+    constant_size,
     live_mask,
     masked,
     scalar,
@@ -201,13 +202,32 @@ def get_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
 
 
 def set_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
-    """Set a live size, clamped to between 0 and the bound; elements beyond the old one are 0."""
+    """Set a live size, clamped to between 0 and the bound; elements beyond the old one are 0.
+
+    An array that has this very size stays as it is.
+    """
     x, given = operands
     (d,) = i.attrs["dimensions"]
-    size = scalar(_inside(given.value, x.dims[d]))
+    if x.sizes.get(d) is given.value:
+        return x
+    size = given.value if _fits(given.value, x.dims[d]) else _inside(given.value, x.dims[d])
     value = zeroed(x, (d,))
     sizes: dict[int, Scalar] = {**x.sizes, d: size}
     return Padded(value, varying(x.dims, sizes))
+
+
+def _fits(size: Instruction, bound: int) -> bool:
+    """True for a size that was clamped as ``_inside`` does it, to no more than this bound."""
+    match size:
+        case Instruction(
+            opcode="maximum",
+            shape=Shape(dtype=dtype),
+            operands=(Instruction(opcode="minimum") as low, zero),
+        ) if dtype == s32:
+            most = constant_size(low.operands[1])
+            return most is not None and most <= bound and constant_size(zero) == 0
+        case _:
+            return False
 
 
 def bitcast_convert(i: Instruction, operands: list[Padded]) -> Padded:
