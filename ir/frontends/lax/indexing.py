@@ -25,7 +25,7 @@ from .term import Term, innermost
 Update = Callable[[Term, Term], Term]
 
 
-def wrap(indices: Term, size: int) -> Term:
+def wrap(indices: Term, size: Term | int) -> Term:
     """Indices that count from the end where they are negative."""
     if indices.dtype.kind == "unsigned":
         return indices

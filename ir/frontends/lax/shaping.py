@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import DType, s64, to_numpy
 from ...errors import VerifyError
+from ...hlo.live_sizes import reshaped_marks
 from ...hlo.nodes import PadDim, Shape, SliceDim
 from .term import Dims, Number, Term, WriteSite, innermost
 
@@ -44,7 +45,11 @@ def broadcast_in_dim(x: Term, dims: Sequence[int], mapped: Sequence[int]) -> Ter
 
 
 def reshape(x: Term, dims: Sequence[int]) -> Term:
-    """The same elements in row-major order; one size may be -1."""
+    """The same elements in row-major order; one size may be -1.
+
+    The size that varies of a bounded dimension is found where sizes alone tell it;
+    ``bounded.reshape`` is told which one it is.
+    """
     to = tuple(dims)
     if -1 in to:
         rest = prod(d for d in to if d != -1)
@@ -53,7 +58,9 @@ def reshape(x: Term, dims: Sequence[int]) -> Term:
         return x
     if prod(to) != x.shape.size:
         raise VerifyError("shapes do not fit", f"{list(x.dims)} cannot be reshaped to {list(to)}")
-    return Term(x.site, x.site.add("reshape", Shape(x.dtype, to), [x.value]))
+    marks = reshaped_marks(x.shape, to) if any(x.shape.dynamic) else ()
+    wide = Shape(x.dtype, to, None, marks if any(marks) else ())
+    return Term(x.site, x.site.add("reshape", wide, [x.value]))
 
 
 def expand_dims(x: Term, axes: Sequence[int]) -> Term:

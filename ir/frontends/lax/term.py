@@ -82,7 +82,7 @@ class Term:
     def like(self, shape: Shape) -> Term:
         """This array, broadcast to the sizes of another as NumPy does."""
         old, lead = self.shape, shape.rank - self.rank
-        if old.dims == shape.dims and any(old.dynamic) == any(shape.dynamic):
+        if old.dims == shape.dims and (any(old.dynamic) or not any(shape.dynamic)):
             return self
         kept = tuple(k for k, d in enumerate(old.dims) if d == shape.dims[lead + k])
         if any(old.dims[k] != 1 for k in range(old.rank) if k not in kept):
@@ -93,8 +93,10 @@ class Term:
             flags = tuple(old.dynamic[k] for k in kept) if old.dynamic else ()
             small = Shape(old.dtype, tuple(old.dims[k] for k in kept), None, flags)
             source = self.site.add("reshape", small, [source])
-        wide = Shape(old.dtype, shape.dims, None, shape.dynamic)
         to = tuple(lead + k for k in kept)
+        own = {lead + k for k in kept if old.marks[k]}
+        marks = tuple(m or k in own for k, m in enumerate(shape.marks)) if own else shape.dynamic
+        wide = Shape(old.dtype, shape.dims, None, marks)
         return Term(self.site, self.site.add("broadcast", wide, [source], dimensions=to))
 
     def do(self, opcode: str, *others: Term | Number, **attrs: Any) -> Term:
