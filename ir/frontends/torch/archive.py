@@ -2,8 +2,8 @@
 
 ``torch.export.load`` unpickles some parts of an archive and evaluates the expressions of symbolic
 sizes. So an archive is read only if it has no such part: its tensors are raw bytes, its example
-inputs pickle nothing but tensors, its sizes are numbers, and its graph calls no function but
-operators.
+inputs pickle nothing but tensors, its sizes are numbers or plain arithmetic of sizes that values
+decide, and its graph calls no function but operators.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ _OPERATOR = re.compile(
 )
 _REFUSED = ("torch.ops.aten.from_file",)
 _NUMBER = re.compile(r"-?\d+")
+_EXPRESSION = re.compile(
+    r"(Symbol\('u\d{1,9}'(, (integer|positive|nonnegative)=True)*\)|Integer\(-?\d{1,18}\)"
+    r"|(Add|Mul|Min|Max|FloorDiv|CleanDiv|Mod|PythonMod|LessThan|GreaterThan|StrictLessThan"
+    r"|StrictGreaterThan|Equality|Unequality|Not)\(|\)|, )+"
+)
+"""Arithmetic of sizes that values decide, as SymPy writes it, without powers."""
 
 
 def read(path: Path) -> Imported:
@@ -161,7 +167,9 @@ def _check_tensors(data: bytes, source: str) -> None:
 def _check_graph(graph: Any, source: str) -> None:
     for key, value in _entries(graph):
         match key, value:
-            case "expr_str", str() if not _NUMBER.fullmatch(value):
+            case "expr_str", str() if not (
+                _NUMBER.fullmatch(value) or _EXPRESSION.fullmatch(value)
+            ):
                 raise UnsupportedError(
                     "cannot read the exported program",
                     f"it has the symbolic size `{value[:40]}`",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .losses import losses
 from .operators import resampling
 from .table import row
 
@@ -38,7 +39,7 @@ def export_decompositions() -> dict[Any, Callable[..., Any]]:
     from torch.export import default_decompositions
 
     composite = {op: rule for op, rule in default_decompositions().items() if row(str(op)) is None}
-    return {**composite, **decompositions()}
+    return {**composite, **decompositions(), **losses()}
 
 
 @contextmanager

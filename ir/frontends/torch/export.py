@@ -169,7 +169,7 @@ class _TakenApart:
 
         def rebuild(flat: tuple[Array, ...]) -> Any:
             arrays = iter(flat)
-            leaves = [next(arrays) if _is_tensor(a) else getattr(a, "value", None) for a in user]
+            leaves = [_leaf(a, arrays) for a in user]
             made = leaves if spec is None else tree_unflatten(leaves, spec)
             return (made, dict(zip(changed, arrays, strict=True))) if changed else made
 
@@ -234,6 +234,15 @@ def _keywords(spec: Any) -> list[str]:
     """The names of the arguments by keyword in the tree of a call, in its order."""
     found = getattr(spec, "children", None)  # a method since torch 2.10
     return list((found() if callable(found) else spec.children_specs)[1].context)
+
+
+def _leaf(argument: Any, arrays: Iterator[Array]) -> Any:
+    """A result of a program: the next array, the number that it holds, or what is no tensor."""
+    if _is_tensor(argument):
+        return next(arrays)
+    if type(argument).__name__ in ("SymIntArgument", "SymFloatArgument", "SymBoolArgument"):
+        return next(arrays).item()
+    return getattr(argument, "value", None)
 
 
 def _is_tensor(argument: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _RANDOM = "its numbers come from torch's generator"
-SIZES = "the size of its result depends on values"
 _VALUE = "it hands a value to Python"
 _SPARSE = "sparse arrays are not compiled"
 _LIBRARY = "torch computes it with a routine of LAPACK that compiled code does not call"
@@ -39,22 +38,7 @@ REFUSED: dict[str, str] = {
         ),
         _RANDOM,
     ),
-    **dict.fromkeys(
-        (
-            "aten.nonzero",
-            "aten.masked_select",
-            "aten._unique2",
-            "aten.unique_consecutive",
-            "aten.unique_dim",
-            "aten.bincount",
-            "aten.repeat_interleave",
-        ),
-        SIZES,
-    ),
-    **dict.fromkeys(
-        ("aten._local_scalar_dense", "aten.item", "aten.equal", "aten.allclose", "aten.is_nonzero"),
-        _VALUE,
-    ),
+    **dict.fromkeys(("aten.equal", "aten.allclose", "aten.is_nonzero"), _VALUE),
     **dict.fromkeys(
         ("aten._to_sparse", "aten._spdiags", "aten.sparse_coo_tensor", "aten._sparse_mm"), _SPARSE
     ),

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import NestwrightError, UnsupportedError, VerifyError
 from ...findings import Finding
-from ...hlo.nodes import HloModule, Metadata, Shape
+from ...hlo.nodes import HloModule, Metadata
+from ..lax import bounded
 from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import decompositions
 from .dtypes import as_array, element_type
-from .operators.call import AtenCall
-from .refusals import SIZES
+from .operators.call import AtenCall, Sized
+from .operators.logic import ASSERTIONS
+from .sizes import OpenSizes, is_open, is_symbol, leaves, plain
 from .table import named_reason, row, why_not
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ _PLACES = frozenset(
     {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator"}
 )
 """Arguments that say where a tensor is, not what it holds."""
-_OPEN_SHAPE = "its shape depends on values"
+_OPEN_SHAPE = "it is not compiled for shapes that depend on values"
+_OPEN_NUMBER = "it is not compiled for numbers that depend on values"
 _SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -69,7 +72,7 @@ def check(gm: torch.fx.GraphModule, name: str) -> None:
 
 def _picked(findings: Sequence[Finding]) -> str:
     """Say where sizes come to depend on values, and what would not; nothing if they do not."""
-    first = next((f for f in findings if f.reason in (_OPEN_SHAPE, SIZES)), None)
+    first = next((f for f in findings if f.reason in (_OPEN_SHAPE, _OPEN_NUMBER)), None)
     if first is None:
         return ""
     where = f" ({first.source})" if first.source else ""
@@ -91,15 +94,32 @@ def refusal(node: torch.fx.Node) -> str:
     if node.op == "get_attr" or (node.op == "call_function" and is_number(node)):
         return ""
     target = operator(node)
-    for value in _leaves(node.meta.get("val")):
+    for value in leaves(node.meta.get("val")):
         if why := _unreadable(value):
             return named_reason(target) or why
-    if node.op == "placeholder" or is_item(node):
+    if node.op == "placeholder":
+        return _OPEN_SHAPE if is_open(node.meta.get("val")) else ""
+    if is_item(node) or is_expression(node):
         return ""
     if (subgraphs := list(_subgraphs(node))) or row(target) is None:
         inner = next((why for gm in subgraphs for _, why in unsupported(gm)), "")
-        return inner if row(target) is not None else why_not(target)
-    return "its effects have an order" if target != str(node.target) else ""
+        if inner or row(target) is None:
+            return inner if row(target) is not None else why_not(target)
+    return "its effects have an order" if target != str(node.target) else _open_reason(node)
+
+
+def _open_reason(node: torch.fx.Node) -> str:
+    """Return why an operator is not compiled for sizes that depend on values; nothing if it is, or
+    has none."""
+    if str(node.target) in ASSERTIONS:
+        return ""
+    found = row(str(node.target))
+    given = [v for n in node.all_input_nodes for v in leaves(n.meta.get("val"))]
+    if not any(map(is_open, (*given, *leaves(node.meta.get("val"))))):
+        return ""
+    if not isinstance(found, Sized):
+        return _OPEN_SHAPE
+    return "" if found.numbers or not any(map(is_symbol, given)) else _OPEN_NUMBER
 
 
 def operator(node: torch.fx.Node) -> str:
@@ -109,7 +129,7 @@ def operator(node: torch.fx.Node) -> str:
 
 def is_number(node: torch.fx.Node) -> bool:
     """True for a node whose value is a Python number known while the graph was traced."""
-    return isinstance(node.meta.get("val"), bool | int | float | complex)
+    return isinstance(plain(node.meta.get("val")), bool | int | float | complex)
 
 
 def is_item(node: torch.fx.Node) -> bool:
@@ -117,11 +137,16 @@ def is_item(node: torch.fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
+def is_expression(node: torch.fx.Node) -> bool:
+    """True for a node whose value is an expression of sizes, which needs no row."""
+    return is_symbol(node.meta.get("val")) and row(str(node.target)) is None
+
+
 def outputs(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    """Return the nodes of a graph's results that are tensors, flat and in order."""
+    """Return the nodes of a graph's results that are tensors or open numbers, flat, in order."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
-    nodes = (n for n in _leaves(output.args) if hasattr(n, "meta"))
-    return [n for n in nodes if hasattr(n.meta.get("val"), "shape")]
+    nodes = [n for n in leaves(output.args) if hasattr(n, "meta")]
+    return [n for n in nodes if hasattr(v := n.meta.get("val"), "shape") or is_open(v)]
 
 
 def parameters(
@@ -133,16 +158,17 @@ def parameters(
     """
     nodes = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
     values: dict[str, Any] = {}
+    sizes = OpenSizes(graph)
     for name in order if order is not None else nodes:
         value = nodes[name].meta.get("val")
-        shape = shape_of(value)
+        shape = sizes.shape(value)
         values[name] = value if shape is None else Term(graph, graph.parameter(shape, name))
     return values
 
 
 def write(graph: Graph, gm: torch.fx.GraphModule, given: Mapping[str, Any]) -> list[Term]:
     """Write a graph's nodes; return the terms of its output, flat, without what is no tensor."""
-    walk = _Walk(graph, gm, dict(given))
+    walk = _Walk(graph, gm, dict(given), OpenSizes(graph))
     for node in gm.graph.nodes:
         walk.visit(node)
     return walk.results
@@ -155,13 +181,14 @@ class _Walk:
     graph: Graph
     gm: torch.fx.GraphModule
     values: dict[str, Any]
+    sizes: OpenSizes
     results: list[Term] = field(default_factory=list)
 
     def visit(self, node: torch.fx.Node) -> None:
         """Write one node."""
         match node.op:
             case "output":
-                self.results = [t for t in _leaves(self.value(node.args)) if isinstance(t, Term)]
+                self.results = [t for t in leaves(self.value(node.args)) if isinstance(t, Term)]
             case "get_attr":
                 self.values[node.name] = self._attribute(str(node.target))
             case "call_function":
@@ -177,13 +204,15 @@ class _Walk:
 
         match argument:
             case torch.fx.Node():
-                return self.values[argument.name]
+                return self.value(self.values[argument.name])
             case tuple() | list():
                 return [self.value(a) for a in argument]
             case dict():
                 return {k: self.value(a) for k, a in argument.items()}
             case torch.dtype():
                 return element_type(argument)
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                return self.sizes.number(argument) if is_symbol(argument) else plain(argument)
             case torch.device() | torch.layout() | torch.memory_format():
                 return None
             case _:
@@ -200,22 +229,53 @@ class _Walk:
         return _Subgraph(found) if isinstance(found, torch.fx.GraphModule) else found
 
     def _call(self, node: torch.fx.Node) -> Any:
-        if is_number(node):
-            return node.meta["val"]
+        declared = node.meta.get("val")
+        if is_number(node) or is_expression(node):
+            return plain(declared)
+        if str(node.target) in ASSERTIONS:
+            return None
         given = _of_base(node)
         args = [self.value(a) for a in given]
         if is_item(node):
             return args[0][args[1]]
         named = {k: self.value(a) for k, a in node.kwargs.items() if k not in _PLACES}
-        shapes = tuple(shape_of(v) for v in _results(node.meta.get("val")))
-        call = AtenCall(self.graph, str(node.target), shapes, _lies(given))
+        shapes = tuple(self.sizes.shape(v) for v in _results(declared))
+        first = next(iter(_results(declared)), None)
+        live = self.sizes.open_sizes(first)
+        call = AtenCall(self.graph, str(node.target), shapes, _lies(given), live)
         write_row = row(call.target)
         assert write_row is not None, call.target
         try:
-            found = write_row(call, *args, **named)
+            return self._declared(call, write_row(call, *args, **named), node)
         except NestwrightError as e:
             raise _placed(e, node) from e
-        return _declared(call, found, node)
+
+    def _declared(self, call: AtenCall, found: Any, node: torch.fx.Node) -> Any:
+        """The results of a row in the types and sizes that the graph declares."""
+        declared = node.meta.get("val")
+        if is_symbol(declared):
+            self.sizes.learn_number(declared, found)
+            return declared
+        if isinstance(found, Term):
+            return self._checked(found, _results(declared)[0], node)
+        if isinstance(found, list | tuple):
+            return [
+                self._checked(t, value, node) if isinstance(t, Term) else t
+                for t, value in zip(found, _results(declared), strict=True)
+            ]
+        return found
+
+    def _checked(self, term: Term, value: Any, node: torch.fx.Node) -> Term:
+        if value is None:
+            return term
+        if is_open(value) or bounded.varying(term):
+            term = self.sizes.declared(term, value)
+        shape = self.sizes.shape(value)
+        assert shape is not None
+        if term.dims != shape.dims:
+            why = f"it has {list(term.dims)}, the graph declares {list(shape.dims)}"
+            raise VerifyError("the row of an operator writes another size", why, f"{node.target}")
+        return term.to(shape.dtype)
 
 
 class _Subgraph:
@@ -259,16 +319,6 @@ def _example(node: torch.fx.Node, given: Any) -> Any:
     return torch.empty(given.dims, dtype=value.dtype) if isinstance(given, Term) else given
 
 
-def shape_of(value: Any) -> Shape | None:
-    """Return the shape of a fake tensor; None for anything else."""
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        return None
-    dtype = element_type(value.dtype)
-    if dtype is None:
-        raise UnsupportedError("cannot compile a tensor", f"HLO has no type {value.dtype}")
-    return Shape(dtype, tuple(int(d) for d in value.shape))
-
-
 def _of_base(node: torch.fx.Node) -> tuple[Any, ...]:
     """Return a call's arguments; a view by places in memory is taken of the tensor that owns it.
 
@@ -299,6 +349,8 @@ def _lies(args: tuple[Any, ...]) -> tuple[tuple[int, ...], int] | None:
     value = args[0].meta.get("val") if args and hasattr(args[0], "meta") else None
     if value is None or not hasattr(value, "storage_offset"):
         return None
+    if any(map(is_symbol, (*value.stride(), value.storage_offset()))):
+        return None
     return tuple(int(n) for n in value.stride()), int(value.storage_offset())
 
 
@@ -324,67 +376,33 @@ def _placed(error: NestwrightError, node: torch.fx.Node) -> NestwrightError:
     return type(error)(error.what, error.why, where, error.hint)
 
 
-def _declared(call: AtenCall, found: Any, node: torch.fx.Node) -> Any:
-    """The results of a row in the types that the graph declares."""
-    if isinstance(found, Term):
-        return _checked(found, call.results[0], node)
-    if isinstance(found, list | tuple):
-        return [
-            _checked(t, shape, node) if isinstance(t, Term) else t
-            for t, shape in zip(found, call.results, strict=True)
-        ]
-    return found
-
-
-def _checked(term: Term, shape: Shape | None, node: torch.fx.Node) -> Term:
-    if shape is None:
-        return term
-    if term.dims != shape.dims:
-        why = f"it has {list(term.dims)}, the graph declares {list(shape.dims)}"
-        raise VerifyError("the row of an operator writes another size", why, f"{node.target}")
-    return term.to(shape.dtype)
-
-
 def _results(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for v in value:
-            yield from _leaves(v)
-    elif isinstance(value, dict):
-        yield from _leaves(list(value.values()))
-    else:
-        yield value
 
 
 def _unreadable(value: Any) -> str:
     """Say why a value of the graph has no shape in HLO; nothing if it has, or is no tensor."""
     import torch
 
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        if _of_values(value):
-            return "its value depends on those of tensors"
+    if is_symbol(value) and not is_open(value):
         return "its value is symbolic; export with static shapes (dynamic=False)"
     if not isinstance(value, torch.Tensor):
         return ""
     if value.layout != torch.strided or value.is_quantized:
         return "only dense tensors are compiled"
-    if any(isinstance(d, torch.SymInt) for d in value.shape):
-        if _of_values(value):
-            return _OPEN_SHAPE
+    if any(isinstance(d, torch.SymInt) and not _is_value(d) for d in value.shape):
         return "its shape is symbolic; export with static shapes (dynamic=False)"
     if element_type(value.dtype) is None:
         return f"HLO has no type {value.dtype}"
     return ""
 
 
-def _of_values(value: Any) -> bool:
-    """True for a size that torch leaves open since an operator's values decide it."""
+def _is_value(size: Any) -> bool:
+    """True for a size that is a number, or that nothing but values of tensors decides."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-    return bool(free_unbacked_symbols(value))
+    symbols = size.node.expr.free_symbols
+    return bool(symbols <= free_unbacked_symbols(size))
 
 
 def _subgraphs(node: torch.fx.Node) -> Iterator[torch.fx.GraphModule]:

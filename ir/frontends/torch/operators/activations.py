@@ -19,7 +19,7 @@ from ...lax.functions import (
 from ...lax.shaping import per_channel, squeeze
 from ...lax.term import Term
 from .attention import safe_softmax
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, sized, wide
 from .promotion import Operand
 
 
@@ -105,23 +105,25 @@ def _safe_softmax(c: AtenCall, x: Term, dim: int, dtype: Any = None) -> Term:
     return safe_softmax(y, dim) if y.rank and y.shape.size else y * 0 + 1
 
 
-ROWS: Rows = {
-    "aten.relu.default": _relu,
-    "aten.gelu.default": _gelu,
-    "aten.elu.default": _elu,
-    "aten.hardtanh.default": _hardtanh,
-    "aten.leaky_relu.default": _leaky_relu,
-    "aten.prelu.default": _prelu,
-    "aten._prelu_kernel.default": _prelu,
-    "aten.rrelu_with_noise_functional.default": _rrelu,
-    "aten.silu.default": _silu,
-    "aten.softplus.default": _softplus,
-    "aten.mish.default": _mish,
-    "aten.hardsigmoid.default": _hardsigmoid,
-    "aten.hardswish.default": _hardswish,
-    "aten._softmax.default": _softmax(softmax),
-    "aten._log_softmax.default": _softmax(log_softmax),
-    "aten.softmax.int": _softmax(softmax),
-    "aten.log_softmax.int": _softmax(log_softmax),
-    "aten._safe_softmax.default": _safe_softmax,
-}
+ROWS: Rows = sized(
+    {
+        "aten.relu.default": _relu,
+        "aten.gelu.default": _gelu,
+        "aten.elu.default": _elu,
+        "aten.hardtanh.default": _hardtanh,
+        "aten.leaky_relu.default": _leaky_relu,
+        "aten.prelu.default": _prelu,
+        "aten._prelu_kernel.default": _prelu,
+        "aten.rrelu_with_noise_functional.default": _rrelu,
+        "aten.silu.default": _silu,
+        "aten.softplus.default": _softplus,
+        "aten.mish.default": _mish,
+        "aten.hardsigmoid.default": _hardsigmoid,
+        "aten.hardswish.default": _hardswish,
+        "aten._softmax.default": _softmax(softmax),
+        "aten._log_softmax.default": _softmax(log_softmax),
+        "aten.softmax.int": _softmax(softmax),
+        "aten.log_softmax.int": _softmax(log_softmax),
+        "aten._safe_softmax.default": _safe_softmax,
+    }
+)

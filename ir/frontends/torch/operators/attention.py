@@ -13,7 +13,7 @@ from ...lax.linear import matmul
 from ...lax.reductions import max_, sum_
 from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
 from ...lax.term import Term
-from .call import AtenCall, Rows
+from .call import AtenCall, Rows, Sized
 
 
 def scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:
@@ -65,7 +65,10 @@ def _attention(
     _refuse_dropout(c, dropout_p)
     if not c.shape.size or not k.dims[-2]:
         return full(c.graph, 0, c.dtype, c.dims)
+    c.fixed(q, [-1])
     if enable_gqa:
+        c.fixed(q, [-3])
+        c.fixed(k, [-3])
         k, v = (repeat_heads(t, q.dims[-3]) for t in (k, v))
     found = scores(q, k, attn_mask, is_causal, scale)
     return weighted(_weights(found, attn_mask), v)
@@ -166,7 +169,7 @@ def _of_shared(x: Term, own: int) -> Term:
 
 ROWS: Rows = {
     "flex_attention": _flex,
-    "aten.scaled_dot_product_attention.default": _attention,
+    "aten.scaled_dot_product_attention.default": Sized(_attention),
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_backward,
 }

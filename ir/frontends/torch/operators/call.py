@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ....dtypes import DType, f32, to_numpy
 from ....errors import UnsupportedError
 from ....hlo.nodes import Shape
+from ...lax import bounded
 from ...lax.graph import Graph
 from ...lax.shaping import full
 from ...lax.term import Dims, Number, Term
@@ -28,18 +29,47 @@ It returns a term for each result, in any type: the caller converts it to the de
 """
 
 
+NO_BOUND = (1 << 31) - 1
+"""Stands for the bound of a size that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A row that takes and gives arrays of bounded size, of which no padding counts.
+
+    What it is handed varies at most in dimensions that ``bounded.varying`` lists, and the caller
+    sets the sizes of what it returns where they do not follow from its operands. ``numbers`` is
+    true if numbers among its arguments, sizes included, may be scalars that the graph computes.
+    """
+
+    write: Operator
+    numbers: bool = False
+
+    def __call__(self, c: AtenCall, *args: Any, **named: Any) -> Any:
+        """Write a call."""
+        return self.write(c, *args, **named)
+
+
+def sized(rows: Rows, numbers: bool = False) -> Rows:
+    """Return rows that are ``Sized``."""
+    return {name: Sized(row, numbers) for name, row in rows.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class AtenCall:
     """A call of the operator ``target``. ``results`` are the shapes that the graph declares.
 
     ``first`` is how the first argument lies in memory, as the graph declares it: its strides and
-    its offset, in elements; None for what is no tensor.
+    its offset, in elements; None for what is no tensor. ``sizes`` are the sizes of the first result
+    that depend on values, by dimension, but for those that the operator itself decides; in
+    ``results`` they are at their bounds.
     """
 
     graph: Graph
     target: str
     results: tuple[Shape | None, ...]
     first: tuple[tuple[int, ...], int] | None = None
+    sizes: Mapping[int, Term] = field(default_factory=dict)
 
     @property
     def shape(self) -> Shape:
@@ -81,6 +111,11 @@ class AtenCall:
         """The operands in their common type."""
         dtype = common_type(*given)
         return [self.term(x, dtype) for x in given]
+
+    def fixed(self, x: Term, axes: Iterable[int]) -> None:
+        """Refuse an operand whose size varies along one of these dimensions."""
+        if any(k % x.rank in bounded.varying(x) for k in axes):
+            self.refuse("the size of a dimension that it works along depends on values")
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         """Raise ``UnsupportedError`` that names the operator."""

@@ -9,7 +9,7 @@ from ...lax import control
 from ...lax.graph import Graph
 from ...lax.shaping import reshape
 from ...lax.term import Term, innermost
-from .call import AtenCall, Rows
+from .call import AtenCall, Rows, Sized
 from .logic import truth
 
 Subgraph = Callable[..., list[Term]]
@@ -83,7 +83,7 @@ def _invoked(c: AtenCall, body: Subgraph, name: Any, *operands: Any) -> list[Ter
 
 
 ROWS: Rows = {
-    "cond": _cond,
+    "cond": Sized(_cond, numbers=True),
     "while_loop": _while_loop,
     "map_impl": _map,
     "scan": _scan,

@@ -10,7 +10,7 @@ from ...lax.linear import conv, conv_transpose
 from ...lax.reductions import sum_
 from ...lax.shaping import full, per_channel
 from ...lax.term import Term
-from .call import AtenCall, Rows
+from .call import AtenCall, Rows, Sized
 
 Ints = Sequence[int]
 
@@ -32,6 +32,8 @@ def _convolution(
     output_padding: Ints,
     groups: int,
 ) -> Term:
+    c.fixed(x, range(1, x.rank))
+    c.fixed(weight, range(weight.rank))
     if not c.shape.size or not x.shape.size or not weight.shape.size:
         found = full(c.graph, 0, c.dtype, c.dims)
     elif transposed:
@@ -126,6 +128,6 @@ def _backward(
 
 
 ROWS: Rows = {
-    "aten.convolution.default": _convolution,
+    "aten.convolution.default": Sized(_convolution),
     "aten.convolution_backward.default": _backward,
 }

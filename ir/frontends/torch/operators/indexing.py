@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....dtypes import s32, s64
+from ...lax import bounded
 from ...lax.arithmetic import floor_divide
 from ...lax.indexing import (
     Update,
@@ -28,10 +29,11 @@ from ...lax.shaping import (
     iota,
     reshape,
     slice_,
+    squeeze,
     transpose,
 )
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, sized, wide
 from .promotion import Operand
 from .reductions import norm
 
@@ -39,30 +41,42 @@ Indices = Sequence[Term | None]
 _APART = 1e-7  # what torch adds to a norm that it divides by
 
 
+def _extent(x: Term, axis: int) -> Term | int:
+    """The size of a dimension; an s64 scalar if it varies."""
+    return bounded.size(x, axis).to(s64) if axis in bounded.varying(x) else x.dims[axis]
+
+
 def _places(x: Term, indices: Indices) -> tuple[list[int], Term, int]:
     """The indexed dimensions, vectors of places in them, and where these stand in the result."""
     along = [k for k, i in enumerate(indices) if i is not None]
-    given = [wrap(i.to(s64), x.dims[k]) for k, i in enumerate(indices) if i is not None]
+    given = [wrap(i.to(s64), _extent(x, k)) for k, i in enumerate(indices) if i is not None]
     dims = np.broadcast_shapes(*(i.dims for i in given))
     vectors = concatenate([expand_dims(broadcast_to(i, dims), [-1]) for i in given], -1)
     together = along == list(range(along[0], along[-1] + 1))
     return along, vectors, along[0] if together else 0
 
 
-def _refuse_masks(c: AtenCall, indices: Indices) -> None:
-    if any(i is not None and i.dtype.kind == "pred" for i in indices):
-        c.refuse("a mask chooses as many elements as it has truths", "use torch.where")
+def _without_masks(indices: Indices) -> list[Term | None]:
+    """Indices with the places of its truths in place of each mask."""
+    found: list[Term | None] = []
+    for i in indices:
+        if i is None or i.dtype.kind != "pred":
+            found.append(i)
+        else:
+            found += bounded.nonzero(i)
+    return found
 
 
 def _index(c: AtenCall, x: Term, indices: Indices) -> Term:
-    _refuse_masks(c, indices)
-    if not c.shape.size:
+    if not c.shape.size or not x.shape.size:
+        if any(i is not None and i.dtype.kind == "pred" and i.shape.size for i in indices):
+            c.refuse("a mask chooses of an array without elements")
         return full(c.graph, 0, c.dtype, c.dims)
+    indices = _without_masks(indices)
     along, vectors, front = _places(x, indices)
     outer = vectors.rank - 1
     if len(along) == 1:
-        found = take(x, reshape(vectors, vectors.dims[:-1]), along[0])
-        return found
+        return take(x, squeeze(vectors, [-1]), along[0])
     rest = [k for k in range(x.rank) if k not in along]
     found = gather_nd(transpose(x, along + rest), vectors)
     return transpose(found, _moved(found.rank, outer, front))
@@ -80,20 +94,32 @@ def _index_put(
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].dtype.kind == "pred" and values.shape.size == 1:
         return _masked_put(x, indices, values, accumulate)
-    _refuse_masks(c, indices)
+    indices = _without_masks(indices)
     along, vectors, front = _places(x, indices)
     outer = vectors.rank - 1
     rest = [k for k in range(x.rank) if k not in along]
     moved = transpose(x, along + rest)
     order = _moved(outer + len(rest), outer, front)
     dims = (*vectors.dims[:-1], *moved.dims[len(along) :])
-    shown = broadcast_to(values.to(x.dtype), [dims[k] for k in order])
+    rows = values.to(x.dtype)
+    if any(i is not None and bounded.varying(i) for i in indices):
+        rows = _as_many(rows, vectors, order)
+    shown = broadcast_to(rows, [dims[k] for k in order])
     updates = transpose(shown, [order.index(k) for k in range(len(order))])
     if not updates.shape.size:
         return x
     found = scatter_nd(moved, vectors, updates, _add(x) if accumulate else None)
     back = along + rest
     return transpose(found, [back.index(k) for k in range(x.rank)])
+
+
+def _as_many(values: Term, vectors: Term, order: Sequence[int]) -> Term:
+    """Values with as many rows as there are places at most, where a mask decides how many."""
+    axis = order.index(0) - len(order) + values.rank
+    if vectors.rank != 2 or axis < 0 or values.dims[axis] in (1, vectors.dims[0]):
+        return values
+    held = bounded.size(values, axis)
+    return bounded.resized(bounded.fitted(values, axis, vectors.dims[0]), axis, held)
 
 
 def _masked_put(x: Term, indices: Indices, values: Term, accumulate: bool) -> Term:
@@ -115,13 +141,16 @@ def _index_select(c: AtenCall, x: Term, dim: int, index: Term) -> Term:
         return reshape(x, c.dims)
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
-    return take(x, reshape(index, (index.shape.size,)), dim)
+    return take(x, index if index.rank else reshape(index, (1,)), dim)
 
 
 def _gather(c: AtenCall, x: Term, dim: int, index: Term, sparse_grad: bool = False) -> Term:
+    """Elements by their place in a row of ``x``."""
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
     if not x.rank or not index.rank:
+        c.fixed(x, range(x.rank))
+        c.fixed(index, range(index.rank))
         flat = reshape(x, (x.shape.size,))
         return reshape(take(flat, reshape(index, (index.shape.size,)), 0), c.dims)
     return take_along_axis(x, index, dim)
@@ -131,8 +160,19 @@ def _updates(x: Term, index: Term, source: Operand | Term, c: AtenCall) -> Term:
     """The part of a source that an index writes; a number for each of its places."""
     if not isinstance(source, Term):
         return full(c.graph, source, x.dtype, index.dims)
+    source = _cut(source, index)
     part = slice_(source, [0] * source.rank, index.dims) if source.rank else source
     return broadcast_to(part.to(x.dtype), index.dims)
+
+
+def _cut(source: Term, index: Term) -> Term:
+    """A source with bounds that are at least those of an index."""
+    for axis in bounded.varying(source):
+        if source.dims[axis] < index.dims[axis]:
+            held = bounded.size(source, axis)
+            wide = bounded.fitted(source, axis, index.dims[axis])
+            source = bounded.resized(wide, axis, held)
+    return source
 
 
 def _vector(x: Term) -> Term:
@@ -288,6 +328,7 @@ def _put(c: AtenCall, x: Term, index: Term, source: Term, accumulate: bool = Fal
 def _take(c: AtenCall, x: Term, index: Term) -> Term:
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
+    c.fixed(x, range(x.rank))
     return take(reshape(x, (x.shape.size,)), wrap(index, x.shape.size), 0)
 
 
@@ -298,6 +339,7 @@ def _search(c: AtenCall, edges: Term, values: Any, right: bool, sorter: Term | N
     """
     if sorter is not None:
         edges = take_along_axis(edges, sorter, edges.rank - 1)
+    c.fixed(edges, range(edges.rank))
     a, v = c.promoted(edges, values)
     size = a.dims[-1]
     begin, end = (full(c.graph, n, s32, v.dims) for n in (0, size))
@@ -354,23 +396,27 @@ def _named(name: str, operator: Operator, *overloads: str) -> Rows:
 
 
 ROWS: Rows = {
-    **_named("index", _index, "Tensor"),
-    **_named("_unsafe_index", _index, "Tensor"),
-    **_named("index_put", _index_put),
-    **_named("_unsafe_index_put", _index_put),
-    **_named("index_select", _index_select),
-    **_named("gather", _gather),
-    **_named("scatter", _scatter, "src", "value", "reduce", "value_reduce"),
-    **_named("scatter_add", _scatter_add),
-    **_named("scatter_reduce", _scatter_reduce, "two"),
+    **sized(
+        {
+            **_named("index", _index, "Tensor"),
+            **_named("_unsafe_index", _index, "Tensor"),
+            **_named("index_put", _index_put),
+            **_named("_unsafe_index_put", _index_put),
+            **_named("index_select", _index_select),
+            **_named("gather", _gather),
+            **_named("scatter", _scatter, "src", "value", "reduce", "value_reduce"),
+            **_named("scatter_add", _scatter_add),
+            **_named("scatter_reduce", _scatter_reduce, "two"),
+            **_named("embedding", _embedding),
+            **_named("take", _take),
+            **_named("searchsorted", _searchsorted, "Tensor", "Scalar"),
+            **_named("bucketize", _bucketize, "Tensor", "Scalar"),
+        }
+    ),
     **_named("index_reduce", _index_reduce),
-    **_named("embedding", _embedding),
     **_named("embedding_dense_backward", _embedding_backward),
     **_named("embedding_renorm", _renormalized),
     **_named("masked_scatter", _masked_scatter),
     **_named("put", _put),
-    **_named("take", _take),
-    **_named("searchsorted", _searchsorted, "Tensor", "Scalar"),
-    **_named("bucketize", _bucketize, "Tensor", "Scalar"),
     **_named("nonzero_static", _nonzero_static),
 }

@@ -16,7 +16,7 @@ from ...lax.linear import dot_general, einsum, matmul, ragged_dot
 from ...lax.reductions import max_, sum_
 from ...lax.shaping import concatenate, expand_dims, full, slice_in_dim, transpose
 from ...lax.term import Term
-from .call import AtenCall, Rows
+from .call import AtenCall, Rows, sized
 from .logic import truth
 from .promotion import Operand
 
@@ -183,14 +183,18 @@ def _grouped_gradients(
 
 
 ROWS: Rows = {
-    **{f"aten.{n}.default": _matmul for n in ("mm", "bmm", "mv", "matmul")},
-    **{f"aten.{n}.default": _added for n in ("addmm", "addmv", "baddbmm")},
-    "aten.addbmm.default": _added_batches,
+    **sized(
+        {
+            **{f"aten.{n}.default": _matmul for n in ("mm", "bmm", "mv", "matmul")},
+            **{f"aten.{n}.default": _added for n in ("addmm", "addmv", "baddbmm")},
+            "aten.addbmm.default": _added_batches,
+            "aten.dot.default": _dot,
+            "aten.vdot.default": _vdot,
+            "aten.linear.default": linear,
+            "aten.einsum.default": _einsum,
+        }
+    ),
     "aten.addr.default": _addr,
-    "aten.dot.default": _dot,
-    "aten.vdot.default": _vdot,
-    "aten.linear.default": linear,
-    "aten.einsum.default": _einsum,
     "aten._trilinear.default": _trilinear,
     "aten._cdist_forward.default": _cdist,
     "aten._pdist_forward.default": _pdist,

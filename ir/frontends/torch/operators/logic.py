@@ -10,7 +10,7 @@ from ...lax.control import while_loop
 from ...lax.reductions import any_
 from ...lax.shaping import broadcast_to
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows
+from .call import AtenCall, Operator, Rows, sized
 from .promotion import Operand
 
 
@@ -95,14 +95,15 @@ def _nothing(c: AtenCall, *rest: object, **named: object) -> None:
     """An assertion about values, which compiled code does not check."""
 
 
-_ASSERTIONS = (
-    "_assert_async.default",
-    "_assert_async.msg",
-    "_assert_scalar.default",
-    "_assert_tensor_metadata.default",
-    "sym_constrain_range.default",
-    "sym_constrain_range_for_size.default",
+ASSERTIONS = (
+    "aten._assert_async.default",
+    "aten._assert_async.msg",
+    "aten._assert_scalar.default",
+    "aten._assert_tensor_metadata.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
 )
+"""What only checks values, or tells torch about them."""
 
 _COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
@@ -113,37 +114,46 @@ def _both(name: str, operator: Operator) -> Rows:
 
 
 ROWS: Rows = {
-    **{f"aten.{n}": _nothing for n in _ASSERTIONS},
-    **{k: v for n, d in _COMPARISONS.items() for k, v in _both(n, _compare(d)).items()},
-    **{f"prims.{n}.default": _compare(d) for n, d in _COMPARISONS.items()},
-    **{f"aten.logical_{n}.default": _logical(n) for n in ("and", "or", "xor")},
-    "aten.logical_not.default": lambda c, x: ~truth(x),
-    **{k: v for n in ("and", "or", "xor") for k, v in _both(f"bitwise_{n}", _binary(n)).items()},
-    **{f"aten.bitwise_{n}.Scalar_Tensor": _binary(n) for n in ("and", "or", "xor")},
-    **{f"prims.bitwise_{n}.default": _binary(n) for n in ("and", "or", "xor")},
-    "aten.bitwise_not.default": _bitwise_not,
-    "prims.bitwise_not.default": _bitwise_not,
-    "aten.where.self": _where,
-    "aten.where.ScalarSelf": _where,
-    "aten.where.ScalarOther": _where,
-    "aten.where.Scalar": _where,
-    "prims.where.default": _where,
-    "aten.masked_fill.Scalar": lambda c, x, mask, value: _where(c, mask, value, x),
-    "aten.masked_fill.Tensor": lambda c, x, mask, value: _where(c, mask, value, x),
-    "aten.isnan.default": _isnan,
-    "aten.isinf.default": _isinf,
-    "aten.isfinite.default": _isfinite,
-    "prims.isfinite.default": _isfinite,
-    "aten.signbit.default": _signbit,
-    "prims.signbit.default": _signbit,
-    "aten.bitwise_left_shift.Tensor": _binary("shift-left"),
-    "aten.__lshift__.Scalar": _binary("shift-left"),
-    "aten.__lshift__.Tensor": _binary("shift-left"),
-    "prims.shift_left.default": _binary("shift-left"),
-    "aten.bitwise_right_shift.Tensor": _right_shift,
-    "aten.__rshift__.Scalar": _right_shift,
-    "aten.__rshift__.Tensor": _right_shift,
-    "prims.shift_right_arithmetic.default": _right_shift,
+    **dict.fromkeys(ASSERTIONS, _nothing),
     "aten.gcd.default": _gcd,
     "prims.gcd.default": _gcd,
+    **sized(
+        {
+            **{k: v for n, d in _COMPARISONS.items() for k, v in _both(n, _compare(d)).items()},
+            **{f"prims.{n}.default": _compare(d) for n, d in _COMPARISONS.items()},
+            **{f"aten.logical_{n}.default": _logical(n) for n in ("and", "or", "xor")},
+            "aten.logical_not.default": lambda c, x: ~truth(x),
+            **{
+                k: v
+                for n in ("and", "or", "xor")
+                for k, v in _both(f"bitwise_{n}", _binary(n)).items()
+            },
+            **{f"aten.bitwise_{n}.Scalar_Tensor": _binary(n) for n in ("and", "or", "xor")},
+            **{f"prims.bitwise_{n}.default": _binary(n) for n in ("and", "or", "xor")},
+            "aten.bitwise_not.default": _bitwise_not,
+            "prims.bitwise_not.default": _bitwise_not,
+            "aten.where.self": _where,
+            "aten.where.ScalarSelf": _where,
+            "aten.where.ScalarOther": _where,
+            "aten.where.Scalar": _where,
+            "prims.where.default": _where,
+            "aten.masked_fill.Scalar": lambda c, x, mask, value: _where(c, mask, value, x),
+            "aten.masked_fill.Tensor": lambda c, x, mask, value: _where(c, mask, value, x),
+            "aten.isnan.default": _isnan,
+            "aten.isinf.default": _isinf,
+            "aten.isfinite.default": _isfinite,
+            "prims.isfinite.default": _isfinite,
+            "aten.signbit.default": _signbit,
+            "prims.signbit.default": _signbit,
+            "aten.bitwise_left_shift.Tensor": _binary("shift-left"),
+            "aten.__lshift__.Scalar": _binary("shift-left"),
+            "aten.__lshift__.Tensor": _binary("shift-left"),
+            "prims.shift_left.default": _binary("shift-left"),
+            "aten.bitwise_right_shift.Tensor": _right_shift,
+            "aten.__rshift__.Scalar": _right_shift,
+            "aten.__rshift__.Tensor": _right_shift,
+            "prims.shift_right_arithmetic.default": _right_shift,
+        },
+        numbers=True,
+    ),
 }

@@ -10,7 +10,7 @@ from ...lax.functions import batch_normalized, group_normalized, normalized
 from ...lax.reductions import sum_
 from ...lax.shaping import full, reshape
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, Sized, wide
 from .reductions import variance
 
 
@@ -37,6 +37,7 @@ def layer_norm(
     if not x.shape.size:
         return empty(c)
     axes = range(x.rank - len(sizes), x.rank)
+    c.fixed(x, axes)
     found, center, scale = normalized(wide(x), axes, eps)
     return [_scaled(found, weight, bias), center, scale]
 
@@ -105,9 +106,11 @@ def _batch_norm(with_stats: bool) -> Operator:
             return [*empty(c)[:3], *([mean, var] if with_stats else [])]  # type: ignore[list-item]
         if not training:
             assert mean is not None and var is not None
+            c.fixed(x, [1])
             found = _inference(x, weight, bias, mean, var, eps)
             none = [full(c.graph, 0, s.dtype, s.dims) for s in c.results[1:3] if s is not None]
             return [found, *none, *([mean, var] if with_stats else [])]
+        c.fixed(x, range(x.rank))
         found, center, scale, spread = _training(x, weight, bias, eps)
         result = [found, center, scale]
         if with_stats:
@@ -148,6 +151,7 @@ def _no_training(
     momentum: float,
     eps: float,
 ) -> list[Term]:
+    c.fixed(x, [1])
     none = [full(c.graph, 0, s.dtype, s.dims) for s in c.results[1:] if s is not None]
     return [_inference(x, weight, bias, mean, var, eps), *none]
 
@@ -177,12 +181,12 @@ def _weight_norm_backward(
 
 ROWS: Rows = {
     "aten._weight_norm_interface_backward.default": _weight_norm_backward,
-    "aten.native_layer_norm.default": layer_norm,
+    "aten.native_layer_norm.default": Sized(layer_norm),
     "aten.native_group_norm.default": _group_norm,
-    "aten.native_batch_norm.default": _batch_norm(False),
-    "aten._native_batch_norm_legit.default": _batch_norm(False),
+    "aten.native_batch_norm.default": Sized(_batch_norm(False)),
+    "aten._native_batch_norm_legit.default": Sized(_batch_norm(False)),
     "aten._native_batch_norm_legit.no_stats": _no_stats,
-    "aten._native_batch_norm_legit_functional.default": _batch_norm(True),
-    "aten._native_batch_norm_legit_no_training.default": _no_training,
+    "aten._native_batch_norm_legit_functional.default": Sized(_batch_norm(True)),
+    "aten._native_batch_norm_legit_no_training.default": Sized(_no_training),
     "aten._batch_norm_with_update_functional.default": _with_update,
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ....dtypes import s32, s64
+from ...lax.bounded import resized, settled, size, varying
 from ...lax.indexing import scatter_nd, take_along_axis
 from ...lax.order import sort, top_k
 from ...lax.reductions import any_, argmax, cumulative, max_, min_, sum_
 from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim, squeeze
 from ...lax.term import Term
-from .call import AtenCall, Rows, wide
+from .call import AtenCall, Rows, Sized, sized, wide
 from .reductions import ordered
 
 
@@ -36,16 +37,26 @@ def _argsort(c: AtenCall, x: Term, dim: int = -1, descending: bool = False, **na
     return _sorted(c, x, dim, descending)[1]
 
 
-def _topk(c: AtenCall, x: Term, k: int, dim: int = -1, largest: bool = True, *_: Any) -> list[Term]:
+def _topk(
+    c: AtenCall, x: Term, k: Term | int, dim: int = -1, largest: bool = True, *_: Any
+) -> list[Term]:
+    if isinstance(k, Term):
+        return _best_of_open(c, x, k, dim % x.rank, largest)
     if not x.rank:
         return [x, full(c.graph, 0, s64)] if k else [reshape(x, c.dims)] * 2
     if not c.shape.size:
         return [full(c.graph, 0, s.dtype, s.dims) for s in c.results if s is not None]
     if x.dtype.is_float and largest:
-        values, places = top_k(x, k, dim)
-        return [values, places]
-    values, places = _sorted(c, x, dim, descending=largest)
-    return [slice_in_dim(values, 0, k, dim), slice_in_dim(places, 0, k, dim)]
+        return [settled(t, dim) for t in top_k(x, k, dim)]
+    found = _sorted(c, x, dim, descending=largest)
+    return [settled(slice_in_dim(t, 0, k, dim), dim) for t in found]
+
+
+def _best_of_open(c: AtenCall, x: Term, k: Term, axis: int, largest: bool) -> list[Term]:
+    """As many of the best elements as the graph computes."""
+    most = min(c.dims[axis], x.dims[axis])
+    found = _sorted(c, x, axis, descending=largest)
+    return [resized(slice_in_dim(t, 0, most, axis), axis, k) for t in found]
 
 
 def _nans(x: Term, axis: int) -> Term:
@@ -69,8 +80,8 @@ def _kthvalue(c: AtenCall, x: Term, k: int, dim: int = -1, keepdim: bool = False
 def _median(c: AtenCall, x: Term, dim: int, keepdim: bool = False) -> list[Term]:
     if not x.rank:
         return [x, full(c.graph, 0, s64)]
-    n, nans = x.dims[dim], _nans(x, dim % x.rank)
-    place = (nans > 0).select(-nans + n, full(c.graph, (n - 1) // 2, s64))
+    n, nans = size(x, dim).to(s64), _nans(x, dim % x.rank)
+    place = (nans > 0).select(-nans + n, ((n - 1) / 2).do("maximum", 0))
     return _at(c, x, place, dim, keepdim)
 
 
@@ -84,10 +95,13 @@ def _nanmedian(c: AtenCall, x: Term, dim: int, keepdim: bool = False) -> list[Te
 
 def _flat(median: Any) -> Any:
     def write(c: AtenCall, x: Term) -> Term:
+        nothing = full(c.graph, float("nan") if c.dtype.is_float else 0, c.dtype)
         if not x.shape.size:
-            return full(c.graph, float("nan") if c.dtype.is_float else 0, c.dtype)
+            return nothing
         found: Term = median(c, reshape(x, (x.shape.size,)), 0)[0]
-        return found
+        if not varying(x):
+            return found
+        return size(x, varying(x)[0]).equals(0).select(nothing, found)
 
     return write
 
@@ -143,16 +157,23 @@ def _histc(c: AtenCall, x: Term, bins: int = 100, min: float = 0, max: float = 0
 
 ROWS: Rows = {
     "aten.histc.default": _histc,
-    "aten.sort.default": _sort,
-    "aten.sort.stable": _sort_stable,
-    "aten.argsort.default": _argsort,
-    "aten.argsort.stable": _argsort,
-    "aten.topk.default": _topk,
-    "aten.kthvalue.default": _kthvalue,
-    "aten.median.dim": _median,
-    "aten.median.default": _flat(_median),
+    **sized(
+        {
+            "aten.sort.default": _sort,
+            "aten.sort.stable": _sort_stable,
+            "aten.argsort.default": _argsort,
+            "aten.argsort.stable": _argsort,
+            "aten.kthvalue.default": _kthvalue,
+            "aten.median.dim": _median,
+            "aten.median.default": _flat(_median),
+        }
+    ),
+    "aten.topk.default": Sized(_topk, numbers=True),
     "aten.nanmedian.dim": _nanmedian,
     "aten.nanmedian.default": _flat(_nanmedian),
     "aten.mode.default": _mode,
-    **{f"aten.isin.{kind}": _isin for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")},
+    **{
+        f"aten.isin.{kind}": Sized(_isin)
+        for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...lax.reductions import sum_
 from ...lax.shaping import concatenate, pad, reverse, slice_in_dim
 from ...lax.term import Term
-from .call import AtenCall, Rows, wide
+from .call import AtenCall, Rows, Sized, wide
 from .promotion import Operand
 
 Ints = Sequence[int]
@@ -81,7 +81,7 @@ def _placed(x: Term, axis: int, start: int, size: int) -> Term:
 
 
 ROWS: Rows = {
-    "aten.constant_pad_nd.default": _constant_pad,
+    "aten.constant_pad_nd.default": Sized(_constant_pad),
     **{f"aten.reflection_pad{n}d.default": _reflection_pad for n in (1, 2, 3)},
     **{f"aten.replication_pad{n}d.default": _replication_pad for n in (1, 2, 3)},
     **{f"aten.replication_pad{n}d_backward.default": _replication_pad_backward for n in (1, 2, 3)},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ....dtypes import f32, f64, s32, s64
 from ...lax.arithmetic import conj, floor_divide, remainder, trunc
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, sized, wide
 from .promotion import Operand
 
 
@@ -344,94 +344,97 @@ def _both(name: str, operator: Operator) -> Rows:
     return {f"aten.{name}.{kind}": operator for kind in ("Tensor", "Scalar")}
 
 
-ROWS: Rows = {
-    **{
-        f"{space}.{n}.default": _float(op)
-        for n, op in _FLOATS.items()
-        for space in ("aten", "prims")
+ROWS: Rows = sized(
+    {
+        **{
+            f"{space}.{n}.default": _float(op)
+            for n, op in _FLOATS.items()
+            for space in ("aten", "prims")
+        },
+        **{
+            f"{space}.{n}.default": _formula(f)
+            for n, f in _FORMULAS.items()
+            for space in ("aten", "prims")
+        },
+        **{
+            f"{space}.{n}.default": _whole(op)
+            for n, op in {"ceil": "ceil", "floor": "floor"}.items()
+            for space in ("aten", "prims")
+        },
+        **_both("add", _add),
+        "prims.add.default": _add,
+        **_both("sub", _sub),
+        "prims.sub.default": _sub,
+        **_both("rsub", _rsub),
+        **_both("mul", _binary("multiply", "and")),
+        "prims.mul.default": _binary("multiply", "and"),
+        **_both("div", _div),
+        "aten.div.Tensor_mode": _div,
+        "aten.div.Scalar_mode": _div,
+        "prims.div.default": lambda c, x, y: _div(c, x, y, None if c.dtype.is_float else "trunc"),
+        "aten.floor_divide.default": lambda c, x, y: _div(c, x, y, "floor"),
+        **_both("fmod", _fmod),
+        "prims.fmod.default": _fmod,
+        **_both("remainder", _remainder),
+        "aten.remainder.Scalar_Tensor": _remainder,
+        "prims.remainder.default": _remainder,
+        "aten.pow.Tensor_Tensor": _pow,
+        "aten.pow.Tensor_Scalar": _pow,
+        "aten.pow.Scalar": _pow,
+        "prims.pow.default": _pow,
+        "aten.maximum.default": _binary("maximum"),
+        "aten.minimum.default": _binary("minimum"),
+        "prims.maximum.default": _binary("maximum"),
+        "prims.minimum.default": _binary("minimum"),
+        "aten.fmax.default": _fmax,
+        "aten.fmin.default": _fmin,
+        "prims.fmax.default": _fmax,
+        "prims.fmin.default": _fmin,
+        "aten.atan2.default": _binary("atan2"),
+        "prims.atan2.default": _binary("atan2"),
+        "aten.clamp.default": _clamp,
+        "aten.clamp.Tensor": _clamp,
+        "aten.clamp_min.default": _clamp,
+        "aten.clamp_max.default": lambda c, x, high: _clamp(c, x, None, high),
+        "aten.neg.default": _own("negate"),
+        "prims.neg.default": _own("negate"),
+        "aten.abs.default": _abs,
+        "prims.abs.default": _abs,
+        "aten.sign.default": _sign,
+        "prims.sign.default": _sign,
+        "aten.sgn.default": _sgn,
+        "aten.trunc.default": lambda c, x: trunc(x),
+        "prims.trunc.default": lambda c, x: trunc(x),
+        "aten.round.default": _round,
+        "aten.round.decimals": _round,
+        "prims.round.default": _round,
+        "aten.hypot.default": _hypot,
+        "prims.hypot.default": _hypot,
+        "aten.angle.default": _angle,
+        "aten.real.default": _real_part,
+        "prims.real.default": _real_part,
+        "aten.imag.default": _own("imag"),
+        "prims.imag.default": _own("imag"),
+        "aten._conj.default": _formula(conj),
+        "aten._conj_physical.default": _formula(conj),
+        "aten.conj_physical.default": _formula(conj),
+        "prims.conj.default": _formula(conj),
+        "prims.conj_physical.default": _formula(conj),
+        "aten.complex.default": _complex,
+        "aten.polar.default": _polar,
+        "aten._to_copy.default": _cast,
+        "aten.to.dtype": _cast,
+        "aten.copy.default": lambda c, x, source, *_: _cast(c, source).to(c.dtype).like(c.shape),
+        "prims.convert_element_type.default": _cast,
+        "prims.device_put.default": _cast,
+        "aten.addcmul.default": _addcmul,
+        "aten.addcdiv.default": _addcdiv,
+        "aten.lerp.Scalar": _lerp,
+        "aten.lerp.Tensor": _lerp,
+        "aten.xlogy.Tensor": _xlogy,
+        "prims.frexp.default": _frexp,
+        "aten.frexp.Tensor": _frexp,
+        "aten.ldexp.Tensor": _ldexp,
     },
-    **{
-        f"{space}.{n}.default": _formula(f)
-        for n, f in _FORMULAS.items()
-        for space in ("aten", "prims")
-    },
-    **{
-        f"{space}.{n}.default": _whole(op)
-        for n, op in {"ceil": "ceil", "floor": "floor"}.items()
-        for space in ("aten", "prims")
-    },
-    **_both("add", _add),
-    "prims.add.default": _add,
-    **_both("sub", _sub),
-    "prims.sub.default": _sub,
-    **_both("rsub", _rsub),
-    **_both("mul", _binary("multiply", "and")),
-    "prims.mul.default": _binary("multiply", "and"),
-    **_both("div", _div),
-    "aten.div.Tensor_mode": _div,
-    "aten.div.Scalar_mode": _div,
-    "prims.div.default": lambda c, x, y: _div(c, x, y, None if c.dtype.is_float else "trunc"),
-    "aten.floor_divide.default": lambda c, x, y: _div(c, x, y, "floor"),
-    **_both("fmod", _fmod),
-    "prims.fmod.default": _fmod,
-    **_both("remainder", _remainder),
-    "aten.remainder.Scalar_Tensor": _remainder,
-    "prims.remainder.default": _remainder,
-    "aten.pow.Tensor_Tensor": _pow,
-    "aten.pow.Tensor_Scalar": _pow,
-    "aten.pow.Scalar": _pow,
-    "prims.pow.default": _pow,
-    "aten.maximum.default": _binary("maximum"),
-    "aten.minimum.default": _binary("minimum"),
-    "prims.maximum.default": _binary("maximum"),
-    "prims.minimum.default": _binary("minimum"),
-    "aten.fmax.default": _fmax,
-    "aten.fmin.default": _fmin,
-    "prims.fmax.default": _fmax,
-    "prims.fmin.default": _fmin,
-    "aten.atan2.default": _binary("atan2"),
-    "prims.atan2.default": _binary("atan2"),
-    "aten.clamp.default": _clamp,
-    "aten.clamp.Tensor": _clamp,
-    "aten.clamp_min.default": _clamp,
-    "aten.clamp_max.default": lambda c, x, high: _clamp(c, x, None, high),
-    "aten.neg.default": _own("negate"),
-    "prims.neg.default": _own("negate"),
-    "aten.abs.default": _abs,
-    "prims.abs.default": _abs,
-    "aten.sign.default": _sign,
-    "prims.sign.default": _sign,
-    "aten.sgn.default": _sgn,
-    "aten.trunc.default": lambda c, x: trunc(x),
-    "prims.trunc.default": lambda c, x: trunc(x),
-    "aten.round.default": _round,
-    "aten.round.decimals": _round,
-    "prims.round.default": _round,
-    "aten.hypot.default": _hypot,
-    "prims.hypot.default": _hypot,
-    "aten.angle.default": _angle,
-    "aten.real.default": _real_part,
-    "prims.real.default": _real_part,
-    "aten.imag.default": _own("imag"),
-    "prims.imag.default": _own("imag"),
-    "aten._conj.default": _formula(conj),
-    "aten._conj_physical.default": _formula(conj),
-    "aten.conj_physical.default": _formula(conj),
-    "prims.conj.default": _formula(conj),
-    "prims.conj_physical.default": _formula(conj),
-    "aten.complex.default": _complex,
-    "aten.polar.default": _polar,
-    "aten._to_copy.default": _cast,
-    "aten.to.dtype": _cast,
-    "aten.copy.default": lambda c, x, source, *_: _cast(c, source).to(c.dtype).like(c.shape),
-    "prims.convert_element_type.default": _cast,
-    "prims.device_put.default": _cast,
-    "aten.addcmul.default": _addcmul,
-    "aten.addcdiv.default": _addcdiv,
-    "aten.lerp.Scalar": _lerp,
-    "aten.lerp.Tensor": _lerp,
-    "aten.xlogy.Tensor": _xlogy,
-    "prims.frexp.default": _frexp,
-    "aten.frexp.Tensor": _frexp,
-    "aten.ldexp.Tensor": _ldexp,
-}
+    numbers=True,
+)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....dtypes import s64, u8
+from ...lax import bounded
 from ...lax.functions import logsumexp
 from ...lax.reductions import all_, any_, argmax, argmin, cumulative, max_, min_, prod_, sum_
 from ...lax.shaping import full, iota, pad, reshape, slice_in_dim
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, sized, wide
 from .logic import truth
 
 Axes = Sequence[int] | int | None
@@ -41,8 +42,14 @@ def _prod(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named
 
 def _mean(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named: Any) -> Term:
     axes = axes_of(x, dim)
-    count = math.prod(x.dims[k] for k in axes)
-    total = sum_(_accumulated(c, x), axes, keepdim)
+    return average(sum_(_accumulated(c, x), axes, keepdim), x, axes)
+
+
+def average(total: Term, x: Term, axes: Sequence[int]) -> Term:
+    """A sum of elements of ``x`` along dimensions, over their number; NaN where there are none."""
+    count = bounded.count(x, axes)
+    if isinstance(count, Term):
+        return total / count.to(total.dtype)
     return total / count if count else total * math.nan
 
 
@@ -85,13 +92,15 @@ def _extreme_and_place(search: Callable[..., Term], reduction: Reduction) -> Ope
 
 def variance(x: Term, axes: Sequence[int], correction: float, keep: bool) -> tuple[Term, Term]:
     """The variance over dimensions, of the count less a correction, and the mean."""
-    count = math.prod(x.dims[k] for k in axes)
-    center = sum_(x, axes, keep=True) / count if count else sum_(x, axes, keep=True) * math.nan
+    count = bounded.count(x, axes)
+    center = average(sum_(x, axes, keep=True), x, axes)
     apart = x - center
     size = apart.do("abs") if x.dtype.kind == "complex" else apart
     total = sum_(size * size, axes, keep)
-    freedom = max(0.0, count - correction)
-    found = total / freedom
+    if isinstance(count, Term):
+        found = total / (count.to(total.dtype) - correction).do("maximum", 0)
+    else:
+        found = total / max(0.0, count - correction)
     return found, center if keep else reshape(center, found.dims)
 
 
@@ -231,27 +240,35 @@ _EXTREMES = {"max": (max_, any_), "min": (min_, all_)}
 _TRUTHS = {"any": any_, "all": all_}
 
 ROWS: Rows = {
-    **{f"aten.{n}": f for n, f in {**_SUMS, **_PRODUCTS}.items()},
-    **{f"aten.a{n}.default": _extreme(*f) for n, f in _EXTREMES.items()},
-    **{f"aten.{n}.default": _extreme(*f) for n, f in _EXTREMES.items()},
-    **{f"prims.a{n}.default": _prims(*f) for n, f in _EXTREMES.items()},
-    "prims.sum.default": _prims(sum_),
-    "prims.prod.default": _prims(prod_),
-    "prims.var.default": _prims_var,
-    **{f"aten.{n}.{k}": _truths(f) for n, f in _TRUTHS.items() for k in ("default", "dim", "dims")},
-    "aten.argmax.default": _position(argmax),
-    "aten.argmin.default": _position(argmin),
-    "aten.max.dim": _extreme_and_place(argmax, max_),
-    "aten.min.dim": _extreme_and_place(argmin, min_),
-    **{f"aten.var.{k}": _variance() for k in ("default", "dim", "correction")},
-    **{f"aten.std.{k}": _variance(root=True) for k in ("default", "dim", "correction")},
-    "aten.var_mean.correction": _variance(with_mean=True),
-    "aten.std_mean.correction": _variance(root=True, with_mean=True),
-    "aten.linalg_vector_norm.default": _vector_norm,
-    "aten.logsumexp.default": _logsumexp,
-    "aten.cumsum.default": _running("add"),
-    "aten.cumprod.default": _running("multiply"),
-    "aten.cummax.default": _running_extreme("maximum"),
-    "aten.cummin.default": _running_extreme("minimum"),
     "aten.logcumsumexp.default": _logcumsumexp,
+    **sized(
+        {
+            **{f"aten.{n}": f for n, f in {**_SUMS, **_PRODUCTS}.items()},
+            **{f"aten.a{n}.default": _extreme(*f) for n, f in _EXTREMES.items()},
+            **{f"aten.{n}.default": _extreme(*f) for n, f in _EXTREMES.items()},
+            **{f"prims.a{n}.default": _prims(*f) for n, f in _EXTREMES.items()},
+            "prims.sum.default": _prims(sum_),
+            "prims.prod.default": _prims(prod_),
+            "prims.var.default": _prims_var,
+            **{
+                f"aten.{n}.{k}": _truths(f)
+                for n, f in _TRUTHS.items()
+                for k in ("default", "dim", "dims")
+            },
+            "aten.argmax.default": _position(argmax),
+            "aten.argmin.default": _position(argmin),
+            "aten.max.dim": _extreme_and_place(argmax, max_),
+            "aten.min.dim": _extreme_and_place(argmin, min_),
+            **{f"aten.var.{k}": _variance() for k in ("default", "dim", "correction")},
+            **{f"aten.std.{k}": _variance(root=True) for k in ("default", "dim", "correction")},
+            "aten.var_mean.correction": _variance(with_mean=True),
+            "aten.std_mean.correction": _variance(root=True, with_mean=True),
+            "aten.linalg_vector_norm.default": _vector_norm,
+            "aten.logsumexp.default": _logsumexp,
+            "aten.cumsum.default": _running("add"),
+            "aten.cumprod.default": _running("multiply"),
+            "aten.cummax.default": _running_extreme("maximum"),
+            "aten.cummin.default": _running_extreme("minimum"),
+        }
+    ),
 }

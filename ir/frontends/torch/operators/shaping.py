@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ....dtypes import DType, f64, s64, to_numpy
-from ...lax.indexing import dynamic_update_slice, scatter_nd, take, windows
+from ...lax import bounded
+from ...lax.indexing import dynamic_update_slice, scatter_nd, take, windows, wrap
 from ...lax.linear import diagonal
 from ...lax.shaping import (
     broadcast_in_dim,
@@ -22,6 +23,7 @@ from ...lax.shaping import (
     reverse,
     slice_in_dim,
     split,
+    squeeze,
     tile,
     transpose,
     tril,
@@ -29,7 +31,7 @@ from ...lax.shaping import (
     unstack,
 )
 from ...lax.term import Term
-from .call import AtenCall, Operator, Rows
+from .call import AtenCall, Operator, Rows, sized
 
 Ints = Sequence[int]
 
@@ -40,7 +42,7 @@ def _same(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
 
 def _reshaped(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
     """The same elements under the sizes that the graph declares."""
-    return reshape(x, c.dims)
+    return bounded.reshape(x, c.dims, c.sizes)
 
 
 def _expand(c: AtenCall, x: Term, *rest: object, **named: object) -> Term:
@@ -77,28 +79,58 @@ def _slice(
     end: int | None = None,
     step: int = 1,
 ) -> Term:
+    ends = (0 if start is None else start, x.dims[dim] if end is None else end)
+    if any(isinstance(e, Term) for e in ends):
+        return _slice_between(c, x, dim % x.rank, *ends, step)
+    if dim % x.rank in bounded.varying(x) and min(ends) < 0:
+        return _slice_between(c, x, dim % x.rank, *ends, step)
     low, high = bounds(start, end, x.dims[dim])
     return slice_in_dim(x, low, high, dim, step)
 
 
+def _slice_between(
+    c: AtenCall, x: Term, axis: int, start: Term | int, end: Term | int, step: int
+) -> Term:
+    """A slice of which the graph computes an end, or the size that negative ends count from."""
+    size = bounded.size(x, axis).to(s64)
+
+    def place(end: Term | int) -> Term:
+        at = end.to(s64) if isinstance(end, Term) else full(c.graph, end, s64)
+        return (at < 0).select(at + size, at).do("maximum", 0).do("minimum", size)
+
+    low, high = place(start), place(end)
+    length = ((high - low).do("maximum", 0) + (step - 1)) / step
+    if start == 0 and step == 1:
+        return bounded.resized(x, axis, length)
+    most = min(c.dims[axis], -(-x.dims[axis] // step))
+    places = iota(c.graph, s64, (most,)) * step + low
+    return bounded.resized(take(x, places, axis), axis, length)
+
+
 def _select(c: AtenCall, x: Term, dim: int, index: Any) -> Term:
     if isinstance(index, Term):
-        return reshape(take(x, reshape(index, (1,)), dim), c.dims)
+        place = wrap(index.to(s64), bounded.size(x, dim).to(s64))
+        return squeeze(take(x, reshape(place, (1,)), dim), [dim])
+    if index < 0 and dim % x.rank in bounded.varying(x):
+        return _select(c, x, dim, bounded.size(x, dim).to(s64) + index)
     at = index % x.dims[dim]
-    return reshape(slice_in_dim(x, at, at + 1, dim), c.dims)
+    return squeeze(slice_in_dim(x, at, at + 1, dim), [dim])
 
 
 def _split_sizes(c: AtenCall, x: Term, sizes: Ints, dim: int = 0) -> list[Term]:
+    c.fixed(x, [dim])
     return split(x, sizes, dim)
 
 
 def _split(c: AtenCall, x: Term, size: int, dim: int = 0) -> list[Term]:
+    c.fixed(x, [dim])
     n = x.dims[dim]
     parts = [min(size, n - k) for k in range(0, n, max(size, 1))] or [0]
     return split(x, parts, dim)
 
 
 def _unbind(c: AtenCall, x: Term, dim: int = 0) -> list[Term]:
+    c.fixed(x, [dim])
     return unstack(x, dim)
 
 
@@ -134,7 +166,7 @@ def _rolled(x: Term, shift: int, dim: int) -> Term:
 
 
 def _repeat(c: AtenCall, x: Term, repeats: Ints) -> Term:
-    wide = reshape(x, (*[1] * (len(repeats) - x.rank), *x.dims))
+    wide = expand_dims(x, range(len(repeats) - x.rank))
     return tile(wide, repeats)
 
 
@@ -231,6 +263,7 @@ def _slice_scatter(
 
 def _select_scatter(c: AtenCall, x: Term, source: Term, dim: int, index: int) -> Term:
     axis = dim % x.rank
+    c.fixed(x, [axis])
     part = expand_dims(source.to(x.dtype), [axis])
     at = index % x.dims[axis]
     return dynamic_update_slice(x, part, [at if k == axis else 0 for k in range(x.rank)])
@@ -263,6 +296,9 @@ def _arange(c: AtenCall, start: Any, end: Any = None, step: Any = 1, **named: ob
 
 def steps(c: AtenCall, start: Any, step: Any) -> Term:
     """``start + k step`` for each element of a vector: integers, or rounded once from f64."""
+    if isinstance(start, Term) or isinstance(step, Term):
+        dtype = s64 if c.dtype.is_int else f64
+        return iota(c.graph, dtype, c.dims) * c.term(step, dtype) + c.term(start, dtype)
     if all(isinstance(v, int) for v in (start, step)) or c.dtype.is_int:
         numbers = iota(c.graph, s64, c.dims) * int(step) + int(start)
         return numbers
@@ -341,56 +377,40 @@ def _meshgrid(c: AtenCall, terms: list[Term], indexing: str = "ij") -> list[Term
     return [broadcast_in_dim(t, dims, [k]) for t, k in zip(lines, axes, strict=True)]
 
 
-ROWS: Rows = {
-    "aten.meshgrid.default": _meshgrid,
-    "aten.meshgrid.indexing": _meshgrid,
+_VIEWS: Rows = {
     **{f"aten.{n}.default": _same for n in _COPIES},
-    **{f"aten.{n}": _reshaped for n in _SHAPED},
-    **{f"aten.{n}": _number(0) for n in _ZEROS},
-    **{f"aten.{n}.default": _number(1) for n in ("ones", "ones_like", "new_ones")},
     "prims.view_of.default": _same,
     "prims.clone.default": _same,
-    "prims.collapse_view.default": _reshaped,
-    "prims.split_dim.default": _reshaped,
-    "prims.squeeze.default": _reshaped,
-    "prims.reshape.default": _reshaped,
-    "prims.empty_strided.default": _number(0),
-    "prims.empty_permuted.default": _number(0),
-    "prims.broadcast_in_dim.default": _broadcast_in_dim,
-    "prims.iota.default": _prims_iota,
     "prims.transpose.default": _permute,
     "prims.cat.default": _cat,
     "prims.rev.default": _flip,
-    "prims.slice_in_dim.default": lambda c, x, start, limit, stride=1, axis=0: slice_in_dim(
-        x, start, limit, axis, stride
-    ),
-    "prims.as_strided.default": _as_strided,
-    "prims.as_strided_scatter.default": _as_strided_scatter,
-    "aten.view.dtype": _view_dtype,
-    "prims.view_element_type.default": _view_dtype,
-    "aten.expand.default": _expand,
     "aten.permute.default": _permute,
     "aten.transpose.int": _swap,
     "aten.t.default": _matrix_transpose,
-    "aten.slice.Tensor": _slice,
-    "aten.select.int": _select,
     "aten.split_with_sizes.default": _split_sizes,
     "aten.split.Tensor": _split,
     "aten.unbind.int": _unbind,
     "aten.cat.default": _cat,
     "aten.stack.default": _stack,
     "aten.flip.default": _flip,
-    "aten.roll.default": _roll,
     "aten.repeat.default": _repeat,
-    "aten.diagonal.default": _diagonal,
-    "aten.as_strided.default": _as_strided,
-    "aten.as_strided_scatter.default": _as_strided_scatter,
-    "aten.diagonal_scatter.default": _diagonal_scatter,
-    "aten.slice_scatter.default": _slice_scatter,
     "aten.select_scatter.default": _select_scatter,
-    "aten.unfold.default": _unfold,
     "aten.tril.default": lambda c, x, diagonal=0: tril(x, diagonal),
     "aten.triu.default": lambda c, x, diagonal=0: triu(x, diagonal),
+}
+_OF_SIZES: Rows = {
+    **{f"aten.{n}": _reshaped for n in _SHAPED},
+    **{f"aten.{n}": _number(0) for n in _ZEROS},
+    **{f"aten.{n}.default": _number(1) for n in ("ones", "ones_like", "new_ones")},
+    "prims.split_dim.default": _reshaped,
+    "prims.squeeze.default": _reshaped,
+    "prims.reshape.default": _reshaped,
+    "prims.empty_strided.default": _number(0),
+    "prims.empty_permuted.default": _number(0),
+    "prims.iota.default": _prims_iota,
+    "aten.expand.default": _expand,
+    "aten.slice.Tensor": _slice,
+    "aten.select.int": _select,
     "aten.full.default": _full,
     "aten.full_like.default": _full,
     "aten.new_full.default": lambda c, x, size, value, **named: _full(c, size, value),
@@ -403,4 +423,28 @@ ROWS: Rows = {
     "aten.arange.start_step": _arange,
     "aten.eye.default": _eye,
     "aten.eye.m": _eye,
+}
+"""Those that are told sizes."""
+
+ROWS: Rows = {
+    **sized(_VIEWS),
+    **sized(_OF_SIZES, numbers=True),
+    "aten.meshgrid.default": _meshgrid,
+    "aten.meshgrid.indexing": _meshgrid,
+    "prims.collapse_view.default": _reshaped,
+    "prims.broadcast_in_dim.default": _broadcast_in_dim,
+    "prims.slice_in_dim.default": lambda c, x, start, limit, stride=1, axis=0: slice_in_dim(
+        x, start, limit, axis, stride
+    ),
+    "prims.as_strided.default": _as_strided,
+    "prims.as_strided_scatter.default": _as_strided_scatter,
+    "aten.view.dtype": _view_dtype,
+    "prims.view_element_type.default": _view_dtype,
+    "aten.roll.default": _roll,
+    "aten.diagonal.default": _diagonal,
+    "aten.as_strided.default": _as_strided,
+    "aten.as_strided_scatter.default": _as_strided_scatter,
+    "aten.diagonal_scatter.default": _diagonal_scatter,
+    "aten.slice_scatter.default": _slice_scatter,
+    "aten.unfold.default": _unfold,
 }
