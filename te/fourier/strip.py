@@ -145,8 +145,8 @@ class Strip:
 
         def turn(t: Expr) -> Stmt:
             number = add(add(mul(t, size), near), start)
-            done = For(inner, const(extents[inner]), move(mul(number, step), number, lane))
-            done = For(done.var, done.extent, done.body, Kind.VECTOR)
+            done = move(mul(number, step), number, lane)
+            done = For(inner, const(extents[inner]), done, Kind.VECTOR)
             return For(outer, const(extents[outer]), done, Kind.UNROLLED)
 
         return self.each(turns, turn)

@@ -227,8 +227,7 @@ class _Transform:
             value = re, fly.named(op("negate", im))
             return lets(fly.names, strip.stored(scratch, sub(rows.length, k), lane, value))
 
-        each = strip.each(rows.half - 1, lambda k: strip.lanes(lambda lane: pair(add(k, 1), lane)))
-        return each
+        return strip.each(rows.half - 1, lambda k: strip.lanes(lambda lane: pair(add(k, 1), lane)))
 
     def _woven(self, stage: _Stage, scratch: Buffer) -> Legs[Read]:
         """``Z[k] = E[k] + i O[k]`` of half a spectrum: the inverse of ``_told_apart``."""
