@@ -25,7 +25,7 @@ def dft(d: Draft, x: Instruction) -> None:
     rows = Rows.of(x, _source(d, x.operands[0]), out)
     strips = -(-rows.count // rows.lanes)
     axes = d.emitter.spatial((rows.outer * strips,))
-    outer, number = d.emitter.divided(axes[0].var, strips)
+    outer, number = d.emitter.divided(axes[0].var, max(strips, 1))
     body = transformed(Strip(d, rows, outer, number), name, *tables)
     d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
     d.done((x, 0), out)

@@ -135,8 +135,9 @@ def _dft(shapes: Shapes, attrs: Attrs) -> Shape:
     """Infer the result of ``dft``: what ``fft`` gives for one dimension, which it may move."""
     if len(shapes) != 2:
         require_count(shapes, 3)
-    a, (length,) = array(shapes, 0), tuple(attr(attrs, "fft_length"))
-    places = tuple(attr(attrs, "dimensions"))
+    a, lengths, places = array(shapes, 0), attr(attrs, "fft_length"), attr(attrs, "dimensions")
+    if len(lengths) != 1 or lengths[0] < 1:
+        refuse(f"fft_length {list(lengths)}: it transforms one dimension, of 1 or more")
     if a.rank != 3 or places not in ((1, 1), (2, 2), (2, 1)):
         refuse(f"dimensions {list(places)} of {show_shape(a)}")
     along, to = places
@@ -147,7 +148,7 @@ def _dft(shapes: Shapes, attrs: Attrs) -> Shape:
     *outer, n = found.dims
     dims = (*outer[:to], n, *outer[to:])
     part = f64 if c128 in (a.dtype, found.dtype) else f32
-    for k, rest in enumerate(((length,), dims[1:])[: len(shapes) - 1], 1):
+    for k, rest in enumerate((lengths, dims[1:])[: len(shapes) - 1], 1):
         wanted = Shape(part, (*rest, 2))
         if not same_shape(array(shapes, k), wanted):
             refuse(f"a table {show_shape(array(shapes, k))} where {show_shape(wanted)} is needed")

@@ -135,6 +135,18 @@ def test_the_ends_of_half_a_spectrum_are_real() -> None:
         np.testing.assert_array_equal(again, row)
 
 
+@pytest.mark.parametrize("dims", [(2, 0, 8), (0, 3, 8), (2, 3, 1)])
+def test_no_rows_and_no_neighbors(dims: tuple[int, ...]) -> None:
+    listed, n = ",".join(map(str, dims)), dims[-1]
+    text = (
+        f"HloModule m\nENTRY e {{ x = c64[{listed}] parameter(0)\n w = f32[{n},2] parameter(1)\n"
+        f"ROOT r = c64[{listed}] dft(x, w), fft_type=IFFT, fft_length={{{n}}}, dimensions={{2,2}} }}"
+    )
+    x = np.full(dims, 1 - 2j, np.complex64)
+    found = nw.build(nw.parse(text), target="cpu", cache=False)(x, np.ones((n, 2), np.float32))
+    np.testing.assert_array_equal(found, x)
+
+
 def test_what_makes_an_operand_is_computed_where_it_is_read() -> None:
     """Windowed frames of a signal; both parts of a complex array, along the inner dimension too."""
     text = """HloModule m

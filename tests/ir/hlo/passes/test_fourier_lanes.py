@@ -99,6 +99,8 @@ def test_smooth_lengths() -> None:
         ("c64[3,4]", "fft_type=FFT, fft_length={4}, dimensions={1,1}", "dimensions"),
         ("c64[2,3,4]", "fft_type=FFT, fft_length={4}, dimensions={0,0}", "dimensions"),
         ("c64[2,3,4]", "fft_type=FFT, fft_length={4}, dimensions={1,1}", "fft_length"),
+        ("c64[2,3,4]", "fft_type=FFT, fft_length={}, dimensions={2,2}", "one dimension"),
+        ("c64[2,3,0]", "fft_type=FFT, fft_length={0}, dimensions={2,2}", "1 or more"),
         ("c64[2,3,5]", "fft_type=FFT, fft_length={5}, dimensions={2,2}", r"where f32\[5,2\]"),
         ("c128[2,3,4]", "fft_type=FFT, fft_length={4}, dimensions={2,2}", r"where f64\[4,2\]"),
         ("f32[2,3,4]", "fft_type=FFT, fft_length={4}, dimensions={2,2}", "fft_type"),
