@@ -140,7 +140,8 @@ def test_no_rows_and_no_neighbors(dims: tuple[int, ...]) -> None:
     listed, n = ",".join(map(str, dims)), dims[-1]
     text = (
         f"HloModule m\nENTRY e {{ x = c64[{listed}] parameter(0)\n w = f32[{n},2] parameter(1)\n"
-        f"ROOT r = c64[{listed}] dft(x, w), fft_type=IFFT, fft_length={{{n}}}, dimensions={{2,2}} }}"
+        f"ROOT r = c64[{listed}] dft(x, w), fft_type=IFFT, fft_length={{{n}}}, "
+        "dimensions={2,2} }"
     )
     x = np.full(dims, 1 - 2j, np.complex64)
     found = nw.build(nw.parse(text), target="cpu", cache=False)(x, np.ones((n, 2), np.float32))
