@@ -24,8 +24,8 @@ from ..cursor import BlockRef, block_of, consumers, edit, find_block, nest
 from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import not_opaque, single_store, sole_writer, update_of
-from ..masks import extreme, masked, shown_keys
-from ..softmax_parts import factor
+from ..softmax.masks import extreme, masked, shown_keys
+from ..softmax.parts import factor
 
 
 @dataclass(frozen=True, slots=True)

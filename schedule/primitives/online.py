@@ -43,7 +43,7 @@ from ..cursor import LoopRef, Path, edit, find_loop, fresh_name, loop_of, named
 from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import only_blocks, plain_loops, update_of
-from ..softmax_parts import RunningSoftmax, Total, blocks_in, running_softmax
+from ..softmax.parts import RunningSoftmax, Total, blocks_in, running_softmax
 
 Rewrite: TypeAlias = Callable[[Block], Block]
 

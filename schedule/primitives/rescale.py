@@ -42,7 +42,7 @@ from ..cursor import (
 from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import not_opaque, self_contained, single_store, sole_writer, update_of
-from ..softmax_parts import factor
+from ..softmax.parts import factor
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..hidden import MaskedParts, shares
 from ..legality import (
     constant_extent,
     not_opaque,
@@ -55,7 +54,8 @@ from ..legality import (
     single_store,
     update_of,
 )
-from ..masks import extreme, masked, shown_keys
+from ..softmax.hidden import MaskedParts, shares
+from ..softmax.masks import extreme, masked, shown_keys
 from ..threads import is_grid
 
 IN_BLOCK = tuple(t for t in THREADS if not is_grid(t))

@@ -14,7 +14,7 @@ from ..cursor import LoopRef, Nest, nest
 from ..errors import ScheduleError
 from ..language.schedule import Schedule
 from ..legality import single_store, update_of
-from ..masks import masked, shown_keys
+from ..softmax.masks import masked, shown_keys
 from .analyze import AccessPattern, BlockInfo, point_reads, product_operands
 from .lookup import below, block_node, own_loops
 

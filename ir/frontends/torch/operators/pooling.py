@@ -1,4 +1,4 @@
-"""Pools: means and largest elements of windows, also of adaptive ones, and their gradients."""
+"""Pools: means and largest elements of windows, adaptive and fractional ones too; gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from ....dtypes import s64
 from ....hlo.nodes import Shape
 from ...lax.indexing import put_along_axis, take, take_along_axis
 from ...lax.reductions import argmax, max_, mean
-from ...lax.shaping import concatenate, full, pad, reshape, slice_in_dim, transpose
+from ...lax.shaping import (
+    concatenate,
+    expand_dims,
+    full,
+    iota,
+    pad,
+    reshape,
+    slice_in_dim,
+    squeeze,
+    transpose,
+)
 from ...lax.term import Term
 from ...lax.windows import (
     Windows,
@@ -23,6 +33,7 @@ from ...lax.windows import (
     pool,
 )
 from .call import AtenCall, Operator, Rows, wide
+from .normalization import empty
 
 Ints = Sequence[int]
 
@@ -252,6 +263,54 @@ def _adaptive_max_backward(rank: int) -> Operator:
     return lambda c, grad, x, indices: unpooled(c, grad, indices, rank)
 
 
+def _fractional_starts(samples: Term, n: int, out: int, size: int) -> Term:
+    """``[planes, out]``: where each window starts; the last one ends with the array.
+
+    Graham, "Fractional max-pooling": floor((i + u) a) - floor(u a), a = (n - size) / (out - 1).
+    """
+    last = full(samples.site, n - size, s64, (samples.dims[0], 1))
+    if out == 1:
+        return last
+    step, u = (n - size) / (out - 1), expand_dims(samples, [1])
+    numbers = iota(samples.site, samples.dtype, (samples.dims[0], out - 1), 1)
+    return concatenate([((numbers + u) * step).to(s64) - (u * step).to(s64), last], 1)
+
+
+def _fractional_places(columns: Term, spatial: Ints, kernel: Ints, size: Ints) -> Term:
+    """``[planes, windows, elements]``: places in a plane, row-major."""
+    planes, rank = columns.dims[0], len(spatial)
+    samples = range(rank) if rank == 3 else range(rank)[::-1]  # depth, height, width; width, height
+    found = full(columns.site, 0, s64, (planes, *[1] * 2 * rank))
+    for k, which in enumerate(samples):
+        u = squeeze(slice_in_dim(columns, which, which + 1, 1), [1])
+        starts = _fractional_starts(u, spatial[k], size[k], kernel[k])
+        line = expand_dims(starts, [2]) + iota(columns.site, s64, (1, 1, kernel[k]), 2)
+        dims = [planes, *[1] * 2 * rank]
+        dims[1 + k], dims[1 + rank + k] = size[k], kernel[k]
+        found = found * spatial[k] + reshape(line, dims)
+    return reshape(found, (planes, math.prod(size), math.prod(kernel)))
+
+
+def _fractional(rank: int) -> Operator:
+    def write(c: AtenCall, x: Term, kernel: Ints, size: Ints, samples: Term) -> list[Term]:
+        if not c.shape.size:
+            return empty(c)
+        lead, spatial = x.dims[: x.rank - rank], x.dims[x.rank - rank :]
+        planes = math.prod(lead)
+        places = _fractional_places(reshape(samples, (planes, rank)), spatial, kernel, size)
+        rows = reshape(x, (planes, math.prod(spatial)))
+        windows = take_along_axis(rows, reshape(places, (planes, -1)), 1)
+        at = argmax(reshape(windows, places.dims), -1, s64, keep=True)
+        chosen = squeeze(take_along_axis(places, at, 2), [2])
+        return [reshape(t, c.dims) for t in (take_along_axis(rows, chosen, 1), chosen)]
+
+    return write
+
+
+def _fractional_backward(rank: int) -> Operator:
+    return lambda c, grad, x, kernel, size, indices: unpooled(c, grad, indices, rank)
+
+
 def _each(name: str, make: Callable[[int], Operator], *ranks: int) -> Rows:
     return {f"aten.{name.replace('#', str(n))}.default": make(n) for n in ranks}
 
@@ -279,4 +338,6 @@ ROWS: Rows = {
     **_each("_adaptive_avg_pool#d_backward", _adaptive_avg_backward, 2, 3),
     **_each("adaptive_max_pool#d", _adaptive_max, 2, 3),
     **_each("adaptive_max_pool#d_backward", _adaptive_max_backward, 2, 3),
+    **_each("fractional_max_pool#d", _fractional, 2, 3),
+    **_each("fractional_max_pool#d_backward", _fractional_backward, 2, 3),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.loop.names import called
-from ..ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
-from ..ir.loop.visit import loads_in, walk
-from .cursor import Path, blocks_under, loop_of
-from .errors import Reason
-from .legality import update_of
+from ...ir.loop.names import called
+from ...ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
+from ...ir.loop.visit import loads_in, walk
+from ..cursor import Path, blocks_under, loop_of
+from ..errors import Reason
+from ..legality import update_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..ir.loop.build import add, cast, lt, minimum, mul, op, point, select, sub
-from ..ir.loop.nodes import (
+from ...ir.loop.build import add, cast, lt, minimum, mul, op, point, select, sub
+from ...ir.loop.nodes import (
     AxisKind,
     Block,
     BlockAxis,
@@ -23,8 +23,8 @@ from ..ir.loop.nodes import (
     Store,
     Var,
 )
-from ..ir.loop.visit import free_vars, loads_in, map_expr, substitute, substitute_expr
-from .cursor import (
+from ...ir.loop.visit import free_vars, loads_in, map_expr, substitute, substitute_expr
+from ..cursor import (
     Change,
     Path,
     block_of,
@@ -36,9 +36,9 @@ from .cursor import (
     loops_of,
     nest,
 )
-from .errors import Reason
-from .legality import update_of
-from .softmax_parts import factor
+from ..errors import Reason
+from ..legality import update_of
+from .parts import factor
 
 NOTHING = 104.0  # exp(-x) is 0 in f32 for every x from here on
 Changes: TypeAlias = list[tuple[Path, Change]]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..ir.dtypes import index
-from ..ir.loop.affine import Linear, bounds, linear, mentions, of_dtype, to_expr
-from ..ir.loop.build import NEGATED, add, as_int, floordiv, floormod, maximum, minimum, mul
-from ..ir.loop.nodes import BlockAxis, Cast, Const, Expr, Load, Op, Var
-from ..ir.loop.visit import free_vars
+from ...ir.dtypes import index
+from ...ir.loop.affine import Linear, bounds, linear, mentions, of_dtype, to_expr
+from ...ir.loop.build import NEGATED, add, as_int, floordiv, floormod, maximum, minimum, mul
+from ...ir.loop.nodes import BlockAxis, Cast, Const, Expr, Load, Op, Var
+from ...ir.loop.visit import free_vars
 
 
 def masked(e: Expr) -> tuple[Expr, Const, bool] | None:
