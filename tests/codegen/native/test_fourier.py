@@ -76,7 +76,8 @@ LENGTHS = (2, 3, 4, 5, 6, 7, 8, 11, 13, 14, 16, 18, 25, 26, 27, 32)
 @pytest.mark.parametrize(("kind", "real"), [("FFT", "f64"), ("RFFT", "f32"), ("IRFFT", "f32")])
 def test_lengths(kind: str, real: str) -> None:
     """Every radix and products of some; the last strip of rows is not full."""
-    check(*(Transform(kind, real, (19,), n) for n in LENGTHS))
+    lengths = LENGTHS if kind == "FFT" else LENGTHS[1::2]
+    check(*(Transform(kind, real, (19,), n) for n in lengths))
 
 
 @pytest.mark.parametrize(
