@@ -14,11 +14,12 @@ from math import isqrt, prod
 import numpy as np
 
 from .....arrays import Array
-from .....dtypes import DType, c64, c128, f32, f64, to_numpy
+from .....dtypes import DType, c64, c128, f32, to_numpy
 from ....nodes import HloModule, Instruction, Shape
 from ....patterns import build
 from ....rewrite import constant, make, map_computations, rebuild
 from .halves import told_apart, woven
+from .planes import part_type, roots_of_unity
 
 LONGEST, LONGEST_REAL = 4096, 16384
 """Complex and real numbers of a row that one kernel transforms: those of all lanes have to stay in
@@ -66,25 +67,20 @@ class _Tables:
 
     def roots(self, dtype: DType, n: int) -> Instruction:
         """Return ``exp(-2 pi i k / n)`` as ``[n, 2]``."""
-        return self._made((dtype, n, 1), lambda: np.arange(n))
+        return self._made((dtype, n, 0), lambda: roots_of_unity(n, np.arange(n), -1))
 
     def between(self, dtype: DType, n1: int, n2: int, sign: int) -> Instruction:
         """Return ``exp(sign 2 pi i j2 k1 / n)`` as ``[n1, n2, 2]``."""
-        powers = np.outer(np.arange(n1), np.arange(n2)) * -sign % (n1 * n2)
-        return self._made((dtype, n1 * n2, -sign * n1), lambda: powers)
+        powers = np.outer(np.arange(n1), np.arange(n2))
+        key = dtype, n1 * n2, sign * n1
+        return self._made(key, lambda: roots_of_unity(n1 * n2, powers, sign))
 
-    def _made(self, key: tuple[DType, int, int], powers: Callable[[], Array]) -> Instruction:
+    def _made(self, key: tuple[DType, int, int], roots: Callable[[], Array]) -> Instruction:
         if key not in self.known:
-            dtype, n, _ = key
-            self.known[key] = constant(_roots(n, powers()).astype(to_numpy(dtype)))
+            found = roots()
+            parts = np.stack([found.real, found.imag], axis=-1)
+            self.known[key] = constant(parts.astype(to_numpy(key[0])))
         return self.known[key]
-
-
-def _roots(n: int, powers: Array) -> Array:
-    """Return ``exp(-2 pi i k / n)`` for each power k, its parts last; multiples of i are exact."""
-    whole = np.exp(-2j * np.pi * powers / n)
-    parts = np.stack([whole.real, whole.imag], axis=-1)
-    return np.where((4 * powers % n == 0)[..., None], np.rint(parts), parts)
 
 
 def _along(x: Instruction, axis: int, n: int, kind: str, tables: _Tables) -> Instruction | None:
@@ -122,7 +118,7 @@ def _of_rows(x: Instruction, n: int, kind: str, tables: _Tables) -> Instruction 
 def _in_two_steps(x: Instruction, pair: tuple[int, int], kind: str, tables: _Tables) -> Instruction:
     n1, n2 = pair
     given = _reshaped(x, (x.array.dims[0], n1, n2))
-    factors = tables.between(_part(x), n1, n2, 1 if kind == "IFFT" else -1)
+    factors = tables.between(part_type(x), n1, n2, 1 if kind == "IFFT" else -1)
     turned = _dft(given, (1, 1), n1, kind, (factors,), tables)
     return _dft(turned, (2, 1), n2, kind, (), tables)
 
@@ -133,14 +129,14 @@ def _of_halves(x: Instruction, n: int, kind: str, tables: _Tables) -> Instructio
     None for lengths that two steps are not made for.
     """
     rows, half = x.array.dims[0], n // 2
-    dtype = c64 if _part(x) == f32 else c128
+    dtype = c64 if part_type(x) == f32 else c128
     if kind == "RFFT":
         pairs = make("bitcast", Shape(dtype, (rows, half)), (x,))
         found = _of_rows(pairs, half, "FFT", tables)
-        return None if found is None else told_apart(found, tables.roots(_part(x), n))
-    given = woven(x, tables.roots(_part(x), n))
+        return None if found is None else told_apart(found, tables.roots(part_type(x), n))
+    given = woven(x, tables.roots(part_type(x), n))
     found = _of_rows(given, half, "IFFT", tables)
-    return None if found is None else make("bitcast", Shape(_part(x), (rows, n)), (found,))
+    return None if found is None else make("bitcast", Shape(part_type(x), (rows, n)), (found,))
 
 
 def _dft(
@@ -153,18 +149,13 @@ def _dft(
 ) -> Instruction:
     along, to = dimensions
     outer, *rest = x.array.dims
-    made, part = {"RFFT": n // 2 + 1}.get(kind, n), _part(x)
+    made, part = {"RFFT": n // 2 + 1}.get(kind, n), part_type(x)
     rows = rest[2 - along]
     dims = (outer, made, rows) if to == 1 else (outer, rows, made)
     dtype = part if kind == "IRFFT" else (c64 if part == f32 else c128)
     operands = (x, tables.roots(part, n), *factors)
     shape = Shape(dtype, dims)
     return make("dft", shape, operands, fft_type=kind, fft_length=(n,), dimensions=dimensions)
-
-
-def _part(x: Instruction) -> DType:
-    """Return the type of a number's parts."""
-    return f64 if x.array.dtype in (f64, c128) else f32
 
 
 def _reshaped(x: Instruction, dims: tuple[int, ...]) -> Instruction:

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from .....accuracy import LEAST_WEIGHTS
 from .....arrays import Array
-from .....dtypes import DType, c64, c128, f32, f64, to_numpy
-from ....nodes import HloModule, Instruction, PadDim, Shape, SliceDim
+from .....dtypes import DType, to_numpy
+from ....nodes import HloModule, Instruction, PadDim, Shape
 from ....patterns import build
 from ....rewrite import constant, make, map_computations, rebuild
 from .lanes import is_smooth
+from .planes import cut, planes_of, roots_of_unity, times
 
 WHOLE = 16
 """The length, up to which one product takes the place of two."""
@@ -37,8 +39,7 @@ TERMS = 1 << 22
 does.
 """
 
-_REAL = {c64: f32, c128: f64}
-Planes = tuple[Instruction, ...]
+Parts: TypeAlias = tuple[Instruction, ...]
 """The real part, and the imaginary one if it is not zero."""
 
 
@@ -90,7 +91,7 @@ def _transform(i: Instruction, kind: str, lengths: Sequence[int]) -> Instruction
     (x,), rank = i.operands, len(i.array.dims)
     sign, last = (-1 if kind in ("FFT", "RFFT") else 1), rank - 1
     others = range(rank - len(lengths), last)
-    planes: Planes = (x,) if kind == "RFFT" else (_plane(x, "real"), _plane(x, "imag"))
+    planes: Parts = (x,) if kind == "RFFT" else planes_of(x)
     if kind != "IRFFT":
         n = lengths[-1]
         planes = _along(planes, last, n, sign, n // 2 + 1 if kind == "RFFT" else n)
@@ -102,11 +103,7 @@ def _transform(i: Instruction, kind: str, lengths: Sequence[int]) -> Instruction
     return make("complex", i.array, planes, name=i.name, metadata=i.metadata)
 
 
-def _plane(x: Instruction, part: str) -> Instruction:
-    return make(part, Shape(_REAL[x.array.dtype], x.array.dims), (x,))
-
-
-def _weighted(planes: Planes, n: int) -> Planes:
+def _weighted(planes: Parts, n: int) -> Parts:
     """The first half of a spectrum, whose other half is its conjugate: the real part of what twice
     it gives is what both give. Followed by zeros.
     """
@@ -121,7 +118,7 @@ def _weighted(planes: Planes, n: int) -> Planes:
     return tuple(build.pad(build.pointwise("multiply", p, factor), zero, padding) for p in planes)
 
 
-def _along(planes: Planes, axis: int, n: int, sign: int, count: int, made: int = 2) -> Planes:
+def _along(planes: Parts, axis: int, n: int, sign: int, count: int, made: int = 2) -> Parts:
     """Transform along a dimension, of which ``count`` numbers are wanted, in ``made`` planes.
 
     The sign is that of the exponent; with a positive one the result is scaled by ``1 / n``.
@@ -135,7 +132,7 @@ def _along(planes: Planes, axis: int, n: int, sign: int, count: int, made: int =
     return tuple(build.transpose(build.reshape(p, (*outer, count)), back) for p in found)
 
 
-def _of_rows(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
+def _of_rows(planes: Parts, n: int, sign: int, count: int, made: int) -> Parts:
     """Transform planes ``[rows, n]``."""
     match _factors(n):
         case (_,):
@@ -148,55 +145,44 @@ def _of_rows(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes
             raise AssertionError(f"{n} has no factors")
 
 
-def _in_steps(planes: Planes, n: int, n1: int, sign: int, count: int, made: int) -> Planes:
+def _in_steps(planes: Parts, n: int, n1: int, sign: int, count: int, made: int) -> Parts:
     """As ``_twice``, with a transform of ``n / n1`` numbers for the second product."""
-    (batch, _), n2, rows = planes[0].array.dims, n // n1, -(-count // n1)
-    first = _roots(n1, np.outer(np.arange(n1), np.arange(n1)), sign) / _scale(n1, sign)
-    given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
-    turned = _twiddled(_products(given, _by_planes(first, len(planes), 2), 2), n, sign)
+    batch, n2, rows = planes[0].array.dims[0], n // n1, -(-count // n1)
+    turned = _first(planes, n, n1, sign)
     flat = tuple(build.reshape(build.transpose(p, (0, 2, 1)), (batch * n1, n2)) for p in turned)
     found = (build.reshape(p, (batch, n1, rows)) for p in _of_rows(flat, n2, sign, rows, made))
     whole = (build.reshape(build.transpose(p, (0, 2, 1)), (batch, rows * n1)) for p in found)
-    return tuple(_slice(p, 1, 0, count) for p in whole)
+    return tuple(cut(p, 1, 0, count) for p in whole)
 
 
-def _once(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
-    roots = _roots(n, np.outer(np.arange(n), np.arange(count)), sign) / _scale(n, sign)
-    return _products(_joined(planes), _by_planes(roots, len(planes), made), made)
+def _once(planes: Parts, n: int, sign: int, count: int, made: int) -> Parts:
+    return _products(_joined(planes), _by_planes(_roots(n, count, sign), len(planes), made), made)
 
 
-def _twice(planes: Planes, n: int, sign: int, count: int, made: int) -> Planes:
-    (batch, _), (n1, n2) = planes[0].array.dims, _factors(n)
-    first = _roots(n1, np.outer(np.arange(n1), np.arange(n1)), sign)
+def _twice(planes: Parts, n: int, sign: int, count: int, made: int) -> Parts:
+    batch, (n1, n2) = planes[0].array.dims[0], _factors(n)
     rows = -(-count // n1)
-    second = _roots(n2, np.outer(np.arange(n2), np.arange(rows)), sign) / _scale(n, sign)
-    given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
-    turned = _twiddled(_products(given, _by_planes(first, len(planes), 2), 2), n, sign)
-    found = _products(_joined(turned), _by_planes(second, 2, made), made)
+    turned = _first(planes, n, n1, sign)
+    found = _products(_joined(turned), _by_planes(_roots(n2, rows, sign), 2, made), made)
     flat = (build.reshape(build.transpose(p, (0, 2, 1)), (batch, rows * n1)) for p in found)
-    return tuple(_slice(p, 1, 0, count) for p in flat)
+    return tuple(cut(p, 1, 0, count) for p in flat)
 
 
-def _twiddled(planes: Planes, n: int, sign: int) -> Planes:
-    """Planes ``[batch, j2, k1]`` times the roots for ``j2 k1``."""
-    real, imaginary = planes
+def _first(planes: Parts, n: int, n1: int, sign: int) -> Parts:
+    """Return the first product, over ``j1``, times the roots for ``j2 k1``: ``[batch, j2, k1]``."""
+    batch, n2 = planes[0].array.dims[0], n // n1
+    given = _joined([build.reshape(p, (batch, n1, n2)) for p in planes])
+    real, imaginary = _products(given, _by_planes(_roots(n1, n1, sign), len(planes), 2), 2)
     dims, dtype = real.array.dims, real.array.dtype
-    roots = _roots(n, np.outer(np.arange(dims[1]), np.arange(dims[2])), sign)
+    roots = roots_of_unity(n, np.outer(np.arange(n2), np.arange(n1)), sign)
     a, b = (build.broadcast(_constant(x, dtype), (1, 2), dims) for x in (roots.real, roots.imag))
-    times = [[build.pointwise("multiply", p, x) for x in (a, b)] for p in (real, imaginary)]
-    return (
-        build.pointwise("subtract", times[0][0], times[1][1]),
-        build.pointwise("add", times[0][1], times[1][0]),
-    )
+    return times((real, imaginary), (a, b))
 
 
-def _roots(n: int, powers: Array, sign: int) -> Array:
-    """The powers of an ``n``-th root of unity, in f64; those from ``n`` on are those below."""
-    return np.exp(sign * 2j * np.pi * (powers % n) / n)
-
-
-def _scale(n: int, sign: int) -> int:
-    return n if sign > 0 else 1
+def _roots(n: int, count: int, sign: int) -> Array:
+    """Return the matrix ``[n, count]`` of a transform, scaled by ``1 / n`` for a positive sign."""
+    found = roots_of_unity(n, np.outer(np.arange(n), np.arange(count)), sign)
+    return found / n if sign > 0 else found
 
 
 def _by_planes(roots: Array, given: int, made: int) -> Array:
@@ -211,7 +197,7 @@ def _constant(values: Array, dtype: DType) -> Instruction:
 
 
 def _joined(planes: Sequence[Instruction]) -> Instruction:
-    """Planes behind each other in dimension 1."""
+    """Parts behind each other in dimension 1."""
     if len(planes) == 1:
         return planes[0]
     batch, n, *rest = planes[0].array.dims
@@ -219,7 +205,7 @@ def _joined(planes: Sequence[Instruction]) -> Instruction:
     return make("concatenate", shape, tuple(planes), dimensions=(1,))
 
 
-def _products(x: Instruction, matrix: Array, made: int) -> Planes:
+def _products(x: Instruction, matrix: Array, made: int) -> Parts:
     """The product with a matrix, by plane: one product, unless its matrix would pass for weights,
     which users may have narrowed.
     """
@@ -228,17 +214,7 @@ def _products(x: Instruction, matrix: Array, made: int) -> Planes:
         return tuple(_product(x, _constant(m, dtype)) for m in np.split(matrix, made, axis=1))
     found, size = _product(x, _constant(matrix, dtype)), matrix.shape[1] // made
     last = len(found.array.dims) - 1
-    return tuple(_slice(found, last, k * size, size) for k in range(made))
-
-
-def _slice(x: Instruction, dim: int, start: int, count: int) -> Instruction:
-    """``count`` indices of a dimension, from ``start`` on."""
-    if x.array.dims[dim] == count:
-        return x
-    starts = {dim: SliceDim(start, start + count)}
-    kept = tuple(starts.get(d, SliceDim(0, n)) for d, n in enumerate(x.array.dims))
-    dims = tuple(s.limit - s.start for s in kept)
-    return make("slice", Shape(x.array.dtype, dims), (x,), slice=kept)
+    return tuple(cut(found, last, k * size, size) for k in range(made))
 
 
 def _product(x: Instruction, matrix: Instruction) -> Instruction:
