@@ -151,7 +151,6 @@ RULES: dict[str, Rule] = {
     "iota": iota,
     "broadcast": broadcast,
     "reshape": reshape,
-    "bitcast": reshape,
     "transpose": transpose,
     "slice": slice_,
     "reverse": reverse,

@@ -104,7 +104,7 @@ class _Planner:
         x, _ = leaf(x)
         while definition(x.opcode).view and x not in self.forced:
             source = x.operands[0]
-            bent = x.opcode in ("reshape", "bitcast")
+            bent = x.opcode == "reshape"
             if bent and not is_clean(source.array.dims, x.array.dims):
                 break
             x, _ = leaf(source)
@@ -270,7 +270,7 @@ def _movement(x: Instruction, operand: int) -> Hashable:
     match x.opcode:
         case "broadcast" | "transpose" | "reverse":
             return x.opcode, x.array.dims, x.attrs.get("dimensions", ())
-        case "reshape" | "bitcast":
+        case "reshape":
             return x.array.dims
         case "slice":
             return tuple(x.attrs["slice"])

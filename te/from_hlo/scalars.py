@@ -181,7 +181,7 @@ def _one(x: Instruction, computation: Computation, operands: Sequence[Scalars]) 
     if x.opcode == "constant":
         return literal(np.asarray(x.attrs["literal"]).reshape(-1)[0], x.array.dtype)
     scalars = [_scalar(o) for o in operands]
-    if x.opcode in ("broadcast", "reshape", "bitcast"):
+    if x.opcode in ("broadcast", "reshape"):
         return reinterpret(scalars[0], x.array.dtype)
     if not is_elementwise(x):
         refuse(x, computation, "it is not an operation on scalars")
