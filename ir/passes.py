@@ -16,7 +16,10 @@ from .files import whole_file
 IR = TypeVar("IR")
 Contra = TypeVar("Contra", contravariant=True)
 VERIFY = "NESTWRIGHT_VERIFY"
-"""The environment variable that asks for checks of what passes establish, as the tests do."""
+"""The environment variable that asks for checks of what passes establish.
+
+``1`` checks after every pass, ``stages`` where a stage ends, ``0`` or nothing not at all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,24 @@ class Pipeline(Generic[IR]):
             ir = new
         return ir
 
+    def checked(
+        self, ir: IR, legal: LegalIR[IR], title: str, instruments: Sequence[Instrument[IR]] = ()
+    ) -> IR:
+        """Run every pass, and check as ``VERIFY`` asks; for the rest see ``Established``."""
+        asked = os.environ.get(VERIFY, "0")
+        if asked in ("", "0"):
+            return self.run(ir, instruments)
+        checks = Established(self.passes, legal, title, asked != "stages")
+        try:
+            ir = self.run(ir, (*instruments, checks))
+        except BrokenPassError:
+            raise
+        except Exception:
+            checks.settle()  # a pass may fail on what one before it broke
+            raise
+        checks.settle()
+        return ir
+
 
 def repeat(name: str, passes: Iterable[Pass[IR]], limit: int, then: str = "") -> Pass[IR]:
     """Return one pass that runs ``passes`` in turn, until each has found nothing to change.
@@ -169,29 +190,49 @@ class Verify(Generic[IR]):
 
 @dataclass(slots=True)
 class Established(Generic[IR]):
-    """Check after each pass the rules of the stage that it or one before it reached.
+    """Check the rules of each stage: of every result in it if ``each``, else of the last.
 
+    If the last breaks one, those before it are looked at until the pass that broke it is found.
     ``legal`` is the stage of the input; ``title`` begins what is told of a broken rule.
     """
 
     passes: Sequence[Pass[IR]]
     legal: LegalIR[IR]
     title: str
+    each: bool = True
+    _waiting: list[tuple[int, str, IR]] = field(default_factory=list)  # of this stage
     _kept: dict[Invariant[IR], IR] = field(default_factory=dict)  # the last IR that kept each
 
     def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
-        """Raise ``BrokenPassError``, which names pass, stage, rule and offender."""
+        """Take a result; raises as ``settle`` does, which is due where a stage ends."""
         reached = self.passes[number - 1].reaches if number else self.legal
-        self.legal = reached or self.legal
-        if not changed and reached is None:
-            return
+        if reached is not None:
+            self.settle()
+            self.legal = reached
+        if changed or reached is not None:
+            self._waiting.append((number, name, ir))
+            if self.each:
+                self.settle()
+
+    def settle(self) -> None:
+        """Raise ``BrokenPassError``, which names pass, stage, rule and offender, if one broke."""
+        if self._waiting and self._broken(self._waiting[-1][2]):
+            for number, name, ir in self._waiting:
+                if found := self._broken(ir):
+                    rule, offender = found
+                    raise BrokenPassError(
+                        f"{self.title}: after pass {number}, {name}, {offender} breaks a rule of "
+                        f"stage {self.legal.name}: {rule.says}"
+                    )
+        self._waiting.clear()
+
+    def _broken(self, ir: IR) -> tuple[Invariant[IR], str] | None:
+        """Return the first rule that an IR breaks, and the offender."""
         for rule in self.legal.rules:
             if offender := self._offender(rule, ir):
-                raise BrokenPassError(
-                    f"{self.title}: after pass {number}, {name}, {offender} breaks a rule of "
-                    f"stage {self.legal.name}: {rule.says}"
-                )
+                return rule, offender
             self._kept[rule] = ir
+        return None
 
     def _offender(self, rule: Invariant[IR], ir: IR) -> str:
         before = self._kept.get(rule)
@@ -200,11 +241,6 @@ class Established(Generic[IR]):
         if before is None or rule.since is None:
             return rule.broken(ir)
         return rule.since(ir, before)
-
-
-def verifying() -> bool:
-    """True if the environment asks for checks of what passes establish."""
-    return os.environ.get(VERIFY, "0") not in ("", "0")
 
 
 @dataclass(frozen=True, slots=True)

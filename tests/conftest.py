@@ -23,7 +23,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
 os.environ["NESTWRIGHT_CALIBRATION"] = "off"  # nothing depends on the machine's speed
-os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
+os.environ["NESTWRIGHT_VERIFY"] = "stages"  # each ends with what its passes established
 # Tests start hundreds of processes: one compiles the modules of the package for all of them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # and pytest keeps the tests as it rewrites them
@@ -91,6 +91,12 @@ def cheap_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads cost nothing, so that default schedules share small groups too."""
     monkeypatch.setattr(CpuCore, "sharing", 0.0)
     monkeypatch.setattr(pointwise, "LEAST_SHARED", 0.0)
+
+
+@pytest.fixture
+def every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes establish is checked after each, rather than where a stage ends."""
+    monkeypatch.setenv("NESTWRIGHT_VERIFY", "1")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from functools import partial
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import WORKSPACE_BYTES
 from ...ir.loop.simplify import simplify_stmt
-from ...ir.passes import Established, Instrument, LegalIR, Pass, Pipeline, verifying
+from ...ir.passes import Instrument, LegalIR, Pass, Pipeline
 from ...ir.target import Target
 from .invariants import FLAT_IR, OPENED_IR, PLACED_IR, SCHEDULED_IR
 from .passes.flatten import flatten
@@ -160,8 +160,7 @@ class Lowering:
         ``WORKSPACE_BYTES`` is the memory that its caller must give it (``emit.module``).
         """
         pipeline = self.pipeline(target)
-        checks = Established(pipeline.passes, SCHEDULED_IR, f"lowering {func.name}")
-        func = pipeline.run(func, (*instruments, checks) if verifying() else instruments)
+        func = pipeline.checked(func, SCHEDULED_IR, f"lowering {func.name}", instruments)
         size = workspace_bytes(func.body)
         return WORKSPACE_BYTES.put(func, size) if size else WORKSPACE_BYTES.drop(func)
 

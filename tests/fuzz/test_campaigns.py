@@ -18,6 +18,8 @@ from fuzz.guarded import Guarded
 
 from nestwright.ir.hlo.text import parse
 
+pytestmark = pytest.mark.usefixtures("every_pass")
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "main.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")

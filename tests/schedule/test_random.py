@@ -21,6 +21,8 @@ from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.legality import bound_vars
 from nestwright.schedule.limits import check_limits
 
+pytestmark = pytest.mark.usefixtures("every_pass")
+
 GPU = Target.parse("cuda-sim -arch=sm_80").gpu
 Machine = Callable[[Func, list[np.ndarray[Any, Any]], int], list[np.ndarray[Any, Any]]]
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ...accuracy import byte_rows
 from ...errors import VerifyError
 from ...lane_dots import takes_unsigned
-from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
+from ...passes import Instrument, LegalIR, Pass, Pipeline, repeat
 from ...target import Target
 from ..analysis.support import require_supported
 from ..analysis.verify import verify
@@ -186,8 +186,7 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     verify(module)
     require_limits(module)
     require_supported(module)
-    checks = (established(module),) if verifying() else ()
-    return PIPELINE.run(module, (*instruments, *checks))
+    return PIPELINE.checked(module, WRITTEN, f"optimizing {module.name}", instruments)
 
 
 def optimize_narrow(
@@ -248,9 +247,8 @@ def finish(
     if target is not None and target.row.work == "launches":
         steps += _for_launches(target, excess_precision)
     last: Pipeline[HloModule] = Pipeline(tuple(steps))
-    checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     with flushing_as(target):
-        return last.run(module, checks if verifying() else ()), found
+        return last.checked(module, OPTIMIZED, f"finishing {module.name}"), found
 
 
 Rounding: TypeAlias = Callable[
@@ -325,11 +323,6 @@ def require_optimized(module: HloModule, source: str = "") -> HloModule:
             why = f"{broken} is there, but {rule.says}"
             raise VerifyError("this module is not optimized", why, source, "start at stage hlo")
     return module
-
-
-def established(module: HloModule) -> Established[HloModule]:
-    """Return the instrument that checks what each pass establishes."""
-    return Established(PIPELINE.passes, WRITTEN, f"optimizing {module.name}")
 
 
 def instructions(module: HloModule) -> int:

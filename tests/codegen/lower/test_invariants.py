@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -29,8 +30,10 @@ from nestwright.codegen.lower.pipeline import PASSES, Lowering, LoweringPass
 from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
-from nestwright.ir.passes import BrokenPassError, LegalIR, Timing
+from nestwright.ir.passes import BrokenPassError, Invariant, LegalIR, Pass, Pipeline, Timing
 from nestwright.ir.target import Target
+
+pytestmark = pytest.mark.usefixtures("every_pass")
 
 CPU = Target.parse("cpu -mcpu=haswell -threads=2")
 GPU = Target.parse("cuda -arch=sm_80")
@@ -151,8 +154,12 @@ def test_flat_functions_keep_the_rules_of_the_last_stage() -> None:
             assert not any(rule.broken(lower(func, target)) for rule in stage.rules)
 
 
+@pytest.mark.parametrize("asked", ["1", "stages"])
 @pytest.mark.parametrize("later", ["simplify", "flatten", "simplify_flat"])
-def test_a_pass_that_undoes_another_is_named(later: str) -> None:
+def test_a_pass_that_undoes_another_is_named(
+    later: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NESTWRIGHT_VERIFY", asked)
     func = parse(TEXT)
     broken = tuple(
         replace(row, run=lambda f, t: func) if row.name == later else row for row in PASSES
@@ -162,6 +169,36 @@ def test_a_pass_that_undoes_another_is_named(later: str) -> None:
         match=rf"lowering double: after pass \d+, {later}, T breaks a rule of stage",
     ):
         Lowering(broken).lower(func, CPU)
+
+
+def test_what_a_pass_cannot_take_is_laid_to_the_one_that_made_it() -> None:
+    bad = parse(BAD["index"][1])
+    first = next(n for n, row in enumerate(PASSES) if row.name == "simplify")
+    rows = (*PASSES[:first], replace(PASSES[first], run=lambda f, t: bad))
+
+    def fail(func: Func, target: Target) -> Func:
+        raise IndexError(func.name)
+
+    with pytest.raises(BrokenPassError, match="simplify, bad: index 4 of B") as told:
+        Lowering((*rows, replace(PASSES[first + 1], run=fail))).lower(parse(TEXT), CPU)
+    assert isinstance(told.value.__context__, IndexError)
+    with pytest.raises(IndexError):
+        Lowering((replace(PASSES[0], run=fail),)).lower(parse(TEXT), CPU)
+
+
+def test_each_pass_or_each_stage_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Func] = []
+    rule: Rule = Invariant("it is looked at", lambda func: looked.append(func) or "")
+    legal = LegalIR("first", (rule,))
+    rows = tuple(
+        Pass(f"pass{n}", partial(replace, name=f"f{n}"), reaches=reached)
+        for n, reached in enumerate((None, None, legal, None), 1)
+    )
+    for asked, names in (("1", ["f0", "f1", "f2", "f3", "f4"]), ("stages", ["f2", "f4"])):
+        monkeypatch.setenv("NESTWRIGHT_VERIFY", asked)
+        looked.clear()
+        Pipeline(rows).checked(replace(parse(TEXT), name="f0"), legal, "a test")
+        assert [func.name for func in looked] == names
 
 
 def test_checks_are_only_made_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

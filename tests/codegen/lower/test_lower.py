@@ -25,6 +25,8 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
+pytestmark = pytest.mark.usefixtures("every_pass")
+
 TARGET = Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
 
 HEAD = "@func(outputs=1)\ndef f(A: f32[37], C: f32[37]):\n"

@@ -15,6 +15,8 @@ from nestwright.ir.hlo.passes.invariants import STAGES, WRITTEN
 from nestwright.ir.hlo.passes.pipeline import PIPELINE, optimize
 from nestwright.ir.passes import BrokenPassError, LegalIR, Pipeline
 
+pytestmark = pytest.mark.usefixtures("every_pass")
+
 PLAIN = "HloModule plain\nENTRY e { ROOT x = f32[4] parameter(0) }"
 SUM = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
 PAIR = "p = (f32[4], f32[4]) parameter(0)\n"
