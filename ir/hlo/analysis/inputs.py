@@ -64,7 +64,7 @@ def draws(computation: Computation) -> list[Draw]:
     those that reach a root or logarithm are positive. Integers are small and not negative, so
     that they can serve as indices. Raises ``UnsupportedError`` for token parameters.
     """
-    positive, parts = _reach(computation), _parts(computation)
+    positive, parts, scales = _reach(computation), _parts(computation), _scales(computation)
     found: list[Draw] = []
     for p in computation.parameters:
         if _holds_token(p.shape):
@@ -75,7 +75,7 @@ def draws(computation: Computation) -> list[Draw]:
                 hint="pass the arguments as a file",
             )
         for shape, holders in _arrays(p.shape, [p], parts):
-            scale = min((_scale(computation, h) for h in holders), default=1.0)
+            scale = min((scales.get(h, 1.0) for h in holders), default=1.0)
             unsigned = shape.dtype.is_float and not FORMATS[shape.dtype].sign
             above = unsigned or not positive.isdisjoint(holders)
             found.append(Draw(shape.dims, shape.dtype, scale, above))
@@ -132,18 +132,19 @@ def _draw(rng: np.random.Generator, draw: Draw) -> Array:
             return np.asarray(np.abs(x) + np.float32(0.1) if draw.positive else x).astype(dtype)
 
 
-def _scale(computation: Computation, parameter: Instruction) -> float:
+def _scales(computation: Computation) -> Mapping[Instruction, float]:
+    """Return what to multiply the right sides of products by; the first product of each counts."""
+    found: dict[Instruction, float] = {}
     for user in computation.instructions:
         product = definition(user.opcode).pattern is Pattern.OUT_FUSABLE
         if product and len(user.operands) == 2:
             weights = user.operands[1]
             while _is_rearranged(weights):
                 weights = weights.operands[0]
-            if weights is parameter:
-                columns = user.array.dims[-1] if user.array.dims else 1
-                fan_in = max(1, parameter.array.size // max(1, columns))
-                return 1.0 / math.sqrt(min(fan_in, max(1, parameter.array.size)))
-    return 1.0
+            size = weights.array.size if isinstance(weights.shape, Shape) else 0
+            columns = user.array.dims[-1] if user.array.dims else 1
+            found.setdefault(weights, 1.0 / math.sqrt(max(1, size // max(1, columns))))
+    return found
 
 
 def _is_rearranged(i: Instruction) -> bool:
