@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml .ci/venv
 	@.ci/venv $(VENV)
 	@echo "installing nestwright and its dependencies into $(VENV) (a minute or two)"
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install -qq -e '.[tune-cpu,optuna,onnx,fleet,sign,dev,ptx,cuda,mpi]'
+	@$(BIN)/python -m pip install -qq -e '.[tune-cpu,optuna,onnx,fleet,sign,linalg,dev,ptx,cuda,mpi]'
 	@touch $(STAMP)
 
 clean:

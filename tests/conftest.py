@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by NumPy: tests run on every core already
+
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator

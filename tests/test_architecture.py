@@ -383,7 +383,7 @@ LIGHT = {
     "nw.parse": (38, (*COMPILER, "schedule", "autotune", "codegen", "ir.loop")),
     "nw.load": (29, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
     LOADED: (47, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
-    "nw.build({model!r})": (90, COMPILER),
+    "nw.build({model!r})": (91, COMPILER),
     "{main}(['show', {model!r}, '--stage', 'hlo'])": (69, (*COMPILER, "schedule", "ir.loop")),
     "{main}(['--help'])": (
         34,

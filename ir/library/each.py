@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays import Array
+from .blas_threads import libraries, one_thread
 
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 """The letter that BLAS and LAPACK have for NumPy's type of character ``dtype.char``."""
@@ -29,8 +31,11 @@ ARGUMENTS = 16
 CHUNKS = 8
 """The parts of a batch that threads share, each with its own scratch memory."""
 
-SHARED = 40
-"""Rows, up to which threads share a batch: OpenBLAS has threads of its own for more."""
+ALONE = 1000
+"""Elements of a matrix, below which OpenBLAS starts no threads."""
+
+LARGE = 1 << 16
+"""Elements of a matrix, from which on its threads are worth what waiting for them may cost."""
 
 _ROUNDED = 1 + 2.0**-20  # a length that is told in f32 may have been rounded down
 
@@ -77,9 +82,12 @@ def install(address: int) -> None:
 
 
 def shares(like: Array) -> bool:
-    """Do threads share the matrices of a batch, ``[B, m, n]``?"""
+    """Do threads share the matrices of a batch, ``[B, m, n]``?
+
+    Without threadpoolctl large ones are left to OpenBLAS, whose own threads cannot be stopped then.
+    """
     count, m, n = like.shape
-    return bool(_native) and count > 1 and max(m, n) <= SHARED
+    return bool(_native) and count > 1 and (m * n < ALONE or bool(libraries()))
 
 
 def each(module: str, name: str, like: Array, *arguments: Argument) -> None:
@@ -96,9 +104,11 @@ def prepared_call(
 ) -> PreparedCall:
     """Return what ``each`` calls, with memory of its own where a routine needs some."""
     routine = _routine(module, LETTERS[like.dtype.char] + name)
-    chunks = min(len(like), CHUNKS) if shares(like) else 1
+    count, m, n = like.shape
+    chunks = min(count, CHUNKS) if shares(like) else 1
+    alone = m * n >= ALONE and (chunks > 1 or m * n < LARGE)
     rows, arrays, kept = _table(routine, arguments, chunks)
-    return PreparedCall(routine, len(like), chunks, rows, arrays, kept)
+    return PreparedCall(routine, count, chunks, alone, rows, arrays, kept)
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +118,8 @@ class PreparedCall:
     routine: _Routine
     count: int
     chunks: int
+    alone: bool
+    """Whether BLAS is to start no threads of its own."""
     rows: list[int]
     arrays: dict[int, Array]
     """The arrays among the arguments, by their place in the table."""
@@ -121,6 +133,10 @@ class PreparedCall:
 
     def run(self, given: Mapping[int, int], operands: Sequence[Array]) -> None:
         """Call the routine; arguments at the places ``given`` are operands, by number."""
+        with one_thread() if self.alone else nullcontext():
+            self._call(given, operands)
+
+    def _call(self, given: Mapping[int, int], operands: Sequence[Array]) -> None:
         for k, number in given.items():
             self.rows[k] = _address(operands[number])
         if not _native:

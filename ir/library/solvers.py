@@ -5,19 +5,18 @@ Narrow floats are computed in f32. No function here reads the triangle that is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from .call import LibraryCall
-from .each import LETTERS, each, scipy, shares
+from .each import LETTERS, each, scipy
 from .lapack_numpy import potrf
 from .tape import Tape, at_once
 
 BLOCK = 32  # rows of a triangle that are solved one by one; the rest goes through matrix products
-ALONE = 1000  # elements of right sides that OpenBLAS solves on one thread
 
 
 def cholesky(call: LibraryCall, a: Array) -> Array:
@@ -103,23 +102,8 @@ def add_solution(
     else:
         letters = "R" if left else "L", triangle, letter, diagonal
         one = np.broadcast_to(x.dtype.type(1), count)
-        for part in _parts(x, left):
-            _, height, width = part.shape
-            tape.blas("trsm", x, *letters, width, height, one, a, n, part, columns)
+        tape.blas("trsm", x, *letters, columns, rows, one, a, n, x, columns)
     return x
-
-
-def _parts(x: Array, left: bool) -> Iterator[Array]:
-    """Yield right sides so few that BLAS, which threads call already, starts none of its own."""
-    _, rows, columns = x.shape
-    if not shares(x):
-        yield x
-    elif left:
-        step = max(1, ALONE // rows)
-        yield from (x[:, :, k : k + step] for k in range(0, columns, step))
-    else:
-        step = max(1, ALONE // columns)
-        yield from (x[:, k : k + step] for k in range(0, rows, step))
 
 
 def _by_rows(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:
