@@ -34,7 +34,7 @@ CHUNKS = 8
 ALONE = 1000
 """Elements of a matrix, below which OpenBLAS starts no threads."""
 
-LARGE = 1 << 16
+LARGE = 1 << 18
 """Elements of a matrix, from which on its threads are worth what waiting for them may cost."""
 
 _ROUNDED = 1 + 2.0**-20  # a length that is told in f32 may have been rounded down

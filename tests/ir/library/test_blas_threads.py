@@ -72,7 +72,7 @@ def test_callers_on_several_threads() -> None:
         ((3, 100, 100), True, 3, True),
         ((8, 300, 300), True, 8, True),
         ((1, 100, 100), True, 1, True),
-        ((1, 300, 300), True, 1, False),
+        ((1, 600, 600), True, 1, False),
         ((8, 20, 20), False, 8, False),
         ((8, 100, 100), False, 1, True),
     ],
