@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 from onnx.defs import onnx_opset_version
 
@@ -124,7 +124,10 @@ class NestwrightBackend(Backend):  # type: ignore[misc]
                     helper.make_tensor_value_info(name, _element(x), x.shape)
                     for name, x in zip(filter(None, node.input), given, strict=True)
                 ],
-                [helper.make_tensor_value_info(name, 1, None) for name in node.output if name],
+                [
+                    helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None)
+                    for name in filter(None, node.output)
+                ],
             ),
             opset_imports=[
                 helper.make_opsetid("", kwargs.get("opset_version", onnx_opset_version()))

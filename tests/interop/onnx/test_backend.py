@@ -17,7 +17,7 @@ F = np.float32
 
 
 def model(nodes: list[Any], inputs: list[Any], outputs: list[str]) -> Any:
-    results = [helper.make_tensor_value_info(name, 1, None) for name in outputs]
+    results = [helper.make_tensor_value_info(name, 0, None) for name in outputs]
     graph = helper.make_graph(nodes, "made", inputs, results)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 

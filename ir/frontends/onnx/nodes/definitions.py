@@ -1,4 +1,4 @@
-"""ONNX's own definitions of operators: defaults of attributes, functions of others."""
+"""ONNX's own definitions of operators: defaults of attributes, types of inputs, functions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,34 @@ from functools import cache
 from typing import Any
 
 from ....dtypes import DType, to_numpy
+from ...lax.term import Term
 from .node import Node
 from .package import import_onnx
+from .types import tensor_name
 from .values import Sequence
 
 
 @dataclass(frozen=True, slots=True)
+class Formal:
+    """An input of a definition: its name, the names of types that it takes, and the parameter that
+    stands for its type, empty where its types are free of those of other inputs."""
+
+    name: str
+    types: frozenset[str]
+    parameter: str
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
-    """An operator as the package defines it in a version; ``defaults`` are AttributeProtos."""
+    """An operator as the package defines it in a version; ``defaults`` are AttributeProtos.
+
+    The last of ``inputs`` stands for any that follow where it is ``variadic``.
+    """
 
     schema: Any
     defaults: Mapping[str, Any]
+    inputs: tuple[Formal, ...]
+    variadic: bool
 
 
 @cache
@@ -30,7 +47,48 @@ def definition(domain: str, name: str, version: int) -> Definition | None:
     except defs.SchemaError:
         return None
     found = {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
-    return Definition(schema, found)
+    inputs = tuple(
+        Formal(i.name, frozenset(i.types), i.type_str if i.is_homogeneous else "")
+        for i in schema.inputs
+    )
+    last = schema.inputs[-1].option if inputs else None
+    return Definition(schema, found, inputs, last == defs.OpSchema.FormalParameterOption.Variadic)
+
+
+def require_types(known: Definition, node: Node) -> None:
+    """Require inputs of the types that the operator's definition takes.
+
+    ``ParseError`` for a type that it does not take, and for two types where it takes one.
+    """
+    bound: dict[str, tuple[str, str]] = {}
+    for n, value in enumerate(node.inputs):
+        if value is None or not known.inputs:
+            continue
+        formal = known.inputs[min(n, len(known.inputs) - 1)]
+        found = type_name(value)
+        if not formal.types & {found, f"optional({found})"}:
+            takes = ", ".join(sorted(formal.types)[:SHOWN])
+            more = f" and {len(formal.types) - SHOWN} others" * (len(formal.types) > SHOWN)
+            node.malformed(f"input {n}, `{formal.name}`, is {found}; it takes {takes}{more}")
+        name, first = bound.setdefault(formal.parameter or f"{n}", (formal.name, found))
+        if first != found:
+            why = f"input {n}, `{formal.name}`, is {found}, and `{name}` is {first}"
+            node.malformed(f"{why}: the operator takes one type for both")
+
+
+SHOWN = 6
+"""Types that a message lists."""
+
+
+def type_name(value: Sequence | Term) -> str:
+    """Return the name of a value's type in definitions, such as ``seq(tensor(int64))``."""
+    found = f"tensor({_tensor_name(value.dtype)})"
+    return f"seq({found})" if isinstance(value, Sequence) else found
+
+
+@cache
+def _tensor_name(dtype: DType) -> str:
+    return tensor_name(_number(dtype))
 
 
 def function_body(known: Definition, node: Node) -> Any | None:

@@ -18,6 +18,7 @@ from ....errors import LimitError, ParseError, UnsupportedError
 from .frames import written_out
 from .package import import_onnx
 from .tensors import EXTERNAL, sparse_array, tensor_array
+from .types import tensor_name
 
 OLDEST = 7
 """The oldest operator set that is read: before it, broadcasting was an attribute."""
@@ -49,7 +50,8 @@ class CheckedModel:
     """A model that passed the checks.
 
     ``graph`` is its GraphProto without initializers, which ``weights`` holds by name; ``opsets``
-    gives the version of each domain, ``functions`` the model's own by domain, name and overload.
+    gives the version of each domain, ``functions`` the model's own by domain, name and overload,
+    ``declared`` the types of arrays that the graph says nodes make, as ``tensor(float)``.
     """
 
     source: str
@@ -57,6 +59,7 @@ class CheckedModel:
     weights: Mapping[str, Array]
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], Any]
+    declared: Mapping[str, str]
     folder: Path | None
 
 
@@ -118,8 +121,16 @@ def _checked(proto: Any, source: str, folder: Path | None) -> CheckedModel:
         weights=weights,
         opsets=opsets,
         functions=functions,
+        declared=_declared(light.graph),
         folder=folder,
     )
+
+
+def _declared(graph: Any) -> dict[str, str]:
+    """The types of arrays that a graph declares for its results and for values within it."""
+    known: set[int] = set(import_onnx().TensorProto.DataType.values()) - {0}
+    found = {i.name: i.type.tensor_type.elem_type for i in (*graph.value_info, *graph.output)}
+    return {n: f"tensor({tensor_name(t)})" for n, t in found.items() if t in known}
 
 
 def _move_home(proto: Any) -> None:

@@ -32,3 +32,9 @@ def element_type(number: int, where: str = "") -> DType:
         raise UnsupportedError(
             f"element type {number} is not known", "to the installed onnx package or to HLO", where
         ) from None
+
+
+def tensor_name(number: int) -> str:
+    """Return the name of a ``TensorProto.DataType`` in definitions of operators, as ``int64``."""
+    name: str = import_onnx().TensorProto.DataType.Name(number)
+    return name.lower()

@@ -13,7 +13,7 @@ from ....hlo.limits import CALL_DEPTH, require_bytes
 from ....hlo.nodes import Metadata
 from ...lax.graph import Graph
 from ...lax.term import Term
-from .definitions import Definition, definition, function_body
+from .definitions import Definition, definition, function_body, require_types, type_name
 from .frames import Frame, attributes_of, needed
 from .model import MAX_NODES, CheckedModel, domain, opset_versions
 from .node import Body, Node
@@ -72,7 +72,16 @@ class Walk:
                 raise UnsupportedError(f"output {n} of {node.op} is not computed here", "", place)
             if name:
                 _fits(results[n], place)
+                if frame.depth == 0:
+                    self._require_declared(name, results[n], place)
                 frame.values[name] = results[n]
+
+    def _require_declared(self, name: str, value: Value, place: str) -> None:
+        """Require the element type that the model declares for a name of its own graph."""
+        declared = self._model.declared.get(name, "")
+        if declared and isinstance(value, Term) and type_name(value) != declared:
+            why = f"`{name}` is declared as {declared} and computed as {type_name(value)}"
+            raise ParseError("the model's types do not fit", why, place)
 
     def _described(self, proto: Any, frame: Frame, place: str) -> Node:
         where = domain(proto.domain)
@@ -97,10 +106,12 @@ class Walk:
         own = self._model.functions.get((node.domain, node.op, proto.overload))
         if own is not None:
             return self._called(own, node, frame)
+        defined = definition(node.domain, node.op, node.version)
+        if defined is not None:
+            require_types(defined, node)
         known = row(node.domain, node.op, node.version)
         if known is not None:
             return known.meaning(node)
-        defined = definition(node.domain, node.op, node.version)
         body = function_body(defined, node) if defined else None
         if body is None:
             self._refuse(node, defined)

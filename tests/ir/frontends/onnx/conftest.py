@@ -57,7 +57,7 @@ def make(onnx: Any) -> Make:
                 helper.make_tensor_value_info(name, number(np.dtype(dtype)), sizes)
                 for name, (dtype, sizes) in inputs.items()
             ],
-            [helper.make_tensor_value_info(name, 1, None) for name in outputs],
+            [helper.make_tensor_value_info(name, 0, None) for name in outputs],
             [onnx.numpy_helper.from_array(w, name) for name, w in (weights or {}).items()],
         )
         opsets = {"": opset, **{f.domain: 1 for f in functions}}

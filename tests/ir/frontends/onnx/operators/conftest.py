@@ -68,7 +68,7 @@ def one_node(
         for n, x in given.items()
     ]
     node = helper.make_node(op, names, made, domain=domain[0], **attributes)
-    results = [helper.make_tensor_value_info(n, 1, None) for n in made]
+    results = [helper.make_tensor_value_info(n, 0, None) for n in made]
     opsets = {domain[0]: domain[1], "": onnx.defs.onnx_opset_version()}
     model = helper.make_model(
         helper.make_graph([node], "test", infos, results),
