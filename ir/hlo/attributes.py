@@ -51,6 +51,9 @@ FREE_TEXT = frozenset(
 )
 """Attributes that never change what a module computes."""
 
+COMMON = FREE_TEXT | {"backend_config", "metadata"}
+"""Attributes that any instruction may have."""
+
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|nan)(?![\w.])")
 _SLICE = re.compile(r"\[\s*(\d{1,18})\s*:\s*(\d{1,18})\s*(?::\s*(-?\d{1,18})\s*)?\]")
 _PADS = re.compile(r"(?:-?\d{1,18}(?:_-?\d{1,18}){1,2}(?:x-?\d{1,18}(?:_-?\d{1,18}){1,2})*)?")
@@ -115,7 +118,7 @@ def _list(cursor: Cursor, name: str, item: Callable[[Cursor], Any]) -> tuple[Any
 
 
 def _bool(cursor: Cursor, name: str) -> bool:
-    for word, value in (("true", True), ("false", False), ("1", True), ("0", False)):
+    for word, value in (("true", True), ("false", False)):
         if cursor.at(word):
             cursor.take(word)
             return value
@@ -139,6 +142,8 @@ def _window(cursor: Cursor) -> Window:
             cursor.fail("window is not readable", f"found {cursor.found()}; fields are {fields}")
         rows[found.group(1)] = [list(map(int, p.split("_"))) for p in found.group(2).split("x")]
     rank = len(rows.get("size", ()))
+    if any(v < 0 for values in rows.get("rhs_reversal", ()) for v in values):
+        cursor.fail("window field `rhs_reversal` is below 0", at=start)
     for field, values in rows.items():
         if len(values) != rank or any(len(v) != (2 if field == "pad" else 1) for v in values):
             cursor.fail(

@@ -62,7 +62,8 @@ def parse_groups(text: str) -> Groups | None:
     if len(text) > 8 * MANY:
         return None
     if _LISTS.fullmatch(text):
-        return tuple(_numbers(g) for g in _GROUP.findall(text[1:-1]))
+        groups = tuple(_numbers(g) for g in _GROUP.findall(text[1:-1]))
+        return groups if all(n < MANY for g in groups for n in g) else None
     try:
         if found := _IOTA.fullmatch(text):
             return _iota(*(_numbers(part or "") for part in found.groups()))

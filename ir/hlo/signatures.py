@@ -60,6 +60,14 @@ def dims_of(attrs: Attrs, name: str, rank: int, required: bool = True) -> tuple[
     return dims
 
 
+def sorted_dims(attrs: Attrs, name: str, rank: int, required: bool = True) -> tuple[int, ...]:
+    """Return an attribute as ``dims_of``, which must list the dimensions in order."""
+    dims = dims_of(attrs, name, rank, required)
+    if list(dims) != sorted(dims):
+        refuse(f"`{name}={{{','.join(map(str, dims))}}}` is not in order")
+    return dims
+
+
 def require_same_dims(a: Shape, b: Shape, what: str) -> None:
     """Require two arrays to have the same dimensions; ``what`` they are, for the error."""
     if a.dims != b.dims:
@@ -94,9 +102,9 @@ def wider(a: DType, b: DType) -> DType:
     return a if a.bits >= b.bits else b
 
 
-def same_kind(a: DType, b: DType) -> bool:
-    """True if both types are of one kind, so that values of one may be held in the other."""
-    return a.kind == b.kind
+def floats_or_same(a: DType, b: DType) -> bool:
+    """True if the types are equal, or both floats: these may differ in their precision."""
+    return a == b or (a.is_float and b.is_float)
 
 
 def both_or_neither_complex(a: DType, b: DType) -> bool:
@@ -143,11 +151,12 @@ def require_result(c: Computation, shape: AnyShape) -> None:
 
 
 def require_scalar_parameters(c: Computation, given: Sequence[Shape]) -> None:
-    """Require one scalar parameter for each of the arrays ``given``, of the same kind of type."""
+    """Require one scalar parameter for each of the arrays ``given``, of its type or, for floats,
+    of another precision."""
     if len(c.parameters) != len(given):
         refuse(f"`{c.name}` takes {len(c.parameters)} scalars and gets {len(given)}")
     for p, s in zip(c.parameters, given, strict=True):
-        if not same_shape(p.shape, Shape(s.dtype), same_kind):
+        if not same_shape(p.shape, Shape(s.dtype), floats_or_same):
             why = f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}"
             refuse(f"{why}, not a scalar that takes {s.dtype}")
 
@@ -169,8 +178,8 @@ def window_positions(size: int, w: WindowDim) -> int:
     That is ``(padded - window) // stride + 1``, or 0 if the window does not fit. The dimension is
     dilated by ``lhs_dilate`` and padded, the window is dilated by ``rhs_dilate``.
     """
-    if w.size < 0 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
-        refuse("a window has a size below 0, or a stride or dilation below 1")
+    if w.size < 1 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
+        refuse("a window has a size, a stride or a dilation below 1")
     padded = dilated(size, w.lhs_dilate) + w.pad_low + w.pad_high
     extent = dilated(w.size, w.rhs_dilate)
     return max(0, (padded - extent) // w.stride + 1) if padded >= extent else 0

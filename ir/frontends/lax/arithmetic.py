@@ -41,6 +41,16 @@ def right_shift(x: Term, amount: Term) -> Term:
     return x.do("shift-right-arithmetic" if signed else "shift-right-logical", amount)
 
 
+def magnitude(x: Term) -> Term:
+    """The absolute value; numbers without a sign and truth values are their own."""
+    return x if x.dtype.kind in ("pred", "unsigned") else x.do("abs")
+
+
+def sign(x: Term) -> Term:
+    """-1, 0 or 1; of numbers without a sign 0 or 1."""
+    return x.differs(0).to(x.dtype) if x.dtype.kind == "unsigned" else x.do("sign")
+
+
 def conj(x: Term) -> Term:
     """The complex conjugate; a real array is its own."""
     if x.dtype.kind != "complex":

@@ -34,10 +34,10 @@ from ..signatures import (
     arrays,
     attr,
     dims_of,
+    floats_or_same,
     leaves,
     refuse,
     require_scalar_parameters,
-    same_kind,
     same_shape,
 )
 from .definition import OpDef, Pattern
@@ -215,6 +215,8 @@ def _grouped(i: Instruction, operands: Shapes) -> None:
     """Require groups that name no number twice, if they can be read."""
     if not operands:
         refuse("it has no operand")
+    if i.attrs.get("use_global_device_ids") is True and "channel_id" not in i.attrs:
+        refuse("use_global_device_ids=true needs a channel_id")
     named = [n for g in written(i) or () for n in g]
     if len(set(named)) != len(named):
         refuse(f"{GROUPS}={_text(i, GROUPS)} names a number twice")
@@ -224,16 +226,12 @@ def _grouped(i: Instruction, operands: Shapes) -> None:
 
 def _gathered(i: Instruction, operands: Shapes) -> None:
     _grouped(i, operands)
-    _cut(i, leaves(i.shape), _elements(operands))
+    _cut(i, leaves(i.shape), operands)
 
 
 def _scattered(i: Instruction, operands: Shapes) -> None:
     _reduced(i, operands)
-    _cut(i, _elements(operands), leaves(i.shape))
-
-
-def _elements(operands: Shapes) -> Shapes:
-    return [e for o in operands for e in leaves(o)]
+    _cut(i, operands, leaves(i.shape))
 
 
 def _cut(i: Instruction, long: Shapes, short: Shapes) -> None:
@@ -244,14 +242,21 @@ def _cut(i: Instruction, long: Shapes, short: Shapes) -> None:
     if len(known) > 1:
         refuse(f"{GROUPS}={_text(i, GROUPS)} have several sizes")
     for n, (whole, piece) in enumerate(zip(arrays(long), arrays(short), strict=True)):
-        (d,) = dims_of(i.attrs, "dimensions", piece.rank) or (-1,)
-        others = whole.rank == piece.rank and d >= 0 and whole.dtype == piece.dtype
+        d = _one_dimension(i, piece.rank)
+        others = whole.rank == piece.rank and whole.dtype == piece.dtype
         if not others or _without(whole, d) != _without(piece, d):
             refuse(f"{show_shape(whole)} is not made of {show_shape(piece)} along dimension {d}")
         count = whole.dims[d] // piece.dims[d] if piece.dims[d] else min(known, default=0)
         if count * piece.dims[d] != whole.dims[d] or not known <= {count}:
             size = f" by groups of {min(known)}" if known else ""
             refuse(f"value {n}: {show_shape(piece)} does not make {show_shape(whole)}{size}")
+
+
+def _one_dimension(i: Instruction, rank: int) -> int:
+    dims = dims_of(i.attrs, "dimensions", rank)
+    if len(dims) != 1:
+        refuse("`dimensions` is one dimension")
+    return dims[0]
 
 
 def _without(s: Shape, d: int) -> tuple[int, ...]:
@@ -268,10 +273,10 @@ def _all_to_all(i: Instruction, operands: Shapes) -> None:
     if isinstance(i.shape, TupleShape):
         if any(s.dims != given[0].dims or s.dtype != given[0].dtype for s in given):
             refuse("its operands differ in shape")
+        if "dimensions" in i.attrs:
+            refuse("it exchanges whole arrays, and `dimensions` says to cut them")
         return
-    (d,) = dims_of(i.attrs, "dimensions", given[0].rank) or (-1,)
-    if d < 0:
-        refuse("attribute `dimensions` is missing")
+    d = _one_dimension(i, given[0].rank)
     for g in written(i) or ():
         if given[0].dims[d] % len(g):
             refuse(f"dimension {d} of {show_shape(given[0])} has no {len(g)} equal pieces")
@@ -297,21 +302,28 @@ GATHERS = "channel_id? constrain_layout? dimensions use_global_device_ids?"
 """Attributes of collectives, and of those that join pieces along a dimension."""
 
 
-def _collective(name: str, attributes: str = DEVICES, **rest: Any) -> OpDef:
-    return OpDef(name, attributes=attributes, collective=True, pattern=Pattern.LIBRARY, **rest)
+def _collective(name: str, attributes: str, further: str = GROUPS, **rest: Any) -> OpDef:
+    rest |= {"collective": True, "pattern": Pattern.LIBRARY}
+    return OpDef(name, attributes=attributes, further=further, **rest)
 
 
 DEFINITIONS = (
     _collective(
-        "all-reduce", calls=("to_apply",), shape=_all_reduce, result_type=same_kind, check=_reduced
+        "all-reduce",
+        DEVICES,
+        f"{GROUPS} mode",
+        calls=("to_apply",),
+        shape=_all_reduce,
+        result_type=floats_or_same,
+        check=_reduced,
     ),
     _collective("all-gather", GATHERS, check=_gathered),
-    _collective("all-to-all", GATHERS.replace("dimensions", "dimensions?"), check=_all_to_all),
-    _collective("reduce-scatter", GATHERS, calls=("to_apply",), check=_scattered),
-    _collective("collective-broadcast", shape=_same, check=_grouped),
-    _collective(_PERMUTE, shape=_same, check=_permuted),
+    _collective("all-to-all", "channel_id? constrain_layout? dimensions?", check=_all_to_all),
+    _collective("reduce-scatter", GATHERS, f"{GROUPS} mode", calls=("to_apply",), check=_scattered),
+    _collective("collective-broadcast", "channel_id?", shape=_same, check=_grouped),
+    _collective(_PERMUTE, "channel_id?", f"{PAIRS} slice_sizes", shape=_same, check=_permuted),
     *(
-        _collective(name, "", check=_number_of_device, one_array=True)
+        _collective(name, "", "", check=_number_of_device, one_array=True)
         for name in ("replica-id", "partition-id")
     ),
 )

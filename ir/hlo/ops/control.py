@@ -63,6 +63,7 @@ def _result_of(*names: str) -> ShapeRule:
 
 
 def _first(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    require_count(shapes, 1)
     return plain(array(shapes, 0)) if isinstance(shapes[0], Shape) else shapes[0]
 
 
@@ -71,7 +72,20 @@ def _tuple(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _token(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    for n in range(len(shapes)):
+        _require_token(shapes, n)
     return TokenShape()
+
+
+def _before_token(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    require_count(shapes, 2)
+    _require_token(shapes, 1)
+    return _first(shapes[:1], attrs)
+
+
+def _require_token(shapes: Shapes, n: int) -> None:
+    if not isinstance(shapes[n], TokenShape):
+        refuse(f"operand {n} is not a token but {show_shape(shapes[n])}")
 
 
 def _check_constant(i: Instruction, operands: Shapes) -> None:
@@ -98,6 +112,7 @@ def _check_call(i: Instruction, operands: Shapes) -> None:
 
 
 def _check_while(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     condition = attr(i.attrs, "condition", Computation)
     body = attr(i.attrs, "body", Computation)
     require_parameters(condition, operands)
@@ -132,7 +147,7 @@ def _check_conditional(i: Instruction, operands: Shapes) -> None:
 def _check_scan(i: Instruction, operands: Shapes) -> None:
     """Require a body that takes and returns slices of one dimension, and carries of one shape."""
     called_with = attr(i.attrs, "to_apply", Computation)
-    carries = i.attrs.get("num_carries", 1)
+    carries = attr(i.attrs, "num_carries", int)
     given, results = arrays(operands), arrays(leaves(i.shape))
     if not 0 <= carries <= min(len(given), len(results)) or not given:
         refuse(f"num_carries={carries} of {len(given)} operands and {len(results)} results")
@@ -153,6 +168,10 @@ def _check_scan(i: Instruction, operands: Shapes) -> None:
         not same_shape(a, b) for a, b in zip(given[-carries:], results[-carries:], strict=True)
     ):
         refuse("the last carries differ in shape from the first")
+
+
+def _check_domain(i: Instruction, operands: Shapes) -> None:
+    attr(i.attrs, "domain", object)
 
 
 def _without(s: Shape, dim: int) -> Shape:
@@ -236,6 +255,7 @@ DEFINITIONS = (
     OpDef(
         "parameter",
         attributes="number",
+        further="frozen",
         check=_check_parameter,
         pattern=Pattern.ALIAS,
         structure=True,
@@ -284,6 +304,7 @@ DEFINITIONS = (
         "fusion",
         attributes="kind",
         calls=("calls",),
+        further="output_to_operand_aliasing",
         shape=_result_of("calls"),
         check=_check_call,
         numpy=_run_call,
@@ -304,6 +325,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "conditional",
+        further="branch_computations true_computation false_computation",
         shape=_result_of("branch_computations", "true_computation"),
         check=_check_conditional,
         numpy=_run_conditional,
@@ -342,13 +364,20 @@ DEFINITIONS = (
     ),
     OpDef(
         "add-dependency",
-        shape=_first,
+        shape=_before_token,
         numpy=first,
         pattern=Pattern.ALIAS,
         alias=True,
         complex=ComplexPolicy.PASSED,
     ),
-    OpDef("domain", shape=_first, numpy=first, complex=ComplexPolicy.PASSED),
+    OpDef(
+        "domain",
+        further="domain",
+        shape=_first,
+        check=_check_domain,
+        numpy=first,
+        complex=ComplexPolicy.PASSED,
+    ),
     OpDef("after-all", shape=_token, numpy=_run_token, pattern=Pattern.ALIAS),
     OpDef(
         "custom-call",
@@ -356,6 +385,10 @@ DEFINITIONS = (
             "window? dim_labels? feature_group_count? batch_group_count? "
             "padding_type? custom_call_target custom_call_has_side_effect? "
             "schedule? api_version?"
+        ),
+        further=(
+            "called_computations literal operand_layout_constraints operand_precision "
+            "output_to_operand_aliasing to_apply"
         ),
         pattern=Pattern.LIBRARY,
         structure=True,

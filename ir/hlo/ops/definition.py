@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from ..attributes import COMMON
 from ..meaning.values import Handler, Value
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..signatures import Attrs, Likeness, Shapes
@@ -204,6 +205,8 @@ class OpDef:
       ``attributes``    names other than ``calls``, in the order of XLA's text; optional ones with
                         ``?``
       ``calls``         names of the attributes that are called computations
+      ``further``       names of other attributes that text may have: what protocol buffers write
+                        in other ways, and what does not change the meaning
       ``omitted_if_empty``  an attribute that the text omits where it is empty
       ``shape``         infers the result's shape; None if it does not follow from the operands
       ``check``         further rules of well-formedness
@@ -253,6 +256,7 @@ class OpDef:
     name: str
     attributes: str = ""
     calls: tuple[str, ...] = ()
+    further: str = ""
     omitted_if_empty: str = ""
     shape: ShapeRule | None = None
     check: Check | None = None
@@ -300,6 +304,11 @@ class OpDef:
     def has_attribute(self, attribute: str) -> bool:
         """True if the operation has this attribute (called computations are not counted)."""
         return attribute in self.attributes.replace("?", "").split()
+
+    def may_have(self, attribute: str) -> bool:
+        """True if text may have this attribute; any, if the operation is not computed."""
+        own = self.has_attribute(attribute) or attribute in (*self.calls, *self.further.split())
+        return own or attribute in COMMON or not self.computed
 
     @property
     def pointwise(self) -> bool:

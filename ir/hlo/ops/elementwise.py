@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from ...dtypes import BY_NAME, pred
+from ...dtypes import c64, c128, f32, f64, pred
 from ...elementwise import TABLE, ElementwiseOp
 from ..meaning import live as meaning_live
 from ..meaning import pointwise as meaning_pointwise
@@ -30,27 +30,36 @@ from .definition import (
     size_of,
 )
 
-SCALARS = frozenset({"clamp", "select"})
-"""Operations that take scalars together with arrays."""
+SCALARS = {"clamp": (0, 2), "select": (0,)}
+"""Operands that may be scalars beside arrays, by operation."""
+
+COMPARISONS = {
+    "float": ("FLOAT", "TOTALORDER"),
+    "complex": ("FLOAT",),
+    "signed": ("SIGNED",),
+    "unsigned": ("UNSIGNED",),
+    "pred": ("UNSIGNED",),
+}
+"""Values of the ``type`` of a comparison for each kind of elements."""
 
 
 def elementwise_shape(op: ElementwiseOp, shapes: Shapes, attrs: Attrs) -> Shape:
-    """Infer the result of operands of one shape and type; some of clamp and select may be scalars.
+    """Infer the result of operands of one shape and type; some may be ``SCALARS``.
 
     ``VerifyError`` if operands differ or the operation does not take their element type.
     """
     opcode = op.name
     require_count(shapes, op.arity)
     arrays = [array(shapes, i) for i in range(op.arity)]
-    like = max(arrays, key=lambda s: (s.rank, s.size)) if opcode in SCALARS else arrays[-1]
+    like = arrays[1] if opcode == "clamp" else arrays[-1]
     values = arrays
     if opcode == "select":
         values = arrays[1:]
         if arrays[0].dtype != pred:
             refuse(f"the first operand of select is {arrays[0].dtype}, it must be pred")
         like = arrays[1]
-    for a in arrays:
-        if a.dims != like.dims and not (opcode in SCALARS and not a.dims):
+    for n, a in enumerate(arrays):
+        if a.dims != like.dims and (a.dims or n not in SCALARS.get(opcode, ())):
             refuse(f"operands of {opcode} differ: {', '.join(map(show_shape, arrays))}")
     types = {a.dtype for a in values}
     if len(types) != 1:
@@ -70,6 +79,8 @@ def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"it compares {a.dtype} with {b.dtype}")
     if attr(attrs, "direction", str) not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
         refuse(f"`direction={attrs['direction']}` is not one of EQ, NE, LT, LE, GT, GE")
+    if (order := attrs.get("type")) is not None and order not in COMPARISONS[a.dtype.kind]:
+        refuse(f"{a.dtype} is compared as {' or '.join(COMPARISONS[a.dtype.kind])}, not as {order}")
     if a.dtype.kind == "complex" and attrs["direction"] not in ("EQ", "NE"):
         refuse(f"{a.dtype} has no order, direction={attrs['direction']} asks for one")
     return Shape(pred, a.dims, None, a.dynamic)
@@ -77,18 +88,20 @@ def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
 
 def _complex(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 2)
-    a = array(shapes, 0)
-    require_same_dims(a, array(shapes, 1), "real and imaginary part")
-    return Shape(BY_NAME["c64" if a.dtype.bits == 32 else "c128"], a.dims)
+    a, b = array(shapes, 0), array(shapes, 1)
+    require_same_dims(a, b, "real and imaginary part")
+    if a.dtype != b.dtype or a.dtype not in (f32, f64):
+        refuse(f"its parts are {a.dtype} and {b.dtype}; both are f32 or both f64")
+    return Shape(c64 if a.dtype == f32 else c128, a.dims, None, a.dynamic)
 
 
 def _part(shapes: Shapes, attrs: Attrs) -> Shape:
     """Infer the shape of ``real`` and ``imag``."""
     require_count(shapes, 1)
     a = array(shapes, 0)
-    if a.dtype.kind != "complex":
-        return plain(a)
-    return Shape(BY_NAME["f32" if a.dtype.bits == 64 else "f64"], a.dims)
+    if a.dtype.kind not in ("float", "complex"):
+        refuse(f"{a.dtype} has no real and imaginary part")
+    return Shape({c64: f32, c128: f64}.get(a.dtype, a.dtype), a.dims, None, a.dynamic)
 
 
 def _reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -100,11 +113,13 @@ def _reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _check_convert(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     if array(operands, 0).dims != i.array.dims:
         refuse(f"its result is {show_shape(i.shape)}, its operand {show_shape(operands[0])}")
 
 
 def _check_stochastic_convert(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 2)
     x, bits = array(operands, 0), array(operands, 1)
     if x.dims != bits.dims or x.dims != i.array.dims:
         refuse(
@@ -115,6 +130,7 @@ def _check_stochastic_convert(i: Instruction, operands: Shapes) -> None:
 
 
 def _check_bitcast_convert(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     old, new = array(operands, 0), i.array
     if old.size * old.dtype.bits != new.size * new.dtype.bits:
         refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")

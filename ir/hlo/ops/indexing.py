@@ -15,11 +15,13 @@ from ..signatures import (
     arrays,
     attr,
     dims_of,
+    floats_or_same,
     plain,
     reducer_types,
     refuse,
     require_count,
     require_scalar_parameters,
+    sorted_dims,
 )
 from .definition import (
     ComplexPolicy,
@@ -46,6 +48,9 @@ def _starts(shapes: Shapes, first: int, rank: int) -> None:
             refuse(f"start {i} is {show_shape(array(given, i))}, not an integer scalar")
     if len(given) != rank:
         refuse(f"{len(given)} start indices for rank {rank}")
+    types = {array(given, i).dtype for i in range(rank)}
+    if len(types) > 1:
+        refuse(f"start indices have the types {', '.join(sorted(map(str, types)))}")
 
 
 def _dynamic_slice(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -69,8 +74,8 @@ def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 2)
     a, indices = array(shapes, 0), array(shapes, 1)
     sizes = attr(attrs, "slice_sizes")
-    collapsed = dims_of(attrs, "collapsed_slice_dims", a.rank)
-    batching = dims_of(attrs, "operand_batching_dims", a.rank, required=False)
+    collapsed = sorted_dims(attrs, "collapsed_slice_dims", a.rank)
+    batching = sorted_dims(attrs, "operand_batching_dims", a.rank, required=False)
     start_map = dims_of(attrs, "start_index_map", a.rank)
     vector = attr(attrs, "index_vector_dim", int)
     of_indices = dims_of(attrs, "start_indices_batching_dims", indices.rank, required=False)
@@ -84,8 +89,8 @@ def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
     batch = _index_dims(indices, vector, len(start_map))
     kept = [d for d in range(a.rank) if d not in collapsed + batching]
     rank = len(batch) + len(kept)
-    offsets = dims_of(attrs, "offset_dims", rank)
-    if len(offsets) != len(kept) or list(offsets) != sorted(offsets):
+    offsets = sorted_dims(attrs, "offset_dims", rank)
+    if len(offsets) != len(kept):
         refuse(f"offset_dims {list(offsets)} for {len(kept)} slice dimensions")
     rest = iter(zip(batch, (m for d, m in enumerate(indices.marks) if d != vector), strict=True))
     inner = iter((sizes[d], a.marks[d] and sizes[d] == a.dims[d]) for d in kept)
@@ -120,10 +125,10 @@ def _scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     operands = [array(shapes, i) for i in range(n)]
     indices = array(shapes, n)
     first, update = operands[0], array(shapes, n + 1)
-    inserted = dims_of(attrs, "inserted_window_dims", first.rank)
-    batching = dims_of(attrs, "input_batching_dims", first.rank, required=False)
+    inserted = sorted_dims(attrs, "inserted_window_dims", first.rank)
+    batching = sorted_dims(attrs, "input_batching_dims", first.rank, required=False)
     to_operand = dims_of(attrs, "scatter_dims_to_operand_dims", first.rank)
-    window = dims_of(attrs, "update_window_dims", update.rank)
+    window = sorted_dims(attrs, "update_window_dims", update.rank)
     vector = attr(attrs, "index_vector_dim", int)
     of_indices = dims_of(attrs, "scatter_indices_batching_dims", indices.rank, required=False)
     _batching(first, batching, indices, of_indices, vector)
@@ -132,7 +137,7 @@ def _scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     batch = _index_dims(indices, vector, len(to_operand))
     kept = [d for d in range(first.rank) if d not in inserted + batching]
     outer = tuple(d for k, d in enumerate(update.dims) if k not in window)
-    if len(window) != len(kept) or outer != batch or list(window) != sorted(window):
+    if len(window) != len(kept) or outer != batch:
         refuse(f"updates {show_shape(update)} do not fit indices {show_shape(indices)}")
     if any(update.dims[w] > first.dims[d] for w, d in zip(window, kept, strict=True)):
         refuse(f"updates {show_shape(update)} are larger than {show_shape(first)}")
@@ -140,7 +145,7 @@ def _scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
         if array(shapes, n + 1 + i).dims != update.dims or operands[i].dims != first.dims:
             refuse("operands or updates differ in shape")
     made = reducer_types(attr(attrs, "to_apply", Computation), operands)
-    if any(t.kind != o.dtype.kind for t, o in zip(made, operands, strict=True)):
+    if not all(floats_or_same(t, o.dtype) for t, o in zip(made, operands, strict=True)):
         refuse(f"the combiner makes {', '.join(map(str, made))}, not what the operands hold")
     return plain(first) if n == 1 else TupleShape(tuple(map(plain, operands)))
 

@@ -36,6 +36,26 @@ from .definition import (
     size_of,
 )
 
+ALGORITHMS = frozenset(
+    {
+        "unset",
+        "dot_any_f8_any_f8_f32",
+        "dot_any_f8_any_f8_f32_fast_accum",
+        "dot_f16_f16_f16",
+        "dot_f16_f16_f32",
+        "dot_bf16_bf16_bf16",
+        "dot_bf16_bf16_f32",
+        "dot_bf16_bf16_f32_x3",
+        "dot_bf16_bf16_f32_x6",
+        "dot_bf16_bf16_f32_x9",
+        "dot_tf32_tf32_f32",
+        "dot_tf32_tf32_f32_x3",
+        "dot_f32_f32_f32",
+        "dot_f64_f64_f64",
+    }
+)
+"""Values of the ``algorithm`` of a dot."""
+
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 """Values of ``transpose_a``."""
 
@@ -43,6 +63,8 @@ TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 2)
     a, b = array(shapes, 0), array(shapes, 1)
+    if (algorithm := attrs.get("algorithm", "unset")).lower() not in ALGORITHMS:
+        refuse(f"algorithm={algorithm} is not known")
     lhs_batch = dims_of(attrs, "lhs_batch_dims", a.rank, required=False)
     rhs_batch = dims_of(attrs, "rhs_batch_dims", b.rank, required=False)
     lhs_sum = dims_of(attrs, "lhs_contracting_dims", a.rank, required=False)
@@ -75,6 +97,8 @@ def _ragged_dot(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 3)
     a, b, sizes = (array(shapes, n) for n in range(3))
     ragged = dims_of(attrs, "lhs_ragged_dims", a.rank)
+    for side, operand in (("lhs", a), ("rhs", b)):
+        dims_of(attrs, f"{side}_contracting_dims", operand.rank)
     groups = dims_of(attrs, "rhs_group_dims", b.rank, required=False)
     if len(ragged) != 1 or not sizes.dtype.is_int:
         refuse(f"lhs_ragged_dims {list(ragged)}, sizes {show_shape(sizes)}")
@@ -172,7 +196,7 @@ def _triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
     if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
         refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
-    if attrs.get("transpose_a", TRANSPOSES[0]) not in TRANSPOSES:
+    if attr(attrs, "transpose_a", str) not in TRANSPOSES:
         refuse(f"transpose_a={attrs['transpose_a']} is not one of {', '.join(TRANSPOSES)}")
     return plain(b)
 
@@ -228,6 +252,7 @@ DEFINITIONS = (
     OpDef(
         "dot",
         attributes=f"{PAIRED} algorithm?",
+        further="operand_precision",
         shape=_dot,
         result_type=both_or_neither_complex,
         numpy=meaning_linear.dot,
@@ -243,6 +268,7 @@ DEFINITIONS = (
     OpDef(
         "ragged-dot",
         attributes=f"{PAIRED} lhs_ragged_dims rhs_group_dims?",
+        further="operand_precision",
         shape=_ragged_dot,
         result_type=both_or_neither_complex,
         numpy=meaning_linear.ragged_dot,
@@ -275,7 +301,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "triangular-solve",
-        attributes="left_side? lower? unit_diagonal? transpose_a?",
+        attributes="left_side? lower? unit_diagonal? transpose_a",
         shape=_triangular_solve,
         numpy=meaning_linear.triangular_solve,
         work=_substituted,

@@ -17,6 +17,7 @@ from ..signatures import (
     arrays,
     attr,
     dims_of,
+    floats_or_same,
     plain,
     reducer_types,
     refuse,
@@ -24,7 +25,6 @@ from ..signatures import (
     require_predicate,
     require_same_dims,
     require_scalar_parameters,
-    same_kind,
 )
 from .definition import (
     ComplexPolicy,
@@ -43,7 +43,7 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
     dims = dims_of(attrs, "dimensions", inputs[0].rank)
     for a, init in zip(inputs, inits, strict=True):
         require_same_dims(a, inputs[0], "reduced arrays")
-        if init.dims or init.dtype.kind != a.dtype.kind:
+        if init.dims or not floats_or_same(init.dtype, a.dtype):
             refuse(f"the initial value {show_shape(init)} does not fit {show_shape(a)}")
     kept = [k for k in range(inputs[0].rank) if k not in dims]
     types = reducer_types(attr(attrs, "to_apply", Computation), inputs)
@@ -94,6 +94,8 @@ def _topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
 def _map(shapes: Shapes, attrs: Attrs) -> Shape:
     first = array(shapes, 0)
     body = attr(attrs, "to_apply", Computation)
+    if list(dims_of(attrs, "dimensions", first.rank)) != list(range(first.rank)):
+        refuse(f"`dimensions` must be all {first.rank} dimensions in order")
     for i in range(len(shapes)):
         require_same_dims(array(shapes, i), first, "mapped arrays")
     return Shape(array([body.root.shape], 0).dtype, first.dims)
@@ -151,7 +153,7 @@ DEFINITIONS = (
         calls=("to_apply",),
         shape=_reduce,
         check=check_reducer,
-        result_type=same_kind,
+        result_type=floats_or_same,
         numpy=meaning_reduce.reduce,
         fit=meaning_live.inputs,
         work=_reduced,

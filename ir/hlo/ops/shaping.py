@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dtypes import s32
+from ...dtypes import pred, s32
 from ..layouts import slowest_first
 from ..meaning import live as meaning_live
 from ..meaning import pointwise as meaning_pointwise
@@ -51,7 +51,8 @@ def _concatenate(shapes: Shapes, attrs: Attrs) -> Shape:
     for i in range(len(shapes)):
         a = array(shapes, i)
         rest = [d for k, d in enumerate(a.dims) if k != axes[0]]
-        if rest != [d for k, d in enumerate(first.dims) if k != axes[0]] or a.dtype != first.dtype:
+        others = [d for k, d in enumerate(first.dims) if k != axes[0]]
+        if a.rank != first.rank or rest != others or a.dtype != first.dtype:
             refuse(f"operand {i}, {show_shape(a)}, does not fit {show_shape(first)}")
         total += a.dims[axes[0]]
     dims = tuple(total if k == axes[0] else d for k, d in enumerate(first.dims))
@@ -100,6 +101,7 @@ def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _check_reshape(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     old, new = array(operands, 0), i.array
     if old.size != new.size or old.dtype != new.dtype:
         refuse(f"its result is {show_shape(new)}, its operand {show_shape(old)}")
@@ -118,16 +120,16 @@ def _check_dynamic_reshape(i: Instruction, operands: Shapes) -> None:
 
 
 def _check_dimension_size(i: Instruction, operands: Shapes) -> None:
-    a = array(operands, 0)
+    a, resizes = array(operands, 0), i.opcode == "set-dimension-size"
+    require_count(operands, 2 if resizes else 1)
     if len(dims_of(i.attrs, "dimensions", a.rank)) != 1:
         refuse("`dimensions` is one dimension")
-    if i.opcode == "set-dimension-size":
-        size = array(operands, 1)
-        if size.dims or not size.dtype.is_int:
-            refuse(f"the size is {show_shape(size)}, not an integer scalar")
+    if resizes and plain(size := array(operands, 1)) != Shape(s32):
+        refuse(f"the size is {show_shape(size)}, not s32[]")
 
 
 def _check_broadcast(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     old, new = array(operands, 0), i.array
     dims = dims_of(i.attrs, "dimensions", new.rank)
     if len(dims) != old.rank or old.dtype != new.dtype:
@@ -138,11 +140,15 @@ def _check_broadcast(i: Instruction, operands: Shapes) -> None:
 
 
 def _check_iota(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 0)
+    if i.array.dtype == pred:
+        refuse("it counts in numbers, and pred is none")
     if not 0 <= attr(i.attrs, "iota_dimension", int) < i.array.rank:
         refuse(f"iota_dimension={i.attrs['iota_dimension']} of {show_shape(i.shape)}")
 
 
 def _check_bitcast(i: Instruction, operands: Shapes) -> None:
+    require_count(operands, 1)
     old, new = array(operands, 0), i.array
     if old.size * old.dtype.bits != new.size * new.dtype.bits:
         refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")
@@ -191,6 +197,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "reshape",
+        further="inferred_dimension",
         check=_check_reshape,
         one_array=True,
         numpy=meaning_shaping.reshape,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from ..holes import SKIPS
 from ..meaning import conv as meaning_conv
 from ..meaning import live as meaning_live
 from ..meaning import window as meaning_window
@@ -16,6 +17,7 @@ from ..signatures import (
     array,
     attr,
     both_or_neither_complex,
+    floats_or_same,
     plain,
     reducer_types,
     refuse,
@@ -23,7 +25,6 @@ from ..signatures import (
     require_predicate,
     require_same_dims,
     require_scalar_parameters,
-    same_kind,
     same_shape,
     wider,
     window_positions,
@@ -93,8 +94,10 @@ def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
     require_count(shapes, 3)
     operand, source, init = (array(shapes, i) for i in range(3))
     window = attr(attrs, "window")
-    if len(window) != operand.rank or init.dims:
+    if len(window) != operand.rank:
         refuse(f"the window has {len(window)} dimensions, the operand {show_shape(operand)}")
+    if init.dims or not floats_or_same(init.dtype, operand.dtype):
+        refuse(f"the initial value {show_shape(init)} does not fit {show_shape(operand)}")
     if any(w.lhs_dilate != 1 for w in window):
         refuse("the operand of select-and-scatter is not dilated")
     dims = tuple(window_positions(d, w) for d, w in zip(operand.dims, window, strict=True))
@@ -112,7 +115,7 @@ def _check_select_and_scatter(i: Instruction, operands: Shapes) -> None:
     require_scalar_parameters(select, [operand, operand])
     require_predicate(select)
     require_scalar_parameters(scatter, [operand, source])
-    if not same_shape(scatter.root.shape, Shape(operand.dtype), same_kind):
+    if not same_shape(scatter.root.shape, Shape(operand.dtype), floats_or_same):
         refuse(f"`{scatter.name}` returns {show_shape(scatter.root.shape)}")
 
 
@@ -146,6 +149,7 @@ DEFINITIONS = (
         attributes=(
             "window dim_labels feature_group_count? batch_group_count? conv_kind? padding_type?"
         ),
+        further=f"operand_precision {SKIPS}",
         omitted_if_empty="window",
         shape=_convolution,
         result_type=both_or_neither_complex,
@@ -166,7 +170,7 @@ DEFINITIONS = (
         omitted_if_empty="window",
         shape=_reduce_window,
         check=check_reducer,
-        result_type=same_kind,
+        result_type=floats_or_same,
         numpy=meaning_window.reduce_window,
         fit=meaning_live.inputs,
         work=_windows,

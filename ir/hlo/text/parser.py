@@ -170,6 +170,10 @@ class _Parser:
             key = cursor.attribute_name()
             if key in attrs:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
+            if not definition(opcode).may_have(key):
+                close = get_close_matches(key, whole.attributes.replace("?", "").split(), 1)
+                hint = f"did you mean `{close[0]}`?" if close else "take it out if it has no effect"
+                cursor.fail(f"`{opcode}` has no attribute `{key}`", hint=hint, at=at)
             if key == "metadata":
                 metadata = self.metadata_value()
             elif key in _OF_ONE and not whole.has_attribute(key):

@@ -152,8 +152,8 @@ def test_attributes_have_types() -> None:
     assert cut.attrs["slice"] == (SliceDim(0, 2), SliceDim(0, 4, 2))
 
 
-def test_unknown_attributes_are_kept_as_text() -> None:
-    text = 'sharding={devices=[2,1]<=[2]}, backend_config={"a": {"b": [1,2]}}, foo=bar'
+def test_attributes_without_a_meaning_are_kept_as_text() -> None:
+    text = 'sharding={devices=[2,1]<=[2]}, backend_config={"a": {"b": [1,2]}}, statistics={a=1}'
     body = f"x = f32[2] parameter(0)\n ROOT y = f32[2] negate(x), {text}"
     assert f"{text}\n" in show(module(body))
 
@@ -192,9 +192,9 @@ def test_attributes_after_a_computation_in_place(thread: str) -> None:
     add = "{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }" + thread
     found = last(
         "x = f32[4] parameter(0)\n z = f32[] constant(0)\n"
-        f"ROOT r = f32[] reduce(x, z), to_apply=\n{add}, dimensions={{0}}, note=kept"
+        f"ROOT r = f32[] reduce(x, z), to_apply=\n{add}, dimensions={{0}}, origin=kept"
     )
-    assert found.attrs["dimensions"] == (0,) and found.attrs["note"] == Raw("kept")
+    assert found.attrs["dimensions"] == (0,) and found.attrs["origin"] == Raw("kept")
     branch = "{ x = f32[] parameter(0) ROOT n = f32[] negate(x) }" + thread
     found = last(
         "k = s32[] parameter(0)\n x = f32[] parameter(1)\n"
@@ -222,7 +222,8 @@ def test_names_of_the_text_are_not_given_to_what_has_none() -> None:
 
 
 def test_an_attribute_of_one_operation_is_kept_as_text_in_others() -> None:
-    found = last("x = f32[2] parameter(0)\n ROOT n = f32[2] negate(x), slice_sizes={{1},{2}}")
+    pairs = "source_target_pairs={{0,0}}, slice_sizes={{1},{2}}"
+    found = last(f"x = f32[2] parameter(0)\n ROOT n = f32[2] collective-permute(x), {pairs}")
     assert found.attrs["slice_sizes"] == Raw("{{1},{2}}")
 
 
@@ -294,8 +295,10 @@ P = "x = f32[4] parameter(0)\n"
         (P + "ROOT y = f33[4] negate(x)", "5:10", "did you mean `f32`?"),
         (P + "ROOT y = f32[4,b] negate(x)", "5:10", "`b` is not a dimension"),
         (P + "ROOT y = f32[4]{1} negate(x)", "5:10", "layout does not fit"),
-        (P + "ROOT y = f32[4] negate(x), dimensions={a}", "5:40", "attribute `dimensions`"),
-        (P + "ROOT y = f32[4] negate(x), a=1, a=2", "5:33", "given twice"),
+        (P + "ROOT y = f32[4] reverse(x), dimensions={a}", "5:41", "attribute `dimensions`"),
+        (P + "ROOT y = f32[4] negate(x), origin=1, origin=2", "5:38", "given twice"),
+        (P + "ROOT y = f32[4] negate(x), dimensions={0}", "5:28", "no attribute `dimensions`"),
+        (P + "ROOT y = f32[4] reverse(x), dimension={0}", "5:29", "did you mean `dimensions`"),
         ("ROOT c = f32[4] constant({1, 2, 3})", "4:25", "3 values in 1 braces for f32[4]"),
         ("ROOT c = s8[] constant(128)", "4:23", "out of the range of s8"),
         ("ROOT c = s32[] constant(1.5)", "4:24", "not a constant of type s32"),
@@ -359,7 +362,7 @@ def test_unclosed_text() -> None:
     assert "no closing brace" in refused("HloModule m\nENTRY e { x = f32[] parameter(0)")
     assert "comment has no end" in refused("HloModule m /* ENTRY")
     assert "no closing" in refused_in('x = f32[] parameter(0), metadata={op_name="a"')
-    assert "string has no end" in refused_in('x = f32[] parameter(0), foo="a')
+    assert "string has no end" in refused_in('x = f32[] parameter(0), origin="a')
 
 
 def test_what_a_layout_and_a_type_say_beyond_arrays_is_kept() -> None:

@@ -6,7 +6,7 @@ from functools import reduce
 from math import inf
 
 from ....dtypes import f32, f64, pred
-from ...lax.arithmetic import remainder, right_shift
+from ...lax.arithmetic import magnitude, remainder, right_shift, sign
 from ...lax.functions import is_nan
 from ...lax.shaping import full
 from ...lax.term import Term
@@ -15,7 +15,6 @@ from ..nodes.table import operator
 from ..nodes.values import Value
 
 UNARY = {
-    "Abs": "abs",
     "Acos": "acos",
     "Acosh": "acosh",
     "Asin": "asin",
@@ -34,7 +33,6 @@ UNARY = {
     "Not": "not",
     "Round": "round-nearest-even",
     "Sigmoid": "logistic",
-    "Sign": "sign",
     "Sin": "sine",
     "Sinh": "sinh",
     "Sqrt": "sqrt",
@@ -71,6 +69,16 @@ MANY = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 @operator(*UNARY)
 def _unary(node: Node) -> Term:
     return node.input(0).do(UNARY[node.op])
+
+
+@operator("Abs")
+def _abs(node: Node) -> Term:
+    return magnitude(node.input(0))
+
+
+@operator("Sign")
+def _sign(node: Node) -> Term:
+    return sign(node.input(0))
 
 
 @operator(*BINARY)

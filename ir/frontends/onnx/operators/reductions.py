@@ -7,6 +7,7 @@ from math import prod
 
 from ....dtypes import f64, pred, s64
 from ...lax import reductions
+from ...lax.arithmetic import magnitude
 from ...lax.functions import logsumexp
 from ...lax.shaping import full
 from ...lax.term import Term
@@ -32,7 +33,7 @@ def _extreme(opcode: str) -> Reduction:
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    "ReduceL1": lambda x, axes, keep: reductions.sum_(x.do("abs"), axes, keep),
+    "ReduceL1": lambda x, axes, keep: reductions.sum_(magnitude(x), axes, keep),
     "ReduceL2": lambda x, axes, keep: _root(reductions.sum_(x * x, axes, keep)),
     "ReduceLogSum": lambda x, axes, keep: reductions.sum_(x, axes, keep).do("log"),
     "ReduceLogSumExp": logsumexp,

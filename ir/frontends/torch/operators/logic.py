@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ....dtypes import BY_NAME
-from ...lax.arithmetic import right_shift
+from ...lax.arithmetic import magnitude, right_shift
 from ...lax.control import while_loop
 from ...lax.reductions import any_
 from ...lax.shaping import broadcast_to
@@ -73,7 +73,7 @@ def _right_shift(c: AtenCall, x: Operand, y: Operand) -> Term:
 
 
 def _gcd(c: AtenCall, x: Operand, y: Operand) -> Term:
-    a, b = (t.do("abs") if t.dtype.kind == "signed" else t for t in c.operands(x, y))
+    a, b = (magnitude(t) for t in c.operands(x, y))
     a, b = (broadcast_to(t, c.dims) for t in (a, b))
 
     def step(p: Term, q: Term) -> list[Term]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ....dtypes import f32, f64, s32, s64
-from ...lax.arithmetic import conj, floor_divide, remainder, trunc
+from ...lax.arithmetic import conj, floor_divide, magnitude, remainder, sign, trunc
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, sized, wide
 from .promotion import Operand
@@ -149,7 +149,7 @@ def _sign(c: AtenCall, x: Term) -> Term:
         return x
     if x.dtype.is_float:  # NaN has no sign
         return (x > 0).select(x.number(1), (x < 0).select(x.number(-1), 0))
-    return x.do("sign")
+    return sign(x)
 
 
 def _sgn(c: AtenCall, x: Term) -> Term:
@@ -157,7 +157,7 @@ def _sgn(c: AtenCall, x: Term) -> Term:
 
 
 def _abs(c: AtenCall, x: Term) -> Term:
-    return x if x.dtype.kind in ("pred", "unsigned") else x.do("abs")
+    return magnitude(x)
 
 
 def _fmax(c: AtenCall, x: Operand, y: Operand) -> Term:

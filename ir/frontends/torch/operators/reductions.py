@@ -8,6 +8,7 @@ from typing import Any
 
 from ....dtypes import s64, u8
 from ...lax import bounded
+from ...lax.arithmetic import magnitude
 from ...lax.functions import logsumexp
 from ...lax.reductions import all_, any_, argmax, argmin, cumulative, max_, min_, prod_, sum_
 from ...lax.shaping import full, iota, pad, reshape, slice_in_dim
@@ -135,7 +136,7 @@ def _vector_norm(
     **named: Any,
 ) -> Term:
     axes = axes_of(x, dim)
-    size = wide(x).do("abs") if x.dtype.kind != "unsigned" else x
+    size = magnitude(wide(x)) if x.dtype.kind != "unsigned" else x
     size = size.to(c.dtype) if c.dtype.bits >= size.dtype.bits else size
     return norm(size, order, axes, keepdim)
 
