@@ -286,6 +286,7 @@ def _permuted(i: Instruction, operands: Shapes) -> None:
     """Sources and targets each name a number once."""
     if not operands:
         refuse("it has no operand")
+    attr(i.attrs, PAIRS, object)
     for n, what in enumerate(("source", "target")):
         named = [pair[n] for pair in written(i) or () if len(pair) == 2]
         if len(set(named)) != len(named):

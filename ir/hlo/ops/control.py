@@ -37,6 +37,10 @@ from .definition import (
 )
 
 
+FUSIONS = ("kLoop", "kInput", "kOutput", "kCustom")
+"""Values of the ``kind`` of a fusion."""
+
+
 def _get_tuple_element(shapes: Shapes, attrs: Attrs) -> AnyShape:
     require_count(shapes, 1)
     index: int = attr(attrs, "index", int)
@@ -77,9 +81,11 @@ def _token(shapes: Shapes, attrs: Attrs) -> AnyShape:
     return TokenShape()
 
 
-def _before_token(shapes: Shapes, attrs: Attrs) -> AnyShape:
+def _after_token(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    """Infer the first operand's shape; the second is a token, or a tuple in graphs made here."""
     require_count(shapes, 2)
-    _require_token(shapes, 1)
+    if not isinstance(shapes[1], TupleShape):
+        _require_token(shapes, 1)
     return _first(shapes[:1], attrs)
 
 
@@ -111,6 +117,12 @@ def _check_call(i: Instruction, operands: Shapes) -> None:
     require_parameters(attr(i.attrs, name, Computation), operands)
 
 
+def _check_fusion(i: Instruction, operands: Shapes) -> None:
+    if (kind := attr(i.attrs, "kind", str)) not in FUSIONS:
+        refuse(f"kind={kind} is not one of {', '.join(FUSIONS)}")
+    _check_call(i, operands)
+
+
 def _check_while(i: Instruction, operands: Shapes) -> None:
     require_count(operands, 1)
     condition = attr(i.attrs, "condition", Computation)
@@ -135,10 +147,10 @@ def _check_conditional(i: Instruction, operands: Shapes) -> None:
         refuse(
             f"{len(branches)} branches, {len(operands)} operands; it takes a choice and one each"
         )
-    choice = array(operands, 0).dtype
-    by_number = choice == s32 and "branch_computations" in i.attrs
-    if not by_number and (choice != pred or len(branches) != 2):
-        refuse(f"{choice} chooses among {len(branches)} branches: a pred does of two, else an s32")
+    choice, listed = array(operands, 0).dtype, "branch_computations" in i.attrs
+    if choice != (s32 if listed else pred):
+        what = "branch_computations" if listed else "true_computation and false_computation"
+        refuse(f"{choice} chooses among {what}: {'an s32' if listed else 'a pred'} does")
     for branch, given in zip(branches, operands[1:], strict=True):
         require_parameters(branch, [given])
         require_result(branch, i.shape)
@@ -214,12 +226,7 @@ def _run_conditional(i: Instruction, args: list[Value], run: CallEvaluator) -> V
         taken = bool(args[0])
         branch = i.attrs["true_computation" if taken else "false_computation"]
         return run(branch, [args[1 if taken else 2]])
-    branches = i.attrs["branch_computations"]
-    choice = args[0]
-    if isinstance(choice, np.ndarray) and choice.dtype == np.bool_:
-        number = 0 if choice else 1
-    else:
-        number = int(choice)
+    branches, number = i.attrs["branch_computations"], int(args[0])
     number = number if 0 <= number < len(branches) else len(branches) - 1
     return run(branches[number], [args[1 + number]])
 
@@ -306,7 +313,7 @@ DEFINITIONS = (
         calls=("calls",),
         further="output_to_operand_aliasing",
         shape=_result_of("calls"),
-        check=_check_call,
+        check=_check_fusion,
         numpy=_run_call,
         work=_called,
         structure=True,
@@ -364,7 +371,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "add-dependency",
-        shape=_before_token,
+        shape=_after_token,
         numpy=first,
         pattern=Pattern.ALIAS,
         alias=True,

@@ -35,7 +35,7 @@ def called(target: str, out: str, config: str, *operands: str) -> HloModule:
 
 
 def solving(a: str, b: str, **flags: Any) -> HloModule:
-    told = ", ".join(f"{k}={str(v).lower() if v in (0, 1) else v}" for k, v in flags.items())
+    told = ", ".join(f"{k}={str(bool(v)).lower() if v in (0, 1) else v}" for k, v in flags.items())
     return parse(
         f"HloModule m\nENTRY e {{\n  a = {a} parameter(0)\n  b = {b} parameter(1)\n"
         f"  ROOT x = {b} triangular-solve(a, b), {told}\n}}"

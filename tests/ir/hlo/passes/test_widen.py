@@ -96,7 +96,8 @@ NARROW = [d for d in ALL if is_narrow(d)]
 def module_of(dtype: DType) -> HloModule:
     index = "s32" if dtype.is_float else str(dtype)
     text = TEXT.replace("n = $[2,1]", f"n = {index}[2,1]").replace("$", str(dtype))
-    return parse(text.replace("%", "TOTALORDER" if dtype.is_float else "SIGNED"))
+    orders = {"float": "TOTALORDER", "signed": "SIGNED"}
+    return parse(text.replace("%", orders.get(dtype.kind, "UNSIGNED")))
 
 
 def computes(i: Instruction) -> bool:
