@@ -36,7 +36,6 @@ from .definition import (
     free,
 )
 
-
 FUSIONS = ("kLoop", "kInput", "kOutput", "kCustom")
 """Values of the ``kind`` of a fusion."""
 
