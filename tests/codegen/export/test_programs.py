@@ -56,6 +56,9 @@ def test_the_example_refuses_other_inputs(tmp_path: Path) -> None:
         assert "not an array of the input's type" in run(program, tmp_path / name, status=1)
     assert "cannot be read" in run(program, tmp_path / "nowhere", status=1)
     assert "input 0: x, f32[33,70]" in run(program, status=2)
+    for option in ("-r", "-t"):
+        for number in ("-1", "3x", "", "99999999999"):
+            assert "usage" in run(program, "-z", option, number, status=2)
     assert "cannot be written" in run(program, "-z", "-o", tmp_path / "none", status=1)
 
 
