@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import to_numpy
+from ...dtypes import to_numpy, u32
 from ..device_groups import (
     Devices,
     Groups,
@@ -36,6 +36,7 @@ from ..signatures import (
     dims_of,
     floats_or_same,
     leaves,
+    plain,
     refuse,
     require_scalar_parameters,
     same_shape,
@@ -294,8 +295,8 @@ def _permuted(i: Instruction, operands: Shapes) -> None:
 
 
 def _number_of_device(i: Instruction, operands: Shapes) -> None:
-    if operands or i.array.dims or not i.array.dtype.is_int:
-        refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
+    if operands or plain(i.array) != Shape(u32):
+        refuse(f"it takes nothing and gives a u32[], not {show_shape(i.shape)}")
 
 
 DEVICES = "channel_id? constrain_layout? use_global_device_ids?"

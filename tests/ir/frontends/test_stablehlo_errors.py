@@ -33,6 +33,25 @@ BROKEN = {  # operations of a function, what the error says
     "%0 = stablehlo.constant dense_resource<w> : tensor<3xf32>": "large_elements_limit",
     "%0 = stablehlo.constant 5 : tensor<3xf32>": "expected a literal",
     "%0 = stablehlo.constant dense<1> : tensor<3xf6E2M3FN>": "HLO has no type tensor<3xf6E2M3FN>",
+    "%0 = stablehlo.constant dense<1> : tensor<3xf32>": "`1` is not a number with a point",
+    "%0 = stablehlo.constant dense<1.0> : tensor<complex<f32>>": "a complex number is a pair",
+    "stablehlo.return %x : tensor<2xf32>": r"`%x` is f32\[2,3\].*the type says f32\[2\]",
+    "stablehlo.return %x : tensor<2x3xf32>, tensor<f32>": "1 operands, 2 types",
+    "%0 = stablehlo.compare LT, %x, %x, SIGNED : (tensor<2x3xf32>, tensor<2x3xf32>) -> "
+    "tensor<2x3xi1>": "f32 is not compared as SIGNED",
+    "%0 = stablehlo.real %i : tensor<i32>": "s32 has no real and imaginary part",
+    "%0 = stablehlo.concatenate %x, dim = 2 : (tensor<2x3xf32>) -> tensor<2x3xf32>": (
+        "not dimensions of rank 2"
+    ),
+    "%0 = stablehlo.partition_id : tensor<i32>": "a u32",
+    '%0 = "stablehlo.if"(%i) ({}, {}) : (tensor<i32>) -> tensor<i32>': "s32 cannot choose",
+    "%0 = stablehlo.dot %x, %x, precision = [LOW] : (tensor<2x3xf32>, tensor<2x3xf32>) -> "
+    "tensor<2x2xf32>": "precision LOW is not one of",
+    '%0 = "stablehlo.collective_broadcast"(%x) {replica_groups = dense<0> : tensor<1x1xi32>} : '
+    "(tensor<2x3xf32>) -> tensor<2x3xf32>": "not of 64-bit integers",
+    '%0 = "stablehlo.all_to_all"(%x) {concat_dimension = 2 : i64, replica_groups = dense<0> : '
+    "tensor<1x1xi64>, split_count = 1 : i64, split_dimension = 0 : i64} : (tensor<2x3xf32>) -> "
+    "tensor<2x3xf32>": "are not those of all operands",
     "%0 = stablehlo.iota dim = 7 : tensor<3xi32>": "iota_dimension=7",
     "%0 = stablehlo.iota dim = q : tensor<3xi32>": "`iota_dimension` is not an integer",
     "%0 = stablehlo.transpose %x, dims = [0, 0] : (tensor<2x3xf32>) -> tensor<2x2xf32>": "not dim",

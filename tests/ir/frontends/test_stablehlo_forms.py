@@ -47,6 +47,14 @@ FORMS: dict[str, Form] = {
         [np.array([1, np.nan], F)],
         np.array([True, True]),
     ),
+    "compare complex numbers": (
+        "%r = stablehlo.compare GE, %a, %b, FLOAT"
+        " : (tensor<4xcomplex<f32>>, tensor<4xcomplex<f32>>) -> tensor<4xi1>",
+        "tensor<4xcomplex<f32>> tensor<4xcomplex<f32>>",
+        "tensor<4xi1>",
+        [np.array([1 + 2j, 1 + 1j, 2, -1j], "c8"), np.array([1 + 1j, 1 + 1j, 3, 0], "c8")],
+        np.array([True, True, False, False]),
+    ),
     "compare, generic": (
         '%r = "stablehlo.compare"(%a, %a) <{comparison_direction ='
         " #stablehlo<comparison_direction NE>}> : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>",

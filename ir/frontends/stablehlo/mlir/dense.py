@@ -26,7 +26,7 @@ _ONE = re.compile(_NUMBER)
 _PAIR = re.compile(rf"\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)")
 _SPACE = re.compile(r"\s+")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-_REAL = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+\-]?\d{1,6})?")
+_REAL = re.compile(r"-?\d+\.\d*(?:[eE][+\-]?\d{1,6})?")
 _BITS = re.compile(r"(-?)0x([0-9A-Fa-f]{1,16})")
 _WHOLE = re.compile(r"-?\d{1,20}")
 _BOOL = {"true": True, "false": False}
@@ -131,7 +131,9 @@ def _values(words: list[Any], dtype: DType) -> Array:
             return _integers(words, dtype)
         case "complex":
             part = BY_NAME["f32" if dtype.bits == 64 else "f64"]
-            sides = [w if isinstance(w, tuple) else (w, "0.0") for w in words]
+            if any(not isinstance(w, tuple) for w in words):
+                raise ValueError("a complex number is a pair, as in (1.0,0.0)")
+            sides = words
             out = np.empty(len(sides), to_numpy(dtype))
             out.real = _floats([s[0] for s in sides], part)
             out.imag = _floats([s[1] for s in sides], part)
@@ -185,5 +187,5 @@ def _floats(words: list[str], dtype: DType) -> Array:
 
 def _real(word: str) -> float:
     if not _REAL.fullmatch(word) or len(word) > 400:
-        raise ValueError(f"`{word[:20]}` is not a number")
+        raise ValueError(f"`{word[:20]}` is not a number with a point, as 1.0")
     return float(word)

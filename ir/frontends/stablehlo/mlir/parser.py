@@ -349,7 +349,8 @@ class Parser:
         results: Values,
         place: int,
     ) -> MlirOp:
-        """An operation of a type, or of the types that stand for operands and results alike."""
+        """An operation of a type, or of types: those of its results, or where it has none, those of
+        its operands."""
         if isinstance(kind, FunctionType):
             inputs: tuple[Type, ...] | None = kind.inputs
             types = kind.results
@@ -357,7 +358,11 @@ class Parser:
                 why = f"{len(operands)} operands, {len(kind.inputs)} types of operands"
                 self.tokens.fail_at(place, f"the type of `{name}` does not fit", why)
         else:
-            inputs, types = None, kind[max(0, len(kind) - len(results)) :]
+            inputs = None if results else kind
+            types = kind[max(0, len(kind) - len(results)) :] if results else ()
+            if inputs and len(inputs) != len(operands):
+                why = f"{len(operands)} operands, {len(inputs)} types"
+                self.tokens.fail_at(place, f"the type of `{name}` does not fit", why)
         if len(types) != len(results) and results:
             why = f"{len(results)} results are named, the type has {len(types)}"
             self.tokens.fail_at(place, f"the type of `{name}` does not fit", why)

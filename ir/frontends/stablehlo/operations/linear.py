@@ -10,12 +10,18 @@ from ..mlir.syntax import Dialect
 from .plain import array_of, operands
 from .to_hlo import Handler, OpSite, Results
 
+PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST")
+"""Words of ``precision_config``."""
+
 
 def precision(site: OpSite) -> dict[str, Any]:
     """``operand_precision`` where it is not the default."""
     config = site.op.attrs.get("precision_config", ())
     words = [v.fields.get("", "") if isinstance(v, Dialect) else v for v in config or ()]
-    if not all(isinstance(w, str) for w in words) or all(w == "DEFAULT" for w in words):
+    for word in words:
+        if word not in PRECISIONS:
+            site.fail(f"precision {word} is not one of {', '.join(PRECISIONS)}")
+    if all(w == "DEFAULT" for w in words):
         return {}
     return {"operand_precision": Raw("{" + ",".join(words).lower() + "}")}
 

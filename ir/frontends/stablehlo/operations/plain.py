@@ -11,6 +11,7 @@ import numpy as np
 from ....dtypes import to_numpy
 from ....elementwise import dialect_names
 from ....hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
+from ....hlo.ops.elementwise import COMPARISONS
 from ....hlo.shape_text import show_shape
 from ..mlir.syntax import Dense
 from .to_hlo import Handler, OpSite, Results
@@ -27,12 +28,17 @@ def extreme(site: OpSite) -> Results:
     shape = array_of(site, 0)
     if shape.dtype.kind != "complex":
         return elementwise(site)
-    parts = [[site.infer(n, [o]) for o in operands(site, 2)] for n in ("real", "imag")]
-    direction = "GT" if site.op.name.endswith("maximum") else "LT"
-    (real, imag), equal = parts, site.infer("compare", parts[0], direction="EQ")
-    second = site.infer("and", [equal, site.infer("compare", imag, direction=direction)])
-    first = site.infer("or", [site.infer("compare", real, direction=direction), second])
+    first = in_order(site, "GT" if site.op.name.endswith("maximum") else "LT")
     return site.infer("select", [first, *site.operands])
+
+
+def in_order(site: OpSite, direction: str) -> Instruction:
+    """Compare complex numbers by their real parts, and where these are equal by the others."""
+    real, imag = ([site.infer(n, [o]) for o in operands(site, 2)] for n in ("real", "imag"))
+    equal = site.infer("compare", real, direction="EQ")
+    second = site.infer("and", [equal, site.infer("compare", imag, direction=direction)])
+    strict = site.infer("compare", real, direction=direction[0] + "T")
+    return site.infer("or", [strict, second])
 
 
 def operands(site: OpSite, count: int) -> Sequence[Instruction]:
@@ -157,7 +163,7 @@ def broadcast(site: OpSite) -> Results:
 def concatenate(site: OpSite) -> Results:
     """Make a ``concatenate``; of one operand the operand itself."""
     dimension = site.integer("dimension")
-    if len(site.operands) == 1:
+    if len(site.operands) == 1 and 0 <= dimension < array_of(site, 0).rank:
         return site.operands[0]
     return site.make("concatenate", site.operands, dimensions=(dimension,))
 
@@ -204,8 +210,13 @@ def select(site: OpSite) -> Results:
 def compare(site: OpSite) -> Results:
     """Make a ``compare``, of floats in total order if the text says so."""
     attrs: dict[str, Any] = {"direction": site.word("comparison_direction")}
-    if site.word("compare_type", "NOTYPE") == "TOTALORDER":
-        attrs["type"] = "TOTALORDER"
+    order, dtype = site.word("compare_type", "NOTYPE"), array_of(site, 0).dtype
+    if order not in ("NOTYPE", *COMPARISONS[dtype.kind]):
+        site.fail(f"{dtype} is not compared as {order}")
+    if order == "TOTALORDER":
+        attrs["type"] = order
+    if dtype.kind == "complex" and attrs["direction"] in ("LT", "LE", "GT", "GE"):
+        return in_order(site, attrs["direction"])
     return site.infer("compare", operands(site, 2), **attrs)
 
 
@@ -214,6 +225,8 @@ def complex_part(site: OpSite) -> Results:
     old = array_of(site, 0)
     if old.dtype.kind == "complex":
         return site.make(site.op.name.partition(".")[2], operands(site, 1))
+    if not old.dtype.is_float:
+        site.fail(f"{old.dtype} has no real and imaginary part")
     return site.operands[0] if site.op.name.endswith("real") else scalar(site, 0, old)
 
 

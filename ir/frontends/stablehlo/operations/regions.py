@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import DType, pred, u32
+from ....dtypes import DType, pred, s32, u32
 from ....hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ....hlo.shape_text import show_shape
 from ..mlir.syntax import Dense, Dialect, MlirOp, MlirRegion, Type
@@ -45,6 +45,8 @@ def case(site: OpSite) -> Results:
     choice = operands(site, 1)[0]
     if site.op.name.endswith(".if") and len(site.op.regions) != 2:
         site.fail(f"it has {len(site.op.regions)} branches, not 2")
+    if array_of(site, 0).dtype != (pred if site.op.name.endswith(".if") else s32):
+        site.fail(f"{array_of(site, 0).dtype} cannot choose a branch")
     branches, arguments = [], []
     for region in site.op.regions:
         taken, copied = site.captured(region)
@@ -153,7 +155,7 @@ def groups(site: OpSite, name: str = "replica_groups") -> Raw:
     dims = value.type.dims
     if len(dims) != 2 or value.type.size > 1 << 20:
         site.fail(f"`{name}` is not a list of groups")
-    rows = np.broadcast_to(site.dense(value), dims).tolist()
+    rows = np.reshape(site.as_ints(value, name), dims).tolist()
     shown = ("{" + ",".join(str(n) for n in row if n >= 0) + "}" for row in rows)
     return Raw("{" + ",".join(shown) + "}")
 
@@ -196,6 +198,8 @@ def all_to_all(site: OpSite) -> Results:
     exchanged along a dimension of their own, the first."""
     split, joined = site.integer("split_dimension"), site.integer("concat_dimension")
     count = site.integer("split_count")
+    if any(not 0 <= d < o.array.rank for o in site.operands for d in (split, joined)):
+        site.fail(f"dimensions {split} and {joined} are not those of all operands")
     if count == 1:
         return list(site.operands)
     attrs = {"replica_groups": groups(site), **channel(site)}

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from ....arrays import Array
-from ....dtypes import from_numpy
+from ....dtypes import from_numpy, pred, s64
 from ....errors import VerifyError
 from ....hlo.analysis.verify import check_instruction
 from ....hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
@@ -243,6 +243,8 @@ class OpSite:
             shape = value.type
             if not isinstance(shape, Shape) or shape.size > 1 << 20:
                 self.fail(f"attribute `{name}` is too large")
+            if shape.dtype not in (s64, pred):
+                self.fail(f"attribute `{name}` is of {shape.dtype}, not of 64-bit integers")
             array = np.broadcast_to(self.dense(value), shape.dims)
             return tuple(int(x) for x in array.reshape(-1))
         flat: list[int] = []
