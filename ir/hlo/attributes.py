@@ -61,6 +61,9 @@ _WINDOW = re.compile(r"([a-z_]+)=(-?\d{1,18}(?:_-?\d{1,18})?(?:x-?\d{1,18}(?:_-?
 _LABELS = re.compile(r"([bf\d?]+)_([io\d?]+)->([bf\d?]+)(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_][\w\-]*")
 
+SKIPS = "skips_holes"
+"""Attribute of a convolution whose kernel must skip holes rather than multiply by zeros."""
+
 WINDOW_FIELDS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
 Lookup = Callable[[Cursor], Computation]
 

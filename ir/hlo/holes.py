@@ -6,11 +6,9 @@ finite weights, but NaN for weights that are infinite or NaN.
 
 from __future__ import annotations
 
+from .attributes import SKIPS
 from .nodes import Instruction, WindowDim
 from .signatures import dilated
-
-SKIPS = "skips_holes"
-"""Attribute of a convolution whose kernel must skip holes rather than multiply by zeros."""
 
 
 def multiplies_holes(i: Instruction) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.dtypes import accumulator
-from ...ir.hlo.holes import SKIPS
+from ...ir.hlo.attributes import SKIPS
 from ...ir.hlo.nodes import ConvLabels, Instruction, WindowDim
 from ...ir.loop.build import add, cast, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Expr, Load

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...ir.dtypes import f32, pred
-from ...ir.hlo.holes import SKIPS
+from ...ir.hlo.attributes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
 from ...ir.hlo.ops.registry import definition

@@ -21,8 +21,9 @@ import numpy as np
 
 from ....ir.dtypes import f32, f64, pred, to_numpy
 from ....ir.hlo.analysis.nan import has_nan, outputs
+from ....ir.hlo.attributes import SKIPS
 from ....ir.hlo.fuse.fusion import Group
-from ....ir.hlo.holes import SKIPS, multiplies_holes
+from ....ir.hlo.holes import multiplies_holes
 from ....ir.hlo.interp.evaluate import evaluate_computation
 from ....ir.hlo.nodes import Computation, Instruction, Raw, Shape
 from ....ir.hlo.ops.definition import Role

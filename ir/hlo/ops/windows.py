@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from ..holes import SKIPS
+from ..attributes import SKIPS
 from ..meaning import conv as meaning_conv
 from ..meaning import live as meaning_live
 from ..meaning import window as meaning_window

@@ -130,6 +130,8 @@ def convolution(site: OpSite) -> Results:
 def convolve(site: OpSite, padding: tuple[int, ...] | None) -> Results:
     """A convolution of the first two operands; the padding may be given apart."""
     labels, kernel = site.attr("dimension_numbers"), array_of(site, 1)
+    if (dtype := array_of(site, 0).dtype) != kernel.dtype:
+        site.fail(f"its operands are {dtype} and {kernel.dtype}, of one type in StableHLO")
     if not isinstance(labels, ConvLabels) or kernel.rank != len(labels.rhs_spatial) + 2:
         site.fail("its dimension numbers do not fit its operands")
     sizes = tuple(kernel.dims[d] for d in labels.rhs_spatial)
