@@ -74,7 +74,7 @@ def unary(b: Builder) -> object:
         case "signed":
             op = b.pick(("not", "popcnt", "count-leading-zeros", "abs", "negate", "sign"))
         case "unsigned":
-            op = b.pick(("not", "popcnt", "count-leading-zeros", "sign"))
+            op = b.pick(("not", "popcnt", "count-leading-zeros"))
         case "float":
             op = b.pick(
                 (

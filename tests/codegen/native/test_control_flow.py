@@ -220,8 +220,6 @@ class Body:
         flag = self.value(FLAG)
         given = [self.value(self.writer.shape()) for _ in range(2)]
         yes, no = (self.writer.computation([g.shape], shape, self.depth - 1) for g in given)
-        if self.writer.rng.random() < 0.2:
-            return make("conditional", shape, (flag, *given), branch_computations=(yes, no))
         return make(
             "conditional", shape, (flag, *given), true_computation=yes, false_computation=no
         )

@@ -342,7 +342,7 @@ LINEAR = """ENTRY main {
   b = f32[2,33,5] parameter(2)
   f = c64[3,8,37] fft(p), fft_type=FFT, fft_length={8,37}
   l = f32[2,33,33] cholesky(a), lower=true
-  x = f32[2,33,5] triangular-solve(l, b), left_side=true, lower=true
+  x = f32[2,33,5] triangular-solve(l, b), left_side=true, lower=true, transpose_a=NO_TRANSPOSE
   ROOT r = (c64[3,8,37], f32[2,33,5]) tuple(f, x)
 }
 """

@@ -138,7 +138,7 @@ def test_a_registered_function_goes_first(asin_of_mine: None) -> None:
         ("x = s32[3,3] parameter(0)\n ROOT y = s32[3,3] cholesky(x), lower=true", "square"),
         (
             "x = f32[3,3] parameter(0)\n z = f64[3,3] parameter(1)\n"
-            " ROOT y = f64[3,3] triangular-solve(x, z), left_side=true",
+            " ROOT y = f64[3,3] triangular-solve(x, z), left_side=true, transpose_a=TRANSPOSE",
             "a system of",
         ),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....dtypes import f64
 from ...lax import functions
 from ...lax.term import Term
 from ..nodes.node import Node
@@ -93,4 +94,6 @@ def _gelu(node: Node) -> Term:
 @operator("Shrink")
 def _shrink(node: Node) -> Term:
     x, bias, threshold = node.input(0), node.float_("bias", 0.0), node.float_("lambd", 0.5)
-    return (x < -threshold).select(x + bias, (x > threshold).select(x - bias, 0))
+    wide = x if x.dtype.is_float else x.to(f64)
+    found = (wide < -threshold).select(wide + bias, (wide > threshold).select(wide - bias, 0))
+    return found.to(x.dtype)

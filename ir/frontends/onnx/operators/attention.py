@@ -25,6 +25,7 @@ def _masks(node: Node, q: Term, keys: int, offset: Term | int) -> Masks:
     """The masks that the inputs and attributes of Attention give."""
     given, held = node.optional(3), Masks()
     if given is not None:
+        given = given if given.dtype == pred else given.to(q.dtype)
         short = keys - given.dims[-1]
         low, high = [0] * given.rank, [0] * (given.rank - 1) + [max(short, 0)]
         padded = shaping.pad(given, 0 if given.dtype == pred else -inf, low, high)

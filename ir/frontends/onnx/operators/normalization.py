@@ -31,9 +31,11 @@ def repeated(x: Term, count: int) -> Term:
 @operator("BatchNormalization")
 def _batch_normalization(node: Node) -> tuple[Term, ...]:
     x, scale, bias, mean, variance = (node.input(n) for n in range(5))
+    wide = max((x, scale, mean), key=lambda t: t.dtype.bits).dtype
     if node.int_("training_mode", 0):
-        return _batch_normalized(node, x, scale, bias, mean, variance)
-    wide = scale.dtype if scale.dtype.bits > x.dtype.bits else x.dtype
+        scale, bias = scale.to(wide), bias.to(wide)
+        y, means, variances = _batch_normalized(node, x.to(wide), scale, bias, mean, variance)
+        return y.to(x.dtype), means, variances
     scale, bias, mean, variance = (t.to(wide) for t in (scale, bias, mean, variance))
     epsilon = node.float_("epsilon", 1e-5)
     found = functions.batch_normalized(x.to(wide), scale, bias, mean, variance, epsilon)

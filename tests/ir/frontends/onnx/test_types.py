@@ -49,6 +49,12 @@ def test_numbers_without_a_sign(op: str, expected: list[int], make) -> None:
     assert found.tolist() == expected and found.dtype == np.uint8
 
 
+def test_shrunk_integers_are_compared_and_moved_as_floats(make) -> None:
+    model = make([("Shrink", "a", "y", {"bias": 1.5, "lambd": 1.5})], {"a": (np.int8, [4])}, ["y"])
+    found = evaluate(convert(model).module, [np.array([-6, -1, 1, 7], np.int8)])
+    assert found.tolist() == [-4, 0, 0, 5]
+
+
 def test_declared_types_are_those_that_are_computed(onnx, make) -> None:
     nodes = [("Abs", "a", "b", {}), ("Shape", "b", "y", {})]
     model = make(nodes, {"a": (np.float32, [2])}, ["y"])
