@@ -55,6 +55,30 @@ def test_shrunk_integers_are_compared_and_moved_as_floats(make) -> None:
     assert found.tolist() == [-4, 0, 0, 5]
 
 
+def test_a_mask_of_another_type(make) -> None:
+    q, mask = np.ones((1, 1, 2, 4), np.float32), np.array([[0, -np.inf], [0, 0]])
+    found = []
+    for kind in (np.float32, np.float64, np.float16):
+        given = {**dict.fromkeys("qkv", (np.float32, q.shape)), "m": (kind, (2, 2))}
+        model = make([("Attention", "q k v m", "y", {})], given, ["y"], opset=23)
+        value = np.cumsum(q, axis=2)
+        found.append(evaluate(convert(model).module, [q, q, value, mask.astype(kind)]).tolist())
+    assert found[0] == found[1] == found[2] == [[[[1.0] * 4, [1.5] * 4]]]
+
+
+def test_moments_of_another_type(make) -> None:
+    x = np.array([[[0], [2]], [[4], [6]]], np.float16)
+    given = {"x": (np.float16, x.shape), **dict.fromkeys("sbmv", (np.float32, (2,)))}
+    nodes = [("BatchNormalization", "x s b m v", "y n w", {"training_mode": 1, "epsilon": 0.0})]
+    one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
+    y, means, variances = evaluate(
+        convert(make(nodes, given, ["y", "n", "w"])).module, [x, one, zero, zero, one]
+    )
+    assert y.dtype == np.float16 and y.ravel().tolist() == [-1, -1, 1, 1]
+    assert means.dtype == variances.dtype == np.float32
+    np.testing.assert_allclose(means, [0.2, 0.4], rtol=1e-6)
+
+
 def test_declared_types_are_those_that_are_computed(onnx, make) -> None:
     nodes = [("Abs", "a", "b", {}), ("Shape", "b", "y", {})]
     model = make(nodes, {"a": (np.float32, [2])}, ["y"])
