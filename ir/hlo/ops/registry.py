@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from ..nodes import AnyShape, Computation, Instruction
 from ..signatures import Attrs, Shapes, refuse
@@ -39,6 +40,12 @@ OPS: dict[str, OpDef] = {d.name: d for family in _FAMILIES for d in family.DEFIN
 def definition(opcode: str) -> OpDef:
     """Return the definition of an operation; unknown ones, as ``x-start`` may be, are refused."""
     return OPS.get(opcode) or OpDef(opcode, refused=NO_CODE)
+
+
+@cache
+def may_have(opcode: str, attribute: str) -> bool:
+    """True if text of an operation may have an attribute."""
+    return definition(opcode).may_have(attribute)
 
 
 def is_known(opcode: str) -> bool:

@@ -18,7 +18,7 @@ from ..attributes import parse_attribute
 from ..lexer import MAX_DEPTH, Cursor
 from ..limits import LEAVES, leaf_count
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
-from ..ops.registry import OPS, definition, infer, is_known
+from ..ops.registry import OPS, definition, infer, is_known, may_have
 from ..shape_text import Cache, parse_shape, show_shape, starts_shape, too_large
 from .literals import parse_literal
 
@@ -170,7 +170,7 @@ class _Parser:
             key = cursor.attribute_name()
             if key in attrs:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
-            if not definition(opcode).may_have(key):
+            if not may_have(opcode, key):
                 close = get_close_matches(key, whole.attributes.replace("?", "").split(), 1)
                 hint = f"did you mean `{close[0]}`?" if close else "take it out if it has no effect"
                 cursor.fail(f"`{opcode}` has no attribute `{key}`", hint=hint, at=at)
