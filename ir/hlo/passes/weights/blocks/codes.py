@@ -13,6 +13,7 @@ from ....nodes import Instruction, Shape
 from ....patterns import build
 from ....patterns.match import moves, splat
 from ....patterns.nibbles import MASK
+from ....patterns.ranges import limits
 from ....rewrite import make
 from ...simplify.fold_constants import is_known, value_of
 
@@ -62,15 +63,16 @@ class _Coded:
     scale: Instruction | None = None
 
 
-def in_blocks(w: Instruction) -> Blocks | None:
+def in_blocks(w: Instruction, excess_precision: bool = True) -> Blocks | None:
     """Return a matrix of floats ``[k, n]`` as codes and scales; None if it is anything else.
 
-    A scale of a whole column is that of each of some blocks. Floats of 16 bits may have been
-    rounded at each step; the codes and scales are not.
+    A scale of a whole column is that of each of some blocks. With ``excess_precision`` floats of 16
+    bits may have been rounded at each step; the codes and scales are not. Weights that were rounded
+    to 8 bits are not taken: that rounding is meant.
     """
     if w.opcode == "constant" or w.array.rank != 2 or not w.array.size:
         return None
-    parts = _parts(w) if is_known(w) else None
+    parts = _parts(w, 16 if excess_precision else f32.bits) if is_known(w) else None
     if parts is None or parts.scale is None:
         return None
     scale, zero = value_of(build.convert(parts.scale, f32)), _zero(parts.zero)
@@ -126,36 +128,46 @@ def _steady(x: Array) -> int:
     return int(np.gcd.reduce(changed)) if len(changed) else 0
 
 
-def _parts(x: Instruction) -> _Coded | None:
+def _parts(x: Instruction, bits: int) -> _Coded | None:
+    """Return the parts of an array that was computed in floats of at least so many ``bits``."""
+    if x.array.dtype.bits < bits:
+        return None
     match x.opcode:
         case "convert" if x.operands[0].array.dtype.is_int:
             return _shifted(x.operands[0])
         case "convert" if x.operands[0].array.dtype.is_float:
-            return _parts(x.operands[0])
+            return _parts(x.operands[0], bits)
         case "subtract":
-            found = _parts(x.operands[0])
+            found = _parts(x.operands[0], bits)
             if found is None or found.zero is not None or found.scale is not None:
                 return None
             return replace(found, zero=x.operands[1])
         case "multiply":
             for coded, scale in (x.operands, x.operands[::-1]):
-                found = _parts(coded)
+                found = _parts(coded, bits)
                 if found is not None and found.scale is None:
                     return replace(found, scale=scale)
             return None
         case _ if moves(x):
-            found = _parts(x.operands[0])
+            found = _parts(x.operands[0], bits)
             return None if found is None else _moved(x, found)
         case _:
             return None
 
 
 def _shifted(x: Instruction) -> _Coded:
-    """Return whole numbers, the difference of some as codes and zero points."""
-    if x.opcode != "subtract":
+    """Return whole numbers; a difference that does not wrap, as codes and zero points."""
+    if x.opcode != "subtract" or _may_wrap(x):
         return _Coded(x)
     codes, zero = x.operands
     return _Coded(codes, build.convert(zero, f32))
+
+
+def _may_wrap(difference: Instruction) -> bool:
+    """True if a difference of some of these integers would not fit in their type."""
+    a, b = map(value_of, difference.operands)
+    low, high = limits(difference.array.dtype)
+    return int(a.min()) - int(b.max()) < low or int(a.max()) - int(b.min()) > high
 
 
 def _moved(x: Instruction, p: _Coded) -> _Coded:

@@ -42,7 +42,7 @@ def blocked_products(
             return None
         x, w = build.convert(i.operands[0], f32), i.operands[1]
         if w not in known:
-            blocks = in_blocks(w)
+            blocks = in_blocks(w, excess_precision)
             known[w] = None if blocks is None else BlockedWeight(blocks)
         weight = known[w]
         if weight is None:

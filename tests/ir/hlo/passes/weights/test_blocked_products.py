@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.arrays import Array
-from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy, u8
+from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, s8, to_numpy, u8
 from nestwright.ir.hlo import freeze, parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction
@@ -202,6 +202,43 @@ def test_floats_of_16_bits_are_f32_where_more_precision_is_allowed(dtype: DType)
     x = rows().astype(kind)
     expected, found = (np.asarray(evaluate(m, [x])).astype(np.float64) for m in (module, new))
     assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_difference_of_integers_that_wraps_is_what_it_wraps_to() -> None:
+    wide = f"""  z8 = u8[{BLOCKS},{COLUMNS}] convert(z)
+  zs = u8[{BLOCKS},{SIZE},{COLUMNS}] broadcast(z8), dimensions={{0,2}}
+  zr = u8[{TERMS},{COLUMNS}] reshape(zs)
+  d8 = u8[{TERMS},{COLUMNS}] subtract(c8, zr)
+  d = f32[{TERMS},{COLUMNS}] convert(d8)
+"""
+    before, after = PLAIN.index("  f ="), PLAIN.index("  ss =")
+    text = PLAIN[:before] + wide + PLAIN[after:]
+    text = text.replace("c = TYPE", "c4 = u4").replace(
+        "  z8 =", f"  c8 = u8[{TERMS},{COLUMNS}] convert(c4)\n  z8 =", 1
+    )
+    text = re.sub(rf"\b{COLUMNS}\b", "80", text)  # too large for the difference to be folded
+    held = {1: codes(0, 15, (TERMS, 80)).astype(to_numpy(BY_NAME["u4"])), 2: scales((BLOCKS, 80))}
+    held[3] = codes(0, 15, (BLOCKS, 80)).astype(np.float32)
+    module = freeze(parse(text), held)
+    new, _ = finish(optimize(module), None, TARGET)
+    assert dots(new)[0].array.dims == (BLOCKS, ROWS, 80)
+    assert np.allclose(evaluate(new, [rows()]), evaluate(module, [rows()]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "excess"), [("f8e4m3fn", True), ("f8e4m3fn", False), ("bf16", False)]
+)
+def test_weights_that_are_rounded_on_purpose_stay_rounded(kind: str, excess: bool) -> None:
+    text = PLAIN.replace("TYPE", "u8").replace(
+        f"w = f32[{TERMS},{COLUMNS}] multiply(d, sr)",
+        f"""m = f32[{TERMS},{COLUMNS}] multiply(d, sr)
+  r = {kind}[{TERMS},{COLUMNS}] convert(m)
+  w = f32[{TERMS},{COLUMNS}] convert(r)""",
+    )
+    held = {1: codes(0, 15).astype(np.uint8), 2: scales(), 3: 8 + 0 * scales()}
+    module = freeze(parse(text), held)
+    new, _ = finish(optimize(module), "f32", TARGET, excess_precision=excess)
+    assert np.allclose(evaluate(new, [rows()]), evaluate(module, [rows()]), rtol=1e-5, atol=1e-5)
 
 
 def test_two_codes_of_4_bits_are_in_a_byte() -> None:
