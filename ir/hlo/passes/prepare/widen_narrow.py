@@ -269,10 +269,16 @@ def _wide_computation(c: Computation) -> Computation:
 
 
 def _simple(c: Computation) -> str | None:
-    """Return the opcode of a widened reducer that is one commutative operation, else None."""
+    """Return the opcode of a widened reducer that is one commutative operation, else None.
+
+    Conversions other than to the wide type and back are part of what it computes.
+    """
 
     def bare(x: Instruction) -> Instruction:
         while x.opcode == "convert":
+            own, source = x.array.dtype, x.operands[0].array.dtype
+            if wide(source) != own and wide(own) != source:
+                break
             x = x.operands[0]
         return x
 

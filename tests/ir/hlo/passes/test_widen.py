@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import ALL, DType, to_numpy
+from nestwright.ir.dtypes import ALL, BY_NAME, DType, to_numpy
 from nestwright.ir.formats import is_narrow
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis.verify import verify
@@ -135,3 +135,33 @@ def test_values_stay(dtype: DType) -> None:
 def test_wide_modules_stay_the_same_object() -> None:
     module = parse(TEXT.replace("$", "s32").replace("%", "SIGNED"))
     assert widen_narrow(module) is module
+
+
+@pytest.mark.parametrize(
+    ("kind", "via", "opcode", "values", "best"),
+    [
+        ("s4", "u4", "maximum", [1, -1, 3, -5, 7], -1),
+        ("f8e5m2", "s32", "add", [1.5, 1.75, 2.5], 4),
+    ],
+)
+def test_a_reducer_of_other_types_is_not_one_operation(
+    kind: str, via: str, opcode: str, values: list[float], best: float
+) -> None:
+    dtype = BY_NAME[kind]
+    text = f"""
+of_others {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  c = {via}[] convert(a)
+  d = {via}[] convert(b)
+  e = {via}[] {opcode}(c, d)
+  ROOT r = {kind}[] convert(e)
+}}
+ENTRY main {{
+  x = {kind}[{len(values)}] parameter(0)
+  zero = {kind}[] constant(0)
+  ROOT r = {kind}[] reduce(x, zero), dimensions={{0}}, to_apply=of_others
+}}"""
+    module, x = parse(text), np.array(values).astype(to_numpy(dtype))
+    for m in (module, widen_narrow(module)):
+        assert float(np.asarray(evaluate(m, [x]))) == best

@@ -41,7 +41,7 @@ def _rewrite(i: Instruction) -> Instruction | None:
         return None
     if codes.axis is not None or codes.zero != found.zero:
         return None
-    if abs(float(codes.scale[0]) / found.scale - 1) > NEAR:
+    if not abs(float(codes.scale[0]) / found.scale - 1) <= NEAR:  # NaN is not near
         return None
     return codes.codes if codes.codes.array.dims == i.array.dims else None
 

@@ -131,3 +131,12 @@ def test_codes_are_pooled_and_joined(made: str, of: str, facts: dict[str, str], 
     assert rounds(m) == kept
     given = [rng.integers(0, 256, (8, 8)).astype(np.uint8) for _ in range(2)]
     np.testing.assert_array_equal(evaluate(optimize(m), given), evaluate(m, given))
+
+
+def test_codes_of_no_scale_are_not_kept() -> None:
+    text = TEXT.replace("s = f32[] constant(0.013651056)", "s = f32[] constant(nan)")
+    for name, value in SAME.items():
+        text = text.replace(name, value)
+    m = parse(text)
+    q = np.arange(256).astype(np.uint8).reshape(16, 16)
+    np.testing.assert_array_equal(evaluate(optimize(m), [q]), evaluate(m, [q]))
