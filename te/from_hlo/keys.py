@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
 from ...ir.dtypes import BY_NAME, DType
 from ...ir.loop.build import const, op
-from ...ir.loop.nodes import Expr
+from ...ir.loop.nodes import Expr, Stmt
 from .scalars import reinterpret, total_order
+
+Index: TypeAlias = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSort:
+    """A sort of rows along dimension ``dim`` by ascending keys of an unsigned type ``dtype``.
+
+    ``key`` gives the key of an element, by its index. ``put`` writes one of the first ``wanted``
+    elements of a row: it takes where the element goes to, its key, and where it was. That is known
+    only if the element ``moves`` along with its key.
+    """
+
+    name: str
+    extents: tuple[int, ...]
+    dim: int
+    dtype: DType
+    key: Callable[[Index], Expr]
+    put: Callable[[Index, Expr, Index], Stmt]
+    moves: bool
+    wanted: int
+
+    @property
+    def length(self) -> int:
+        """The number of elements in a row."""
+        return self.extents[self.dim]
 
 
 def key_type(dtype: DType) -> DType | None:

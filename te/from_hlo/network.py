@@ -12,7 +12,7 @@ elements in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -26,6 +26,7 @@ from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
 from ..sharing import operands
+from .keys import Index, KeyedSort
 from .stages import Draft
 
 LONGEST = 1024  # elements of a row: the keys of all lanes are 64 KiB
@@ -36,36 +37,19 @@ FEWEST = 4  # places whose elements are transposed in registers
 TURN = 16  # places of all lanes that are fetched and written at a time
 LITTLE = 64  # nodes of an expression that may be written out
 
-Index = tuple[Expr, ...]
 
-
-def network_type(dtype: DType, moved: bool) -> DType | None:
+def network_type(dtype: DType, moves: bool) -> DType | None:
     """Return the type of the network's keys: ``dtype``, or one with room for a place below it."""
-    if not moved:
+    if not moves:
         return dtype
     return {8: u32, 16: u32, 32: u64}.get(dtype.bits)
 
 
-def network_sort(
-    d: Draft,
-    name: str,
-    extents: Sequence[int],
-    dim: int,
-    dtype: DType,
-    key: Callable[[Index], Expr],
-    put: Callable[[Index, Expr, Index], Stmt],
-    moved: bool,
-    wanted: int,
-) -> None:
-    """Sort rows along ``dim`` by ascending keys of an unsigned type; put the first ``wanted``.
-
-    Rows are at most ``LONGEST`` long.
-
-    ``put`` is as for ``radix_sort``; ``network_type`` has to know a type.
-    """
-    wide = network_type(dtype, moved)
+def network_sort(d: Draft, s: KeyedSort) -> None:
+    """Sort rows of at most ``LONGEST`` elements; ``network_type`` has to know a type."""
+    wide = network_type(s.dtype, s.moves)
     assert wide is not None
-    n = extents[dim]
+    n, dim, extents = s.length, s.dim, s.extents
     others = [i for i in range(len(extents)) if i != dim]
     across = max(others, key=lambda i: extents[i], default=None)
     count = 1 if across is None else extents[across]
@@ -73,7 +57,7 @@ def network_sort(
     outer = [i for i in others if i != across]
     axes = d.emitter.spatial((*(extents[i] for i in outer), -(-count // lanes)))
     *point, strip = variables(axes)
-    k = _Network(d, name, n, d.alloc(f"{name}_keys", (_padded(n), lanes), wide))
+    k = _Network(d, s.name, n, d.alloc(f"{s.name}_keys", (_padded(n), lanes), wide))
     whole = count // lanes  # strips whose lanes are all rows
 
     def at(row: Expr, p: Expr) -> Index:
@@ -87,27 +71,27 @@ def network_sort(
 
     def fetched(lane: Expr, p: Expr) -> Stmt:
         row = minimum(row_of(lane), max(count - 1, 0)) if count % lanes else row_of(lane)
-        found = cast(key(at(row, p)), wide)
-        if moved:
+        found = cast(s.key(at(row, p)), wide)
+        if s.moves:
             found = op("or", op("shift-left", found, const(PLACE, wide)), cast(p, wide))
         return _stored(k.keys, (p, lane), found)
 
     def written(lane: Expr, p: Expr) -> Stmt:
         found, row = Load(k.keys, (p, lane)), row_of(lane)
-        if not moved:
-            return put(at(row, p), found, at(row, p))
+        if not s.moves:
+            return s.put(at(row, p), found, at(row, p))
         was = cast(op("and", found, const((1 << PLACE) - 1, wide)), index_type)
         ranked = op("shift-right-logical", found, const(PLACE, wide))
-        return put(at(row, p), cast(ranked, dtype), at(row, was))
+        return s.put(at(row, p), cast(ranked, s.dtype), at(row, was))
 
     def guarded(lane: Expr, p: Expr) -> Stmt:
         return If(compare("lt", row_of(lane), const(count)), written(lane, p))
 
-    out = k.turns(written, _Order.SERIAL if moved else _Order.LANES, wanted)
+    out = k.turns(written, _Order.SERIAL if s.moves else _Order.LANES, s.wanted)
     if count % lanes:
-        out = If(compare("lt", strip, const(whole)), out, k.turns(guarded, _Order.SERIAL, wanted))
+        out = If(compare("lt", strip, const(whole)), out, k.turns(guarded, _Order.SERIAL, s.wanted))
     body = seq(k.turns(fetched, _Order.PLACES, n), k.padding(), k.sort(), out)
-    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
+    d.body.append(blocks.nest(s.name, axes, body, notes=OPAQUE.alone(1)))
 
 
 def _stored(buffer: Buffer, at: Index, value: Expr) -> Stmt:

@@ -6,67 +6,51 @@ begin, and moves every element to the next place of its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...ir.dtypes import DType, s32
 from ...ir.dtypes import index as index_type
+from ...ir.dtypes import s32
 from ...ir.loop.build import add, cast, const, floormod, mul, op, sub
 from ...ir.loop.nodes import Buffer, Expr, For, Let, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
+from .keys import Index, KeyedSort
 from .stages import Draft
 
 BITS = 8  # of a key, that a pass sorts by
 VALUES = 1 << BITS
 SHORTEST = 64  # elements of a row, below which the counters cost more than merging does
 
-Index = tuple[Expr, ...]
 
-
-def radix_sort(
-    d: Draft,
-    name: str,
-    extents: Sequence[int],
-    dim: int,
-    dtype: DType,
-    key: Callable[[Index], Expr],
-    put: Callable[[Index, Expr, Index], Stmt],
-    moved: bool,
-    wanted: int,
-) -> None:
-    """Sort rows along ``dim`` by ascending keys of an unsigned type; put the first ``wanted``.
-
-    ``put`` takes where an element goes to, its key, and where it was: that only if it is ``moved``
-    along with the key.
-    """
-    n = extents[dim]
-    axes = d.emitter.spatial([e for i, e in enumerate(extents) if i != dim])
+def radix_sort(d: Draft, sort: KeyedSort) -> None:
+    """Sort rows, one at a time."""
+    n, dim, dtype = sort.length, sort.dim, sort.dtype
+    axes = d.emitter.spatial([e for i, e in enumerate(sort.extents) if i != dim])
     row = variables(axes)
 
     def whole(p: Expr) -> Index:
         return (*row[:dim], p, *row[dim:])
 
-    (fetch, turn, write) = d.emitter.reducing((n, dtype.bits // BITS, wanted), "s")
-    keys = d.alloc(f"{name}_keys", (2, n), dtype)
-    places = (
-        d.alloc(f"{name}_places", (2, n), s32 if n < 1 << 31 else index_type) if moved else None
-    )
-    s = _Pass(d, n, keys, places, d.alloc(f"{name}_next", (VALUES,), index_type))
+    (fetch, turn, write) = d.emitter.reducing((n, dtype.bits // BITS, sort.wanted), "s")
+    keys = d.alloc(f"{sort.name}_keys", (2, n), dtype)
+    place = s32 if n < 1 << 31 else index_type
+    places = d.alloc(f"{sort.name}_places", (2, n), place) if sort.moves else None
+    s = _Pass(d, n, keys, places, d.alloc(f"{sort.name}_next", (VALUES,), index_type))
     first = (const(0), fetch.var)
-    fetched = [blocks.store(keys, first, key(whole(fetch.var)))]
+    fetched = [blocks.store(keys, first, sort.key(whole(fetch.var)))]
     if places is not None:
         fetched.append(Store(places, first, cast(fetch.var, places.dtype)))
     last = (const(dtype.bits // BITS % 2), write.var)
     was = cast(Load(places, last), index_type) if places is not None else write.var
+    written = sort.put(whole(write.var), Load(keys, last), whole(was))
     body = seq(
         For(fetch.var, const(n), seq(*fetched)),
         For(turn.var, const(dtype.bits // BITS), s.run(turn.var)),
-        For(write.var, const(wanted), put(whole(write.var), Load(keys, last), whole(was))),
+        For(write.var, const(sort.wanted), written),
     )
-    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
+    d.body.append(blocks.nest(sort.name, axes, body, notes=OPAQUE.alone(1)))
 
 
 @dataclass(frozen=True, slots=True)

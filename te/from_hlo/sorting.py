@@ -23,7 +23,7 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
-from .keys import element_of, key_of, key_type, value_key
+from .keys import KeyedSort, element_of, key_of, key_type, value_key
 from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort
 from .scalars import apply
@@ -101,57 +101,41 @@ def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column
             return Store(columns[0].out, to, element_of(ranked, dtype, not descending))
         return seq(*(blocks.store(c.out, to, c.read(was)) for c in columns))
 
-    return sort_by_key(d, name, extents, dim, unsigned, key, put, not alone, extents[dim])
+    s = KeyedSort(name, extents, dim, unsigned, key, put, not alone, extents[dim])
+    return sort_by_key(d, s)
 
 
-def sort_by_key(
-    d: Draft,
-    name: str,
-    extents: Sequence[int],
-    dim: int,
-    dtype: DType,
-    key: Callable[[tuple[Expr, ...]], Expr],
-    put: Callable[[tuple[Expr, ...], Expr, tuple[Expr, ...]], Stmt],
-    moved: bool,
-    wanted: int,
-) -> bool:
-    """Sort rows by ascending keys as ``radix_sort`` does, in the better way; False for neither."""
-    n = extents[dim]
-    rows = math.prod(extents) // n
+def sort_by_key(d: Draft, s: KeyedSort) -> bool:
+    """Sort rows by their keys in the best way there is; False for none."""
+    n = s.length
+    rows = math.prod(s.extents) // n
     together = d.vectors and (rows > 1 or n <= ALONE)
-    if not d.vectors and 0 not in extents:
-        sort_tiles(d, name, extents, dim, _records(dtype, key, put, moved, dim, n), wanted)
-    elif together and n <= LONGEST and network_type(dtype, moved) is not None:
-        network_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
+    if not d.vectors and 0 not in s.extents:
+        sort_tiles(d, s.name, s.extents, s.dim, _records(s), s.wanted)
+    elif together and n <= LONGEST and network_type(s.dtype, s.moves) is not None:
+        network_sort(d, s)
     elif n >= SHORTEST:
-        radix_sort(d, name, extents, dim, dtype, key, put, moved, wanted)
+        radix_sort(d, s)
     else:
         return False
     return True
 
 
-def _records(
-    dtype: DType,
-    key: Callable[[tuple[Expr, ...]], Expr],
-    put: Callable[[tuple[Expr, ...], Expr, tuple[Expr, ...]], Stmt],
-    moved: bool,
-    dim: int,
-    n: int,
-) -> Records:
+def _records(s: KeyedSort) -> Records:
     """Keys, with their places if more than the keys has to move."""
-    places = (_place_type(n),) if moved else ()
+    places = (_place_type(s.length),) if s.moves else ()
 
     def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
-        return [key(at), *(cast(at[dim], t) for t in places)]
+        return [s.key(at), *(cast(at[s.dim], t) for t in places)]
 
     def put_all(to: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
-        was = cast(values[1], index_type) if moved else to[dim]
-        return put(to, values[0], (*to[:dim], was, *to[dim + 1 :]))
+        was = cast(values[1], index_type) if s.moves else to[s.dim]
+        return s.put(to, values[0], (*to[: s.dim], was, *to[s.dim + 1 :]))
 
     def before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
         return compare("lt", a[0], b[0])
 
-    return Records((dtype, *places), 1, True, fetch, before, put_all)
+    return Records((s.dtype, *places), 1, True, fetch, before, put_all)
 
 
 def _place_type(n: int) -> DType:

@@ -16,7 +16,7 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import lets, variables
-from .keys import key_of, key_type
+from .keys import KeyedSort, key_of, key_type
 from .scalars import refuse, total_order
 from .selection import RUN, chunk, first_places
 from .sorting import Before, Column, merge_sort, reader, sort_by_key
@@ -95,7 +95,8 @@ def _sorted(
         return key_of(read(at), unsigned, not largest)
 
     dim = len(extents) - 1
-    return sort_by_key(d, name, extents, dim, unsigned, key, put, True, wanted)
+    s = KeyedSort(name, tuple(extents), dim, unsigned, key, put, True, wanted)
+    return sort_by_key(d, s)
 
 
 def _through(c: Column, places: Buffer) -> Column:
