@@ -116,3 +116,15 @@ def test_a_sum_that_is_read_on_the_way_stays() -> None:
 def test_products_no_larger_than_their_factors_stay(m: int, k: int, n: int) -> None:
     made = module(PLAIN, m, k, n)
     assert inside(sink_products(made)) == 1
+
+
+def test_a_sum_that_is_returned_twice_stays() -> None:
+    sizes = {"m": 40, "k": 3, "n": 24}
+    text = TEXT.replace("turned, sum, xs)", "turned, sum, xs, sum)")
+    text = text.replace("h, g, total, xs)", "h, g, total, xs, total)")
+    state = f"{STATE[:-1]}, f32[{{n}},{{m}}])".format(**sizes)
+    m = parse(text.format(state=state, step=PLAIN.format(order="total, q", **sizes), **sizes))
+    made, args = sink_products(m), arguments(m)
+    assert inside(made) == 1
+    for got, want in zip(evaluate(made, args), evaluate(m, args), strict=True):
+        np.testing.assert_array_equal(got, want)

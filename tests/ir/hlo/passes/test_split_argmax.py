@@ -62,3 +62,8 @@ def test_the_values_are_computed_in_vectors() -> None:
     text = nw.lower(parse(TEXT.format(n=64, m=1000, value="logistic(x)"))).as_text("scheduled")
     assert text.count("@func") == 2
     assert "range(1000)" not in text
+
+
+def test_places_that_wrap_are_not_counted() -> None:
+    m = parse(TEXT.replace("s32", "u8").format(n=2, m=300, value="negate(x)"))
+    assert split_argmax(m) is m
