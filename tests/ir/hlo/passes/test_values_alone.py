@@ -81,3 +81,9 @@ ENTRY main {{ x = f32[4,4] parameter(0)
   ROOT v = f32[4] get-tuple-element(d), index=1 }}""")
     calls = [i for i in values_alone(m).entry.instructions if i.opcode == "custom-call"]
     assert ["mode = 78" in i.attrs["backend_config"].text for i in calls] == [True, True]
+
+
+def test_a_call_that_is_passed_on_whole_stays() -> None:
+    whole = "((f32[2,5,5], f32[2,5], s32[2]), f32[2,5]) tuple(c, w)"
+    lines = EIGH.format(root=whole).splitlines()
+    assert flag(parse("\n".join(x for x in lines if not x.startswith("  v =")))) == "V"
