@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nestwright.ir.hlo import parse, show
-from nestwright.ir.hlo.passes.canonical.convolution import canonical_convolution, labels
+from nestwright.ir.hlo.passes.canonical.convolution import (
+    canonical_convolution,
+    labels,
+    without_pad,
+)
 from nestwright.ir.hlo.passes.canonical.dot import canonical_dot, expand_dots, is_canonical
 from nestwright.ir.hlo.passes.canonical.window import canonical_window
 from nestwright.ir.hlo.passes.expand.batch_norm import expand_batch_norm
@@ -227,6 +231,16 @@ def test_zeros_between_pixels_are_those_of_a_dilated_window(becomes):
     )
     made = show(canonical_convolution(parse(f"HloModule test\n{entry(dilated)}")))
     becomes(canonical_convolution, entry(pad), made.partition("\n")[2])
+
+
+def test_padding_between_dilated_pixels_stays():
+    text = (
+        "x = f32[1,5,6,2] parameter(0)  w = f32[3,3,2,4] parameter(1)  z = f32[] constant(0)"
+        "  p = f32[1,7,6,2] pad(x, z), padding=0_0x0_2x0_0x0_0"
+        "  ROOT c = f32[1,11,4,4] convolution(p, w), window={size=3x3 lhs_dilate=2x1},"
+        " dim_labels=b01f_01io->b01f"
+    )
+    assert without_pad(parse(f"HloModule test\n{entry(text)}").entry.root) is None
 
 
 POOL = (
