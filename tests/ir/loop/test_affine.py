@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import index, s32
+from nestwright.ir.dtypes import BY_NAME, index, s32
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.loop import build
 from nestwright.ir.loop.affine import bounds, linear, to_expr
@@ -94,3 +94,11 @@ def test_values_lie_in_their_bounds(seed: int) -> None:
 )
 def test_bounds_of_quotients_and_remainders(e: Expr, wanted: tuple[int, int]) -> None:
     assert bounds(e, RANGES) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("s8", (-128, 127)), ("u8", (0, 255)), ("s16", (0, 1000))]
+)
+def test_a_conversion_to_fewer_bits_wraps(kind: str, wanted: tuple[int, int]) -> None:
+    wide = Var("w", s32)
+    assert bounds(Cast(wide, BY_NAME[kind]), {wide: (0, 1000)}) == wanted

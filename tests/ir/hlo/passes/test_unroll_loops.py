@@ -130,3 +130,24 @@ ENTRY whole {{ x = u32[5] parameter(0)
     assert "while" not in exe.as_text("plan")
     for got, want in zip(exe(x, k), evaluate(m, [x, k]), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_counter_that_wraps_goes_on() -> None:
+    m = parse("""HloModule wraps
+test { s = (s8[], u32[5]) parameter(0)
+  i = s8[] get-tuple-element(s), index=0
+  n = s8[] constant(120)
+  ROOT c = pred[] compare(i, n), direction=LT }
+body { s = (s8[], u32[5]) parameter(0)
+  i = s8[] get-tuple-element(s), index=0
+  x = u32[5] get-tuple-element(s), index=1
+  step = s8[] constant(100)
+  j = s8[] add(i, step)
+  y = u32[5] not(x)
+  ROOT r = (s8[], u32[5]) tuple(j, y) }
+ENTRY main { x = u32[5] parameter(0)
+  start = s8[] constant(100)
+  s = (s8[], u32[5]) tuple(start, x)
+  ROOT l = (s8[], u32[5]) while(s), condition=test, body=body }
+""")
+    assert unroll_loops(m) is m

@@ -165,3 +165,14 @@ ENTRY main {{
     module, x = parse(text), np.array(values).astype(to_numpy(dtype))
     for m in (module, widen_narrow(module)):
         assert float(np.asarray(evaluate(m, [x]))) == best
+
+
+def test_signed_codes_times_unsigned_ones_keep_their_sign() -> None:
+    module = parse("""ENTRY main {
+  x = s4[1,3] parameter(0)
+  y = u8[3,1] parameter(1)
+  ROOT r = s32[1,1] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}""")
+    args = [np.array([[-8, 7, -1]]).astype(to_numpy(BY_NAME["s4"])), np.full((3, 1), 9, np.uint8)]
+    for m in (module, widen_narrow(module)):
+        assert int(np.asarray(evaluate(m, args))[0, 0]) == -18

@@ -109,3 +109,9 @@ def test_other_arrays_are_no_codes(form: str) -> None:
 )
 def test_codes_that_stand_for_other_numbers_are_not_joined(word: str, value: str) -> None:
     assert found(FORMS["joined"], **{word: value}) == (None, None)
+
+
+def test_a_negative_scale_turns_the_order_of_codes() -> None:
+    pooled = FORMS["pooled"].replace("(y, low)", "(w, low)")
+    assert found(pooled)[0] is not None
+    assert found(pooled, OTHER_SCALE="-0.5") == (None, None)
