@@ -10,7 +10,7 @@ from ..ir.frontends.registry import Shapes
 from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_arithmetic
 from ..schedule.language.schedule import Schedule
-from .fleet.crew import Crew
+from .fleet.worker_pool import WorkerPool
 from .lowered import as_arguments, lower
 from .recipe import Constants, ModelLike
 from .tasks.extract import from_func
@@ -32,7 +32,7 @@ def tune(
     strategy: str = "native",
     progress: Listener | None = None,
     simulate_cost: bool = False,
-    executor: Executor | Crew | None = None,
+    executor: Executor | WorkerPool | None = None,
     example: Any = None,
     excess_precision: bool = True,
     weights: str | None = None,

@@ -132,9 +132,9 @@ def build(
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``log="auto"`` takes all logs of
-    the user's, of the working directory and those shipped (``autotune.log.shelf``); it warns in a
-    line where another processor's are used. ``timings`` is filled with the
-    seconds of each stage. With ``cache`` a model that was built before, from the same content and
+    the user's, of the working directory and those shipped (``autotune.log.automatic``); it warns in
+    a line where another processor's are used. ``timings`` is filled with the seconds of each stage.
+    With ``cache`` a model that was built before, from the same content and
     schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..codegen.driver.schedules import Schedules
     from ..codegen.runtime.executable import Executable
-    from .fleet.crew import Crew
+    from .fleet.worker_pool import WorkerPool
     from .tuner.progress import Listener, TuneResult
     from .tuner.session import Subject
 
@@ -79,7 +79,7 @@ class Lowered(BuildRecipe):
         strategy: str = "native",
         progress: Listener | None = None,
         simulate_cost: bool = False,
-        executor: Executor | Crew | None = None,
+        executor: Executor | WorkerPool | None = None,
     ) -> TuneResult:
         """Search for faster schedules of the model's groups, and log them; see ``tune``."""
         from .tuner.session import TuningSession  # the tuner is no part of a build

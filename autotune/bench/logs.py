@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
+from ..log.automatic import automatic_log, with_related
 from ..log.best import AUTO
 from ..log.contents import Log
 from ..log.journal import read
 from ..log.records import device_id
-from ..log.shelf import shelved, with_kin
 from ..log.units import counted
 from ..tuner.session import default_log
 from .data import LogBench
@@ -41,7 +41,7 @@ class BenchLogs:
         if asked is None and not place.exists():
             return "", Log(())
         if asked == AUTO:
-            return AUTO, with_kin(shelved(), target)[0]
+            return AUTO, with_related(automatic_log(), target)[0]
         return self._known(place)
 
     def unread(self, asked: LogLike | None) -> str:

@@ -15,10 +15,10 @@ from ...ir.hlo.text.canonical import canonical_text
 from ...ir.lazy import resolve
 from ...schedule.sketches.generate import generate
 from ..compiled import key_of
+from ..log.automatic import automatic_log, with_related
 from ..log.best import AUTO
 from ..log.contents import Log
 from ..log.journal import PathLike, read
-from ..log.shelf import shelved, with_kin
 from ..lowered import Lowered
 from ..tasks.programs import Program
 from .graph import ComputationGraph, Flow, ModelGraph, Vertex, model_graph
@@ -105,7 +105,7 @@ def explain_model(model: Lowered, log: PathLike | None = None) -> ModelExplained
     prepared = model.prepared()
     graph = model_graph(prepared, model.name)
     origins = OriginFinder(held, model.target, _texts(prepared), lent)
-    known = experience(held if held is not None and held.bests else shelved(), model.target)
+    known = experience(held if held is not None and held.bests else automatic_log(), model.target)
     groups = _groups(prepared, graph, origins, known)
     key = key_of(model, model.schedules(log))
     cache = None if key is None else ask(key, model.name)
@@ -122,7 +122,7 @@ def _log_of(
     if log != AUTO:
         held = read(log)
         return held, {}, tuple(held.problems)
-    held, lent = with_kin(shelved(), model.target)
+    held, lent = with_related(automatic_log(), model.target)
     return held, lent, tuple(held.problems)
 
 

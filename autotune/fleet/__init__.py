@@ -1,1 +1,1 @@
-"""Measuring on many machines: jobs that travel, workers that do them, crews, and the fleet."""
+"""Measuring on many machines: jobs that travel, workers that do them, pools, and the fleet."""

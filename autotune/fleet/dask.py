@@ -1,4 +1,4 @@
-"""A crew on a Dask cluster: every worker that offers our resource, each told apart."""
+"""A pool on a Dask cluster: every worker that offers our resource, each told apart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import uuid4
 from ...ir.errors import ArgumentError, FleetError
 from ...ir.target import Target
 from . import work
-from .crew import Answer, Cancel, Done, in_words
+from .worker_pool import Answer, Cancel, Done, in_words
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -50,7 +50,7 @@ def starting(address: str, resource: str) -> str:
 
 @dataclass(eq=False)
 class _Sent:
-    """An order that is out: Dask's future, once it has one."""
+    """A request that is out: Dask's future, once it has one."""
 
     future: Any = None
     cancelled: bool = False
@@ -63,13 +63,13 @@ class _Sent:
                 self.future.cancel()
 
 
-class DaskCrew:
-    """The workers of a cluster that offer ``resource``; one order at a time for each unit of it."""
+class DaskPool:
+    """The workers of a cluster that offer ``resource``: one request at a time for each unit."""
 
     def __init__(
         self, client: Client, resource: str, perform: Callable[..., bytes] = work.perform
     ) -> None:
-        """``client`` is synchronous; ``perform`` carries out an order."""
+        """``client`` is synchronous; ``perform`` carries out a request."""
         self._client, self._resource, self._perform = client, resource, perform
         self._titles: dict[str, str] = {}
         self._futures: set[Any] = set()
@@ -102,7 +102,7 @@ class DaskCrew:
         return f"worker {self._titles.get(worker, worker)}"
 
     def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
-        """Submit an order to one worker; if that dies, Dask gives it to nobody else.
+        """Submit a request to one worker; if that dies, Dask gives it to nobody else.
 
         Models are sent in a thread: a worker that hangs takes none, and others must not wait.
         """
@@ -178,8 +178,8 @@ def _answer(future: Any) -> Answer:
     return CancelledError(f"the job was {future.status}")
 
 
-def connect(address: str, certificates: Certificates, resource: str) -> DaskCrew:
-    """Return the crew of the cluster whose scheduler is at an address.
+def connect(address: str, certificates: Certificates, resource: str) -> DaskPool:
+    """Return the pool of the cluster whose scheduler is at an address.
 
     ``ArgumentError`` for an address without encryption that is not this machine's, ``FleetError``
     where no scheduler answers or it refuses.
@@ -205,7 +205,7 @@ def connect(address: str, certificates: Certificates, resource: str) -> DaskCrew
         raise FleetError(
             f"no Dask scheduler answers at {address}", in_words(e), hint=hint
         ) from None
-    return DaskCrew(client, resource)
+    return DaskPool(client, resource)
 
 
 def checked(address: str) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""A measurer whose jobs are done by the workers of a crew, which come, go, hang and die.
+"""A measurer whose jobs are done by the workers of a pool, which come, go, hang and die.
 
 A job is given to another worker when its own has gone or is silent, and to an idle one when it
 takes much longer than others. Its first good answer counts, any later one is dropped.
@@ -20,10 +20,10 @@ from typing import Self
 from ...ir.errors import FleetError
 from ..measure.protocol import Job, Measurer, Outcome, Underway, Watch
 from ..measure.timing import Clock
-from .crew import ANYONE, Answer, Crew, in_words
-from .hands import AHEAD, Assignment, Errand, Hand, models_of
 from .identity import other_class
-from .orders import BadReply, Order, Reply, decode_reply_of, encode_order
+from .messages import BadReply, Reply, Request, decode_reply_of, encode_request
+from .worker_pool import ANYONE, Answer, WorkerPool, in_words
+from .workers import AHEAD, Assignment, Attempt, WorkerState, models_of
 
 NAP = 0.25  # seconds between two looks at the workers
 TELL = 1.0  # seconds between two calls of a watch
@@ -36,20 +36,20 @@ LATE = 2.0, 4.0  # seconds, and times the usual ones, after which an idle worker
 
 
 class Fleet(Measurer):
-    """Runs jobs on a crew's workers; entering its context waits for the first of them.
+    """Runs jobs on a pool's workers; entering its context waits for the first of them.
 
-    ``machine`` is the class of the machines that measure: of the order, else the first worker's.
+    ``machine`` is the class of the machines that measure: of the request, else the first worker's.
     ``peaks`` are the most operations and bytes a second of any, as of ``floor.least_seconds``.
     """
 
     def __init__(
-        self, crew: Crew, order: Order, clock: Clock = time.monotonic, nap: float = NAP
+        self, pool: WorkerPool, request: Request, clock: Clock = time.monotonic, nap: float = NAP
     ) -> None:
-        """``order`` is the question what a worker is; ``nap`` the longest wait for an answer."""
-        self.machine, self.peaks = order.machine, (0.0, 0.0)
-        self._crew, self._order, self._clock, self._nap = crew, order, clock, nap
-        self._hands: dict[str, Hand] = {}
-        self._errands: dict[int, Errand] = {}
+        """``request`` is the question what a worker is; ``nap`` the longest wait for an answer."""
+        self.machine, self.peaks = request.machine, (0.0, 0.0)
+        self._pool, self._request, self._clock, self._nap = pool, request, clock, nap
+        self._workers: dict[str, WorkerState] = {}
+        self._attempts: dict[int, Attempt] = {}
         self._open: list[Assignment] = []
         self._again: deque[Assignment] = deque()
         self._answers: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
@@ -57,7 +57,7 @@ class Fleet(Measurer):
         self._took: deque[float] = deque(maxlen=32)
         self._news: list[str] = []
         self._warned: set[str] = set()
-        self._mute = 0  # errands given up since the last answer
+        self._mute = 0  # attempts given up since the last answer
         self._looked = self._told = -math.inf
         self._drained = False  # no job is left to draw
         self._alone: float | None = None  # since when there has been no worker to use
@@ -68,8 +68,8 @@ class Fleet(Measurer):
             while not self._fit():
                 self._look()
                 list(self._serve(began + ARRIVAL))
-                asked = any(h.state == "asked" for h in self._hands.values())
-                if not self._fit() and not asked and (self._hands or self._late(began, ARRIVAL)):
+                asked = any(h.state == "asked" for h in self._workers.values())
+                if not self._fit() and not asked and (self._workers or self._late(began, ARRIVAL)):
                     raise self._nobody()
         except BaseException:
             self.close()
@@ -77,11 +77,11 @@ class Fleet(Measurer):
         return self
 
     def close(self) -> None:
-        """Cancel what is out, and release the crew."""
+        """Cancel what is out, and release the pool."""
         self._recall()
-        for errand in self._errands.values():
-            errand.cancel()
-        self._crew.close()
+        for attempt in self._attempts.values():
+            attempt.cancel()
+        self._pool.close()
 
     @property
     def slots(self) -> int:
@@ -109,8 +109,8 @@ class Fleet(Measurer):
         finally:
             self._recall()
 
-    def _fit(self) -> list[Hand]:
-        return [h for h in self._hands.values() if h.state == "fit"]
+    def _fit(self) -> list[WorkerState]:
+        return [h for h in self._workers.values() if h.state == "fit"]
 
     def _late(self, began: float, patience: float) -> bool:
         return self._clock() - began >= patience
@@ -121,37 +121,40 @@ class Fleet(Measurer):
         if now - self._looked < self._nap:
             return
         self._looked = now
-        there = self._crew.workers()
-        for name in [n for n in self._hands if n not in there]:
-            self._dismiss(self._hands.pop(name), "left", count=True)
+        there = self._pool.workers()
+        for name in [n for n in self._workers if n not in there]:
+            self._dismiss(self._workers.pop(name), "left", count=True)
         for name, slots in there.items():
-            if name in self._hands:
-                self._hands[name].slots = slots
+            if name in self._workers:
+                self._workers[name].slots = slots
             else:
-                hand = self._hands[name] = Hand(name, self._crew.title(name), slots, now)
-                self._send(None, hand)
-        for errand in list(self._errands.values()):
-            if not errand.given_up and now - max(errand.began, errand.hand.heard) > errand.limit:
-                self._give_up(errand)
+                worker = self._workers[name] = WorkerState(name, self._pool.title(name), slots, now)
+                self._send(None, worker)
+        for attempt in list(self._attempts.values()):
+            if (
+                not attempt.given_up
+                and now - max(attempt.began, attempt.worker.heard) > attempt.limit
+            ):
+                self._give_up(attempt)
 
-    def _give_up(self, errand: Errand) -> None:
-        """Wait no longer for an errand. An executor's other workers may take another instead."""
-        errand.given_up = True
+    def _give_up(self, attempt: Attempt) -> None:
+        """Wait no longer for an attempt. An executor's other workers may take another instead."""
+        attempt.given_up = True
         self._mute += 1
-        if errand.hand.name == ANYONE:
-            errand.hand.errands.pop(errand.number, None)
-        if errand.assignment is None and errand.hand.name == ANYONE and self._mute < TRIES:
-            self._send(None, errand.hand)
-        elif errand.assignment is None:
-            errand.hand.state, errand.hand.why = "out", "it does not answer"
-            self._add(f"{errand.hand.title} does not answer and is not used")
+        if attempt.worker.name == ANYONE:
+            attempt.worker.attempts.pop(attempt.number, None)
+        if attempt.assignment is None and attempt.worker.name == ANYONE and self._mute < TRIES:
+            self._send(None, attempt.worker)
+        elif attempt.assignment is None:
+            attempt.worker.state, attempt.worker.why = "out", "it does not answer"
+            self._add(f"{attempt.worker.title} does not answer and is not used")
         else:
-            self._lose(errand, f"{errand.hand.title} did not answer", True)
+            self._lose(attempt, f"{attempt.worker.title} did not answer", True)
 
     def _require_workers(self, now: float) -> None:
         """Raise ``FleetError`` if nobody has been able to work for long."""
         fit = self._fit()
-        stuck = all(h.errands and all(self._errands[n].given_up for n in h.errands) for h in fit)
+        stuck = all(h.attempts and all(self._attempts[n].given_up for n in h.attempts) for h in fit)
         if self._mute > max(TRIES, (1 + AHEAD) * self.slots):
             raise FleetError("the workers do not answer", self._summary())
         if fit and not stuck:
@@ -163,25 +166,25 @@ class Fleet(Measurer):
             raise self._nobody()
 
     def _nobody(self) -> FleetError:
-        left_out = [f"{h.title}: {h.why}" for h in self._hands.values() if h.why]
+        left_out = [f"{h.title}: {h.why}" for h in self._workers.values() if h.why]
         why = "; ".join(left_out[:4]) or f"none is there after {ARRIVAL:.0f} s"
         return FleetError("there is no worker to measure on", why)
 
     def _assign(self, waiting: Iterator[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
         """Give work to all who are free; yield the jobs that cannot be sent."""
         now = self._clock()
-        for hand in self._hands.values():
-            while hand.free(now):
-                chosen = self._next(waiting, hand)
+        for worker in self._workers.values():
+            while worker.free(now):
+                chosen = self._next(waiting, worker)
                 if isinstance(chosen, Assignment):
-                    self._send(chosen, hand)
+                    self._send(chosen, worker)
                 elif chosen is None:
                     break
                 else:
                     yield chosen
 
     def _next(
-        self, waiting: Iterator[Job], hand: Hand
+        self, waiting: Iterator[Job], worker: WorkerState
     ) -> Assignment | tuple[Job, tuple[Outcome, ...]] | None:
         """Return what a free worker does next: what others lost, a new job, what is late."""
         while self._again:
@@ -191,7 +194,7 @@ class Fleet(Measurer):
         job = next(waiting, None)
         if job is None:
             self._drained = True
-            return self._overdue(hand)
+            return self._overdue(worker)
         try:
             made = Assignment(job, models_of(job))
         except (OSError, ValueError) as e:
@@ -199,31 +202,34 @@ class Fleet(Measurer):
         self._open.append(made)
         return made
 
-    def _overdue(self, hand: Hand) -> Assignment | None:
+    def _overdue(self, worker: WorkerState) -> Assignment | None:
         """Return a job that another worker has had for long, if this one has nothing to do."""
         usual = max(LATE[0], LATE[1] * median(self._took or (math.inf,)))
-        if hand.name != ANYONE and hand.errands:
+        if worker.name != ANYONE and worker.attempts:
             return None
         for a in self._open:
-            errands = [self._errands[n] for n in a.away]
-            if len(errands) == 1 and self._late(errands[0].began, usual):
+            attempts = [self._attempts[n] for n in a.away]
+            if len(attempts) == 1 and self._late(attempts[0].began, usual):
                 return a
         return None
 
-    def _send(self, assignment: Assignment | None, hand: Hand) -> None:
+    def _send(self, assignment: Assignment | None, worker: WorkerState) -> None:
         number, now = next(self._numbers), self._clock()
-        order = replace(self._order, machine=self.machine)
+        request = replace(self._request, machine=self.machine)
         models: tuple[bytes, ...] = ()
         if assignment is not None:
-            order, models = replace(order, job=assignment.job), assignment.models
+            request, models = replace(request, job=assignment.job), assignment.models
             assignment.away.add(number)
-        errand = self._errands[number] = Errand(number, assignment, hand, now)
-        if not hand.errands:
-            hand.heard = now
-        hand.errands[number] = None
+        attempt = self._attempts[number] = Attempt(number, assignment, worker, now)
+        if not worker.attempts:
+            worker.heard = now
+        worker.attempts[number] = None
         answers = self._answers
-        errand.cancel = self._crew.submit(
-            hand.name, encode_order(order), models, lambda answer: answers.put((number, answer))
+        attempt.cancel = self._pool.submit(
+            worker.name,
+            encode_request(request),
+            models,
+            lambda answer: answers.put((number, answer)),
         )
 
     def _serve(self, until: float) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
@@ -237,118 +243,118 @@ class Fleet(Measurer):
             except Empty:
                 break
             wait = 0.0
-            errand = self._errands.pop(number, None)
-            if errand is not None:
-                errand.hand.errands.pop(number, None)
-                found = self._take(errand, answer)
+            attempt = self._attempts.pop(number, None)
+            if attempt is not None:
+                attempt.worker.attempts.pop(number, None)
+                found = self._take(attempt, answer)
                 if found is not None:
                     yield found
         for a in [a for a in self._open if not a.done and len(a.lost) >= TRIES and not a.away]:
             self._finish(a)
             yield a.failed()
 
-    def _take(self, errand: Errand, answer: Answer) -> tuple[Job, tuple[Outcome, ...]] | None:
+    def _take(self, attempt: Attempt, answer: Answer) -> tuple[Job, tuple[Outcome, ...]] | None:
         """Record an answer; return the job that it finishes."""
-        hand, assignment = errand.hand, errand.assignment
+        worker, assignment = attempt.worker, attempt.assignment
         if assignment is not None:
-            assignment.away.discard(errand.number)
+            assignment.away.discard(attempt.number)
         if isinstance(answer, BaseException):
-            self._failed(errand, answer)
+            self._failed(attempt, answer)
             return None
-        hand.heard, self._mute = self._clock(), 0
+        worker.heard, self._mute = self._clock(), 0
         try:
             reply = decode_reply_of(answer, len(assignment.job.candidates) if assignment else 0)
         except BadReply as e:
-            self._failed(errand, e)
+            self._failed(attempt, e)
             return None
         if refusal := reply.refusal or other_class(reply.worker.machine, self.machine):
-            self._refused(errand, reply, refusal)
+            self._refused(attempt, reply, refusal)
             return None
-        hand.refusals = hand.faults = 0
+        worker.refusals = worker.faults = 0
         if assignment is None:
-            self._welcome(hand, reply)
+            self._welcome(worker, reply)
             return None
-        hand.done += 1
+        worker.done += 1
         if assignment.done:
             return None
-        self._took.append(hand.heard - errand.began)
+        self._took.append(worker.heard - attempt.began)
         self._finish(assignment)
         return assignment.job, reply.outcomes
 
-    def _welcome(self, hand: Hand, reply: Reply) -> None:
+    def _welcome(self, worker: WorkerState, reply: Reply) -> None:
         """Use a worker that fits."""
         self.machine = self.machine or reply.worker.machine
         rate, stream = self.peaks
         self.peaks = max(rate, reply.rate), max(stream, reply.stream)
-        hand.state = "fit"
+        worker.state = "fit"
 
-    def _refused(self, errand: Errand, reply: Reply, why: str) -> None:
+    def _refused(self, attempt: Attempt, reply: Reply, why: str) -> None:
         """Leave out a worker that does not fit; its jobs go to others."""
-        hand, assignment = errand.hand, errand.assignment
+        worker, assignment = attempt.worker, attempt.assignment
         if assignment is not None and not assignment.done:
             self._again.append(assignment)
-        if hand.name != ANYONE:
-            self._leave_out(hand, why)
+        if worker.name != ANYONE:
+            self._leave_out(worker, why)
             return
         self._warn(reply.worker.name, f"worker {reply.worker.name} is left out: {why}")
-        hand.refusals, hand.why = hand.refusals + 1, why
-        hand.until = self._clock() + min(1.0, 0.01 * 2**hand.refusals)
-        if hand.refusals >= REFUSALS + hand.slots:
-            raise FleetError(f"no worker of {hand.title} fits", why)
+        worker.refusals, worker.why = worker.refusals + 1, why
+        worker.until = self._clock() + min(1.0, 0.01 * 2**worker.refusals)
+        if worker.refusals >= REFUSALS + worker.slots:
+            raise FleetError(f"no worker of {worker.title} fits", why)
         if assignment is None:
-            self._send(None, hand)
+            self._send(None, worker)
 
-    def _failed(self, errand: Errand, error: BaseException) -> None:
-        """Record that an errand has no answer."""
-        hand, assignment = errand.hand, errand.assignment
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        """Record that an attempt has no answer."""
+        worker, assignment = attempt.worker, attempt.assignment
         if isinstance(error, BrokenExecutor):
-            raise FleetError(f"{hand.title} broke", in_words(error))
-        if errand.given_up:
+            raise FleetError(f"{worker.title} broke", in_words(error))
+        if attempt.given_up:
             return
         told = in_words(error)
         died = isinstance(error, CancelledError) or type(error).__name__ == "KilledWorker"
         if died:
             self._mute += 1
         else:
-            hand.faults += 1
-            if hand.name == ANYONE and hand.faults >= FAULTS * hand.slots:
-                raise FleetError(f"the workers of {hand.title} fail", told)
-            if hand.name != ANYONE and (hand.state == "asked" or hand.faults >= FAULTS):
-                self._leave_out(hand, told)
-            self._warn(told, f"{hand.title} failed: {told}")
+            worker.faults += 1
+            if worker.name == ANYONE and worker.faults >= FAULTS * worker.slots:
+                raise FleetError(f"the workers of {worker.title} fail", told)
+            if worker.name != ANYONE and (worker.state == "asked" or worker.faults >= FAULTS):
+                self._leave_out(worker, told)
+            self._warn(told, f"{worker.title} failed: {told}")
         if assignment is not None:
-            self._lose(errand, f"{hand.title}: {told}", False)
-        elif hand.name == ANYONE or died:
-            self._send(None, hand)
+            self._lose(attempt, f"{worker.title}: {told}", False)
+        elif worker.name == ANYONE or died:
+            self._send(None, worker)
 
-    def _leave_out(self, hand: Hand, why: str) -> None:
-        if hand.state != "out":
-            hand.state, hand.why = "out", why
-            self._add(f"{hand.title} is left out: {why}")
-            self._dismiss(hand, "is left out", count=False)
+    def _leave_out(self, worker: WorkerState, why: str) -> None:
+        if worker.state != "out":
+            worker.state, worker.why = "out", why
+            self._add(f"{worker.title} is left out: {why}")
+            self._dismiss(worker, "is left out", count=False)
 
-    def _dismiss(self, hand: Hand, why: str, count: bool) -> None:
+    def _dismiss(self, worker: WorkerState, why: str, count: bool) -> None:
         """Let others do what a worker had to do; ``count`` it against what it may have begun."""
-        if hand.state == "fit":
-            self._add(f"{hand.title} {why}; its jobs go to others")
-        begun = {n for n in hand.errands if hand.begun(n)}
-        for number in list(hand.errands):
-            errand = self._errands.pop(number)
-            errand.cancel()
-            if errand.assignment is None or errand.given_up:
+        if worker.state == "fit":
+            self._add(f"{worker.title} {why}; its jobs go to others")
+        begun = {n for n in worker.attempts if worker.begun(n)}
+        for number in list(worker.attempts):
+            attempt = self._attempts.pop(number)
+            attempt.cancel()
+            if attempt.assignment is None or attempt.given_up:
                 continue
             if count and number in begun:
-                self._lose(errand, f"{hand.title} {why}", False)
+                self._lose(attempt, f"{worker.title} {why}", False)
             else:
-                errand.assignment.away.discard(number)
-                self._repeat(errand.assignment)
-        hand.errands.clear()
+                attempt.assignment.away.discard(number)
+                self._repeat(attempt.assignment)
+        worker.attempts.clear()
 
-    def _lose(self, errand: Errand, why: str, silent: bool) -> None:
+    def _lose(self, attempt: Attempt, why: str, silent: bool) -> None:
         """Record that an attempt at a job came to nothing."""
-        assignment = errand.assignment
+        assignment = attempt.assignment
         assert assignment is not None
-        assignment.away.discard(errand.number)
+        assignment.away.discard(attempt.number)
         assignment.lost.append(why)
         assignment.silent = assignment.silent and silent
         if len(assignment.lost) < TRIES:
@@ -363,9 +369,9 @@ class Fleet(Measurer):
         assignment.done = True
         if assignment in self._open:
             self._open.remove(assignment)
-        for errand in [self._errands[n] for n in assignment.away]:
-            if errand.hand.name == ANYONE or not errand.hand.begun(errand.number):
-                errand.cancel()  # what has begun goes on, and keeps its worker busy
+        for attempt in [self._attempts[n] for n in assignment.away]:
+            if attempt.worker.name == ANYONE or not attempt.worker.begun(attempt.number):
+                attempt.cancel()  # what has begun goes on, and keeps its worker busy
 
     def _recall(self) -> None:
         """Cancel all jobs. What a worker has begun it finishes; nobody waits for it."""
@@ -375,7 +381,7 @@ class Fleet(Measurer):
 
     def _summary(self) -> str:
         fit = self._fit()
-        out = sum(h.state == "out" for h in self._hands.values())
+        out = sum(h.state == "out" for h in self._workers.values())
         workers = sum(h.slots for h in fit)
         parts = [f"{workers} worker{'' if workers == 1 else 's'}"]
         return ", ".join(parts + ([f"{out} left out"] if out else []))

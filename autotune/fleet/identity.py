@@ -11,7 +11,7 @@ from ...ir.target import HERE, Target
 from ..log.records import device_id
 from ..log.tool import code_version
 from ..measure.machine import machine_class
-from .orders import Identity, Order
+from .messages import Identity, Request
 
 
 def travelling(target: Target) -> str:
@@ -20,33 +20,33 @@ def travelling(target: Target) -> str:
     return f"{target.spec} -threads={target.threads}" if named else target.spec
 
 
-def question(target: Target, machine: str = "") -> Order:
-    """Return the order that asks a worker if it can measure for a target.
+def question(target: Target, machine: str = "") -> Request:
+    """Return the request that asks a worker if it can measure for a target.
 
     ``machine`` is the class that it has to be of, "" for any.
     """
-    return Order(code_version(), travelling(target), device_id(target), machine, for_children())
+    return Request(code_version(), travelling(target), device_id(target), machine, for_children())
 
 
-def examine(order: Order) -> tuple[Identity, str]:
-    """Return who this process is, and why it cannot take an order ("" if it can)."""
+def examine(request: Request) -> tuple[Identity, str]:
+    """Return who this process is, and why it cannot take a request ("" if it can)."""
     code = code_version()
     me = Identity(f"{platform.node() or 'a worker'}:{os.getpid()}", code, "")
-    if code != order.code:
-        return me, f"it runs {code or 'an unknown version'}, the tuner {order.code}"
+    if code != request.code:
+        return me, f"it runs {code or 'an unknown version'}, the tuner {request.code}"
     try:
-        target = Target.parse(order.spec)
-        if device_id(target) != order.device:
-            return me, f"{order.spec!r} means {device_id(target)} there, {order.device} here"
+        target = Target.parse(request.spec)
+        if device_id(target) != request.device:
+            return me, f"{request.spec!r} means {device_id(target)} there, {request.device} here"
         if not target.is_host:
-            return me, f"it cannot run code for {order.spec}"
+            return me, f"it cannot run code for {request.spec}"
         machine = machine_class(target)
     except NestwrightError as e:
         return me, str(e).splitlines()[0]
     me = Identity(me.name, code, machine)
     if target.row.place == "process" and target.threads > Target.parse(HERE).cores:
         return me, f"it has fewer cores than the target's {target.threads} threads"
-    return me, other_class(machine, order.machine)
+    return me, other_class(machine, request.machine)
 
 
 def other_class(machine: str, wanted: str) -> str:

@@ -1,7 +1,7 @@
-"""The part of a worker: it says what it is, refuses an order, or measures in a child process.
+"""The part of a worker: it says what it is, refuses a request, or measures in a child process.
 
-Each thread that takes orders has a child of its own, the same as the local pool's, which hangs and
-crashes without harm to the worker. Idle children end after a while.
+Each thread that takes requests has a child of its own, the same as the local pool's, which hangs
+and crashes without harm to the worker. Idle children end after a while.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..measure.machine import measure_rate, measure_stream
 from ..measure.protocol import Candidate, Job, Outcome
 from ..measure.worker import Worker
 from .identity import examine
-from .orders import Order, Reply, decode_order, encode_reply
+from .messages import Reply, Request, decode_request, encode_reply
 
 IDLE = 60.0  # seconds after which an idle child ends
 _desk = threading.local()
@@ -34,25 +34,25 @@ _turn = threading.Lock()
 
 
 def perform(packet: bytes, *models: bytes) -> bytes:
-    """Return the reply to an order, both encoded; ``models`` are the built models of a race."""
-    order = decode_order(packet)
-    me, refusal = examine(order)
+    """Return the reply to a request, both encoded; ``models`` are the built models of a race."""
+    request = decode_request(packet)
+    me, refusal = examine(request)
     if refusal:
         return encode_reply(Reply(me, refusal))
-    target = Target.parse(order.spec)
-    if order.job is None:
+    target = Target.parse(request.spec)
+    if request.job is None:
         return encode_reply(Reply(me, "", (), measure_rate(target), measure_stream(target)))
-    with _taken(target.threads, order.libraries) as seat:
-        outcomes = _measured(seat.worker, order, order.job, models)
+    with _taken(target.threads, request.libraries) as seat:
+        outcomes = _measured(seat.worker, request, request.job, models)
     return encode_reply(Reply(me, "", outcomes))
 
 
 def _measured(
-    worker: Worker, order: Order, job: Job, models: Sequence[bytes]
+    worker: Worker, request: Request, job: Job, models: Sequence[bytes]
 ) -> tuple[Outcome, ...]:
     """Return a job's outcomes; its files are this worker's own."""
-    named = sha256(f"{job.key} {job.seed} {order.spec}".encode()).hexdigest()[:32]
-    job = replace(job, target=order.spec, reference=str(_folder().path / f"{named}.npz"))
+    named = sha256(f"{job.key} {job.seed} {request.spec}".encode()).hexdigest()[:32]
+    job = replace(job, target=request.spec, reference=str(_folder().path / f"{named}.npz"))
     if not models:
         return serve(worker, job)
     places = [_folder().path / f"{threading.get_ident()}-{n}.nw" for n in range(len(models))]
@@ -110,7 +110,7 @@ class _Seat:
             _seats.discard(self)
 
     def rest(self) -> None:
-        """Let the child end soon, unless there is another order for it."""
+        """Let the child end soon, unless there is another request for it."""
         self.timer = threading.Timer(IDLE, self.end)
         self.timer.daemon = True
         self.timer.start()
@@ -157,7 +157,7 @@ def _core() -> tuple[int | None, int]:
 
 
 def release() -> None:
-    """End this process's idle children; a thread's next order starts another."""
+    """End this process's idle children; a thread's next request starts another."""
     with _turn:
         seats = list(_seats)
     for seat in seats:

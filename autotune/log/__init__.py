@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 from ...ir.lazy import loader
 
 if TYPE_CHECKING:
+    from .automatic import automatic_log as automatic_log
+    from .automatic import origin_note as origin_note
+    from .automatic import with_related as with_related
     from .contents import Log as Log
     from .contents import absent_functions as absent_functions
     from .contents import describe as describe
     from .contents import schedules_of as schedules_of
     from .journal import read as read
-    from .shelf import shelved as shelved
-    from .shelf import told as told
-    from .shelf import with_kin as with_kin
 
 __getattr__ = loader(
     __name__,
     {
-        "shelved": ".shelf:shelved",
-        "told": ".shelf:told",
-        "with_kin": ".shelf:with_kin",
+        "automatic_log": ".automatic:automatic_log",
+        "origin_note": ".automatic:origin_note",
+        "with_related": ".automatic:with_related",
         "Log": ".contents:Log",
         "absent_functions": ".contents:absent_functions",
         "describe": ".contents:describe",

@@ -23,7 +23,7 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
 
     Schedules that cannot be read are left out, with a warning.
     """
-    held = logs.with_kin(logs.shelved(), target)[0] if log == AUTO else logs.read(log)
+    held = logs.with_related(logs.automatic_log(), target)[0] if log == AUTO else logs.read(log)
     warn_of(held)
     if absent := logs.absent_functions(held):
         text = f"library functions that won in {log} are not registered: {', '.join(absent)}"
@@ -65,8 +65,8 @@ def _lost_races(exe: Executable, log: logs.Log, target: Target) -> bool:
 
 def _told(exe: Executable, target: Target) -> str:
     """Return a line on other processors' records in the logs found for a built model."""
-    held, lent = logs.with_kin(logs.shelved(), target)
-    return logs.told(held, lent, _tasks(exe), target)
+    held, lent = logs.with_related(logs.automatic_log(), target)
+    return logs.origin_note(held, lent, _tasks(exe), target)
 
 
 def _tasks(exe: Executable) -> set[str]:

@@ -27,8 +27,8 @@ from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
-from .cage import same_bytes
 from .candidates import Rejected
+from .guarded_buffers import same_bytes
 from .host.peak import REPEATS, Peak
 from .machine import CheckedRun, Meter, copies
 from .protocol import Outcome
@@ -79,7 +79,7 @@ class GpuMachine:
             for memories in self.sets:
                 for memory, value in zip(memories, self.arguments, strict=False):
                     self.staging.upload(value, memory.address)
-            self.cage = [Watched(self.gpu.allocate(n + 2 * MARGIN), n) for n in sizes]
+            self.guarded = [Watched(self.gpu.allocate(n + 2 * MARGIN), n) for n in sizes]
 
     def fill(self, memory: DeviceMemory, pattern: int) -> None:
         """Fill memory with a byte."""
@@ -158,7 +158,7 @@ class DeviceRun:
         machine, gpu = self._machine, self._gpu
         given = [np.ascontiguousarray(a) for a in arguments]
         packed = {i: p.pack(given[i]) for i, p in self._packers.items()}
-        cells = machine.cage
+        cells = machine.guarded
         with gpu:
             for cell in (*cells, *([self._work] if self._work else [])):
                 machine.fill(cell.memory, pattern)
@@ -205,7 +205,7 @@ class DeviceRun:
 
     def _beside(self, pattern: int) -> str:
         """Return a description of writes into the margins; "" if there are none."""
-        for n, cell in enumerate(self._machine.cage):
+        for n, cell in enumerate(self._machine.guarded):
             if not self._intact(cell, pattern):
                 return f"it writes outside parameter {n}"
         work = self._work

@@ -16,10 +16,10 @@ from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
-from .cage import same_bytes
 from .candidates import Rejected, in_short
+from .guarded_buffers import same_bytes
 from .machine import CheckedRun
-from .memory.stir import Passing, Stirrer
+from .memory.cache_state import CacheState, Passing
 from .protocol import Outcome
 
 
@@ -53,13 +53,13 @@ class LibraryRun:
         spend: Callable[[float], None],
     ) -> None:
         """``buffers`` are those that timing uses; ``spend`` is told the seconds of each call that
-        is timed alone. The others are as for a ``Stirrer``.
+        is timed alone. The others are as for a ``CacheState``.
         """
         self._call, self._buffers = call, buffers
         self._given = [b.ctypes.data for b in buffers]
         self._spoiled: BaseException | None = None
         self._hook = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(buffers))(self._answer)
-        self._stirrer = Stirrer(steps, room, self._given, target) if steps else None
+        self._cache_state = CacheState(steps, room, self._given, target) if steps else None
         self._spend = spend
 
     def _answer(self, *addresses: int | None) -> None:
@@ -108,10 +108,10 @@ class LibraryRun:
         """Run ``times`` times, each on caches as in the model."""
         address = ctypes.cast(self._hook, ctypes.c_void_p).value or 0
         for _ in range(times):
-            if self._stirrer is None:
+            if self._cache_state is None:
                 self._hook(*self._given)
             else:
-                self._spend(self._stirrer.seconds(address, self._given))
+                self._spend(self._cache_state.seconds(address, self._given))
         self._raise()
 
 

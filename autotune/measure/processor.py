@@ -20,14 +20,14 @@ from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import HERE, Target
 from ..log.records import Json
 from ..tasks.programs import Program
-from .cage import Cage, same_bytes
+from .guarded_buffers import GuardedBuffers, same_bytes
 from .host.pace import pace_of
 from .host.peak import processor_peak, processor_rate, processor_stream
 from .host.placement import placed
 from .library import LibraryRun, library_call
 from .machine import CheckedRun, Meter
-from .memory.stain import stained
-from .memory.stir import Stirrer, passing, room_for
+from .memory.cache_state import CacheState, passing, room_for
+from .memory.poison import poisoned
 from .timing import SAMPLE, Clock, Regain, clock_for
 
 
@@ -54,13 +54,13 @@ class CpuMachine:
         self.clock: Clock = self._read if self.steps else clock_for(target.threads)
         self.sample = 0.0 if self.steps else SAMPLE
         self.spent = 0.0
-        self.cage = Cage(program.func.params, target)
+        self.guarded = GuardedBuffers(program.func.params, target)
 
     def compile(self, func: Func) -> NativeRun:
         """Compile and load a schedule of the program's function."""
         kernel = load_function(compile_object(func, self.target))
         assert isinstance(kernel, NativeFunc)
-        return NativeRun(kernel, stained(kernel), self)
+        return NativeRun(kernel, poisoned(kernel), self)
 
     def library(self, name: str) -> LibraryRun:
         """Return a library function on the program's buffers."""
@@ -100,12 +100,12 @@ class NativeRun:
         self._work = work
         self._packed = packed
         steps, target = machine.steps, machine.target
-        self._stirrer = Stirrer(steps, machine.room, self._bound, target) if steps else None
+        self._cache_state = CacheState(steps, machine.room, self._bound, target) if steps else None
         self._address = kernel.library.address(kernel.compiled.name)
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
         """Run once between guard pages, on stacks that are filled with a pattern."""
-        return self._machine.cage.run(self._tried, arguments, pattern, upper)
+        return self._machine.guarded.run(self._tried, arguments, pattern, upper)
 
     def again(self, pattern: int) -> CheckedRun:
         """Run once more on the buffers that timing uses."""
@@ -120,12 +120,12 @@ class NativeRun:
 
     def call(self, times: int) -> None:
         """Run ``times`` times, each on caches as in the model."""
-        entry, given, stirrer = self.kernel.entry, self._given, self._stirrer
+        entry, given, state = self.kernel.entry, self._given, self._cache_state
         for _ in range(times):
-            if stirrer is None:
+            if state is None:
                 entry(*given)
             else:
-                self._machine.spend(stirrer.seconds(self._address, given))
+                self._machine.spend(state.seconds(self._address, given))
 
 
 def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...ir.target import Target
-from ..measure.memory.stir import cold_bytes
+from ..measure.memory.cache_state import cold_bytes
 from ..tasks.counting import certain_reads
 from ..tasks.extract import Task
 

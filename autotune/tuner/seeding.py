@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ...ir.errors import NestwrightError
 from ...ir.hlo.text.canonical import form_and_sizes
 from ...ir.target import Target
+from ..log.automatic import family, machine_of
 from ..log.contents import Log
 from ..log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best
-from ..log.shelf import family, machine_of
 from ..search.seeds import nearest_point
 from ..search.space import Point
 from ..tasks.extract import Task

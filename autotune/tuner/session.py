@@ -14,14 +14,14 @@ from ...ir.errors import ArgumentError, TargetError
 from ...ir.hlo.analysis.inputs import require_seed
 from ...ir.target import Target, keeping
 from ..calibrate.take import calibrated
-from ..fleet.crew import Crew, ExecutorCrew
 from ..fleet.fleet import Fleet
 from ..fleet.identity import question
+from ..fleet.worker_pool import ExecutorPool, WorkerPool
+from ..log.automatic import automatic_log
 from ..log.best import AUTO, warn_of
 from ..log.contents import Log
 from ..log.journal import LogWriter, read
 from ..log.records import device_id
-from ..log.shelf import shelved
 from ..log.tool import tool_versions
 from ..measure.estimate import Estimator
 from ..measure.machine import machine_class, require_timeable
@@ -65,7 +65,7 @@ class TuningSession:
     strategy: str = "native"
     progress: Listener | None = None
     simulate_cost: bool = False
-    executor: Executor | Crew | None = None
+    executor: Executor | WorkerPool | None = None
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,12 +111,12 @@ class TuningSession:
             return Estimator()
         if self.executor is None:
             return Pool(target.threads, self.workers)
-        crew = self.executor
-        if not isinstance(crew, Crew):
-            crew = ExecutorCrew(crew, self.workers)
+        pool = self.executor
+        if not isinstance(pool, WorkerPool):
+            pool = ExecutorPool(pool, self.workers)
         device, before = device_id(target), read(log) if log.exists() else Log(())
         kinds = {t.machine for t in before.trials if t.device == device and t.machine}
-        return Fleet(crew, question(target, next(iter(kinds), "")))
+        return Fleet(pool, question(target, next(iter(kinds), "")))
 
     def log_path(self, subject: Subject) -> Path:
         """Return the path of the log that is written."""
@@ -160,7 +160,7 @@ class TuningSession:
 
 def _seeds(tasks: Sequence[Task], target: Target) -> dict[str, tuple[Point, ...]]:
     """Return the points to try first, by a task's key, from all logs that are found."""
-    held = shelved()
+    held = automatic_log()
     return {t.key: tuple(seeds(t, held, target)) for t in tasks}
 
 

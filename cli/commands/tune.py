@@ -13,7 +13,7 @@ from ...ir.errors import ArgumentError
 from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
 
 if TYPE_CHECKING:
-    from ...autotune.fleet.crew import Crew
+    from ...autotune.fleet.worker_pool import WorkerPool
     from ...autotune.tuner.progress import TuneResult
     from ...ir.target import Target
 
@@ -85,7 +85,7 @@ def tune(
     if seconds is not None:  # what it took to get here counts, too
         seconds = max(LEAST, seconds - (time.monotonic() - began)) if seconds > 0 else seconds
     certificates = (tls_ca_file, tls_cert, tls_key)
-    crew = _crew(scheduler, resource, certificates, lowered.target, simulate_cost)
+    pool = _worker_pool(scheduler, resource, certificates, lowered.target, simulate_cost)
     try:
         with Display() as display:
             result = lowered.tune(
@@ -96,7 +96,7 @@ def tune(
                 seed=seed,
                 progress=display,
                 simulate_cost=simulate_cost,
-                executor=crew,
+                executor=pool,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -114,13 +114,13 @@ def tune(
     return 0
 
 
-def _crew(
+def _worker_pool(
     scheduler: str | None,
     resource: str | None,
     certificates: tuple[str | None, ...],
     target: Target,
     simulated: bool,
-) -> Crew | None:
+) -> WorkerPool | None:
     """Return the workers of the cluster at ``--scheduler``; None without."""
     if scheduler is None:
         if resource is not None or any(certificates):

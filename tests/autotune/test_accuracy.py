@@ -12,10 +12,10 @@ import pytest
 from nestwright.autotune.api import tune
 from nestwright.autotune.build import build
 from nestwright.autotune.explain.model import explain_model
+from nestwright.autotune.log.automatic import related_devices
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DeviceRecord, device_id
-from nestwright.autotune.log.shelf import kin
 from nestwright.autotune.lowered import lower
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
@@ -135,8 +135,8 @@ def test_looser_processors_of_the_family_lend_nothing() -> None:
     exact = Target.parse("cpu -mcpu=sapphirerapids -threads=1")
     records = [DeviceRecord(device_id(t), t.spec, {}) for t in (loose, exact)]
     log = Log((), devices={r.id: r for r in records})
-    assert [d for d, _ in kin(log, emerald)] == [device_id(exact)]
-    assert len(list(kin(log, with_arithmetic(emerald, LOOSE)))) == 2
+    assert [d for d, _ in related_devices(log, emerald)] == [device_id(exact)]
+    assert len(list(related_devices(log, with_arithmetic(emerald, LOOSE)))) == 2
 
 
 def test_a_schedule_in_the_wrong_place_is_not_used(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.log import shelf
+from nestwright.autotune.log import automatic
 from nestwright.autotune.log.journal import LogWriter, stamped
 from nestwright.autotune.log.records import Best, DeviceRecord, Trial, device_id
 from nestwright.autotune.search.seeds import nearest_point
@@ -36,7 +36,7 @@ OTHER = Target.parse("cpu -mcpu=haswell -threads=1")
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch) -> Path:
     folder = tmp_path / "tuning_logs"
-    monkeypatch.setattr(shelf, "places", lambda: (folder,))
+    monkeypatch.setattr(automatic, "places", lambda: (folder,))
     return folder
 
 
@@ -82,7 +82,7 @@ def test_what_was_tuned_on_this_processor_is_used_silently(place: Path) -> None:
 
 def test_a_processor_of_the_family_lends_its_winner_and_is_named(place: Path, monkeypatch) -> None:
     t, cousin = task(64, 64, 64), Target.parse("cpu -mcpu=cascadelake -threads=1")
-    monkeypatch.setattr(shelf, "family", lambda target: target.vector_bits)
+    monkeypatch.setattr(automatic, "family", lambda target: target.vector_bits)
     winner(t, cousin, place)
     with pytest.warns(NestwrightWarning, match="tuned on cascadelake, not on skylake-avx512"):
         assert built(t, TARGET).bundle.notes["scheduled"] == "1"
@@ -93,7 +93,7 @@ def test_a_processor_of_the_family_lends_its_winner_and_is_named(place: Path, mo
 
 
 def test_a_processor_of_another_family_lends_nothing(place: Path) -> None:
-    assert shelf.family(OTHER) != shelf.family(TARGET) == shelf.family(KIN)
+    assert automatic.family(OTHER) != automatic.family(TARGET) == automatic.family(KIN)
     t = task(64, 64, 64, OTHER)
     winner(t, OTHER, place)
     with pytest.warns(NestwrightWarning, match="tuned only on .*haswell.*default schedules") as got:
@@ -103,11 +103,11 @@ def test_a_processor_of_another_family_lends_nothing(place: Path) -> None:
 
 def test_seeds_are_winners_of_the_group_then_of_the_nearest_sizes(place: Path) -> None:
     t = task(64, 64, 64)
-    assert seeds(t, shelf.shelved(), TARGET) == []
+    assert seeds(t, automatic.automatic_log(), TARGET) == []
     winner(task(512, 512, 512), TARGET, place, "far.jsonl")
     winner(task(64, 64, 128), TARGET, place, "near.jsonl")
     own = winner(t, TARGET, place, "own.jsonl")
-    found = seeds(t, shelf.shelved(), TARGET)
+    found = seeds(t, automatic.automatic_log(), TARGET)
     assert 1 <= len(found) <= SEEDS
     assert t.space.choices(found[0]) == own
     assert all(t.space.valid(p) for p in found)
@@ -119,9 +119,9 @@ def test_seeds_are_winners_of_the_group_then_of_the_nearest_sizes(place: Path) -
         ),
         TARGET,
     )
-    assert [seeds(o, shelf.shelved(), TARGET) for o in other] == [[] for _ in other]
+    assert [seeds(o, automatic.automatic_log(), TARGET) for o in other] == [[] for _ in other]
     wide = task(64, 64, 64, OTHER)
-    assert seeds(wide, shelf.shelved(), OTHER) == [], "vectors of another width"
+    assert seeds(wide, automatic.automatic_log(), OTHER) == [], "vectors of another width"
 
 
 def test_decisions_move_to_the_nearest_that_the_space_has() -> None:

@@ -36,8 +36,8 @@ def placed(threads: int) -> Iterator[None]:
     before = _cores()
     pinned = threads > 1 and len(before) >= threads
     pinned = pinned and _spread(threads, tuple(sorted(before))) and _pin(0, {min(before)})
-    crew = (0, *_workers(threads)) if pinned else (0,) if threads == 1 else ()
-    raised = [t for t in crew if _wanted() and _throttled() and _raise(t)]
+    timed = (0, *_workers(threads)) if pinned else (0,) if threads == 1 else ()
+    raised = [t for t in timed if _wanted() and _throttled() and _raise(t)]
     try:
         yield
     finally:
@@ -54,8 +54,8 @@ def preferred() -> Iterator[None]:
     Nothing is pinned. As for ``placed``, the priority is raised if the system allows it.
     """
     tasks = Path("/proc/self/task")
-    crew = [int(t.name) for t in tasks.iterdir()] if _wanted() and _throttled() else []
-    raised = [t for t in crew if _raise(t)]
+    threads = [int(t.name) for t in tasks.iterdir()] if _wanted() and _throttled() else []
+    raised = [t for t in threads if _raise(t)]
     try:
         yield
     finally:

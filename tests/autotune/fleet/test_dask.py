@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.fleet import dask, work
-from nestwright.autotune.fleet.dask import Certificates, DaskCrew, checked, connect
+from nestwright.autotune.fleet.dask import Certificates, DaskPool, checked, connect
 from nestwright.autotune.fleet.fleet import Fleet
 from nestwright.autotune.fleet.identity import question
 from nestwright.autotune.log.journal import read
@@ -67,11 +67,11 @@ class Cluster:
         killed.send_signal(signal.SIGKILL)
         killed.wait()
 
-    def crew(self, count: int, perform: Callable[..., bytes] = work.perform) -> DaskCrew:
-        """Return the crew, once it has some workers."""
+    def pool(self, count: int, perform: Callable[..., bytes] = work.perform) -> DaskPool:
+        """Return the pool, once it has some workers."""
         client = distributed.Client(self.address, set_as_default=False)
         client.wait_for_workers(count, timeout=PATIENCE) if count else None
-        return DaskCrew(client, RESOURCE, perform)
+        return DaskPool(client, RESOURCE, perform)
 
     def close(self) -> None:
         """End all."""
@@ -95,16 +95,16 @@ def slow_answer() -> Callable[..., bytes]:
     def answer(packet: bytes, *models: bytes) -> bytes:
         import time as clock
 
-        import crews  # of this folder, as workers find it
+        import pools  # of this folder, as workers find it
 
         clock.sleep(0.02)
-        return bytes(crews.answer(packet, *models))
+        return bytes(pools.answer(packet, *models))
 
     return answer
 
 
 def test_workers_that_are_killed_lose_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    crew = cluster.crew(2, slow_answer())
+    pool = cluster.pool(2, slow_answer())
     local, far = tmp_path / "local.jsonl", tmp_path / "far.jsonl"
     tuned(local, Local())
     deaths, done = {4: "w1", 12: "w2"}, 0
@@ -120,7 +120,7 @@ def test_workers_that_are_killed_lose_nothing(cluster: Cluster, tmp_path: Path) 
                         cluster.add("w3")
                 yield told
 
-    with Killing(crew, question(TARGET)) as fleet:
+    with Killing(pool, question(TARGET)) as fleet:
         assert tuned(far, fleet).stopped == "exhausted"
     assert not deaths
     assert found(far) == found(local)
@@ -150,11 +150,11 @@ def test_a_worker_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) ->
         def submit(self, *_: object, **__: object) -> None:
             raise AssertionError("it was cancelled")
 
-    crew = DaskCrew(Hanging(), RESOURCE)
-    cancel = crew.submit("w", b"order", (b"model",), answers.put)
+    pool = DaskPool(Hanging(), RESOURCE)
+    cancel = pool.submit("w", b"request", (b"model",), answers.put)
     cancel()
     began = time.monotonic()
-    crew.close()
+    pool.close()
     assert time.monotonic() - began < PATIENCE / 2
     taken.set()
     assert "cancelled" in str(answers.get(timeout=PATIENCE))
@@ -168,7 +168,7 @@ def test_the_command_tunes_there(
 ) -> None:
     model, log = tmp_path / "dots.hlo", tmp_path / "log.jsonl"
     model.write_text(MODEL)
-    cluster.crew(1).close()
+    cluster.pool(1).close()
     given = ["tune", str(model), "--target", "cpu -threads=1", "--trials", "2", "--log", str(log)]
     assert main([*given, "--scheduler", cluster.address.removeprefix("tcp://")]) == 0
     told = capfd.readouterr()
@@ -190,14 +190,14 @@ def test_a_scheduler_that_is_not_there_or_goes(
         caught.value
     )
     own = Cluster(tmp_path)
-    crew = own.crew(0)
-    assert crew.workers() == {}
+    pool = own.pool(0)
+    assert pool.workers() == {}
     own.close()
     with pytest.raises(FleetError, match="is gone"):
         for _ in range(1000):
-            crew.workers()
+            pool.workers()
             time.sleep(0.02)
-    crew.close()
+    pool.close()
 
 
 @pytest.mark.parametrize(

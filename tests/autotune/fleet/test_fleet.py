@@ -11,25 +11,25 @@ from dataclasses import replace
 
 import pytest
 
-from nestwright.autotune.fleet.crew import Answer, Cancel, Done, ExecutorCrew
 from nestwright.autotune.fleet.fleet import PATIENCE, TRIES, Fleet
-from nestwright.autotune.fleet.hands import AHEAD
 from nestwright.autotune.fleet.identity import examine, question
-from nestwright.autotune.fleet.orders import (
+from nestwright.autotune.fleet.messages import (
     BadReply,
-    Order,
     Reply,
-    decode_order,
+    Request,
     decode_reply_of,
-    encode_order,
+    decode_request,
     encode_reply,
+    encode_request,
 )
 from nestwright.autotune.fleet.work import perform
+from nestwright.autotune.fleet.worker_pool import Answer, Cancel, Done, ExecutorPool
+from nestwright.autotune.fleet.workers import AHEAD
 from nestwright.autotune.measure.protocol import Job, Outcome, Underway
 from nestwright.ir.errors import ArgumentError, FleetError
 from nestwright.ir.target import Target
 
-from .crews import (
+from .pools import (
     CODE,
     MACHINE,
     BadExecutor,
@@ -42,12 +42,12 @@ from .crews import (
     outcomes,
 )
 
-ORDER = Order(CODE, "cpu", "cpu-t1")
+QUESTION = Request(CODE, "cpu", "cpu-t1")
 ONE_BY_ONE = 0.05  # seconds that a look at the clock takes
 
 
 class Named:
-    """Workers by name, that do what ``acts`` says when an order comes; None: never answer."""
+    """Workers by name, that do what ``acts`` says when a request comes; None: never answer."""
 
     def __init__(self, **acts: Callable[..., bytes] | None) -> None:
         self.acts = acts
@@ -65,7 +65,7 @@ class Named:
         return f"worker {worker}"
 
     def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
-        told = decode_order(packet).job
+        told = decode_request(packet).job
         self.given.append((worker, told and told.number))
         act = self.acts.get(worker)
         if act is not None:
@@ -85,8 +85,8 @@ class Named:
         self.acts = {}
 
 
-def fleet(crew: object, step: float = ONE_BY_ONE, order: Order = ORDER) -> Fleet:
-    return Fleet(crew, order, Clock(step), nap=0.0)  # type: ignore[arg-type]
+def fleet(workers: object, step: float = ONE_BY_ONE, request: Request = QUESTION) -> Fleet:
+    return Fleet(workers, request, Clock(step), nap=0.0)  # type: ignore[arg-type]
 
 
 def results(made: Fleet, count: int) -> dict[int, Outcome]:
@@ -98,7 +98,7 @@ def results(made: Fleet, count: int) -> dict[int, Outcome]:
 
 
 def greeted_only(packet: bytes, *models: bytes) -> bytes:
-    if decode_order(packet).job is not None:
+    if decode_request(packet).job is not None:
         raise BrokenPipeError("it died")
     return answer(packet)
 
@@ -106,7 +106,7 @@ def greeted_only(packet: bytes, *models: bytes) -> bytes:
 @pytest.mark.parametrize("seed", range(8))
 def test_bad_treatment_loses_nothing_and_counts_nothing_twice(seed: int) -> None:
     executor = BadExecutor(seed)
-    with fleet(ExecutorCrew(executor), step=1.0) as made:
+    with fleet(ExecutorPool(executor), step=1.0) as made:
         found = results(made, 40)
     assert found == {n: outcomes(job(n))[0] for n in range(40)}
     assert min(executor.fates[k] for k in ("lost", "cancelled", "held", "answered")) > 0
@@ -114,12 +114,12 @@ def test_bad_treatment_loses_nothing_and_counts_nothing_twice(seed: int) -> None
 
 def test_a_job_that_everybody_loses_is_given_up() -> None:
     executor = BadExecutor(0)
-    with fleet(ExecutorCrew(executor), step=1.0) as made:
+    with fleet(ExecutorPool(executor), step=1.0) as made:
         executor.lossy = 1.0
         with pytest.raises(FleetError, match="do not answer"):
             results(made, 40)
-    crew = Named(a=greeted_only)
-    with fleet(crew) as made, pytest.raises(FleetError, match="worker a: BrokenPipeError"):
+    workers = Named(a=greeted_only)
+    with fleet(workers) as made, pytest.raises(FleetError, match="worker a: BrokenPipeError"):
         results(made, 1)
 
 
@@ -128,7 +128,7 @@ def test_workers_that_die_with_a_job_are_blamed_on_it() -> None:
         def submit(
             self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done
         ) -> Cancel:
-            told = decode_order(packet).job
+            told = decode_request(packet).job
             if told is not None and told.number == 3:
                 self.acts.pop(worker)
                 self.acts[f"{worker}+"] = answer
@@ -136,48 +136,48 @@ def test_workers_that_die_with_a_job_are_blamed_on_it() -> None:
                 return self.cancel
             return super().submit(worker, packet, models, done)
 
-    crew = Mortal(a=answer, b=answer)
-    with fleet(crew) as made:
+    workers = Mortal(a=answer, b=answer)
+    with fleet(workers) as made:
         found = results(made, 8)
     assert [n for n, o in found.items() if o.status != "ok"] == [3]
     assert found[3].status == "crash" and "left" in found[3].note
-    assert sum(n == 3 for _, n in crew.given) == TRIES
+    assert sum(n == 3 for _, n in workers.given) == TRIES
 
 
 def test_a_silent_worker_gets_nothing_more_and_its_job_is_done_elsewhere() -> None:
-    crew = Named(a=answer, b=answer)
-    with fleet(crew, step=1.0) as made:
+    workers = Named(a=answer, b=answer)
+    with fleet(workers, step=1.0) as made:
         assert len(results(made, 4)) == 4
-        crew.acts["b"] = None
+        workers.acts["b"] = None
         assert len(results(made, 30)) == 30
-        stuck = [n for w, n in crew.given[6:] if w == "b"]
+        stuck = [n for w, n in workers.given[6:] if w == "b"]
         assert 0 < len(stuck) <= 1 + AHEAD
-        count = len(crew.late)
-        for late in crew.late:  # it wakes up, and says what nobody waits for
+        count = len(workers.late)
+        for late in workers.late:  # it wakes up, and says what nobody waits for
             late()
         assert len(results(made, 10)) == 10
         assert count == len(stuck)
 
 
 def test_a_worker_that_leaves_has_its_jobs_done_by_one_that_comes() -> None:
-    crew = Named(a=answer, b=None)
-    with fleet(crew) as made:
-        crew.acts["b"] = answer
+    workers = Named(a=answer, b=None)
+    with fleet(workers) as made:
+        workers.acts["b"] = answer
         running = made.run(map(job, range(12)))
         found = [next(running)[0].number]
-        crew.acts = {"c": answer}
+        workers.acts = {"c": answer}
         found += [done.number for done, _ in running]
     assert sorted(found) == list(range(12))
-    assert ("c", None) in crew.given
+    assert ("c", None) in workers.given
 
 
 def test_without_any_worker_it_waits_and_then_says_so() -> None:
-    crew = Named(a=answer)
+    workers = Named(a=answer)
     clock, seen = Clock(1.0), []
-    with Fleet(crew, ORDER, clock, nap=0.0) as made:
+    with Fleet(workers, QUESTION, clock, nap=0.0) as made:
         running = made.run(map(job, range(12)), watch=lambda u: seen.append(u))
         next(running)
-        crew.acts = {}
+        workers.acts = {}
         began = clock.now
         with pytest.raises(FleetError, match="no worker"):
             list(running)
@@ -188,10 +188,10 @@ def test_without_any_worker_it_waits_and_then_says_so() -> None:
 
 
 def test_a_scheduler_that_vanishes_is_one_error() -> None:
-    crew = Named(a=answer)
-    with fleet(crew) as made, pytest.raises(FleetError, match="scheduler is gone"):
+    workers = Named(a=answer)
+    with fleet(workers) as made, pytest.raises(FleetError, match="scheduler is gone"):
         for _ in made.run(map(job, range(12))):
-            crew.lost = True
+            workers.lost = True
 
 
 @pytest.mark.parametrize(
@@ -204,20 +204,20 @@ def test_a_scheduler_that_vanishes_is_one_error() -> None:
     ],
 )
 def test_a_worker_that_does_not_fit_is_left_out_by_name(other, why: str) -> None:
-    crew, news = Named(good=answer, bad=other), []
-    order = Order(CODE, "cpu", "cpu-t1", MACHINE)
+    workers, news = Named(good=answer, bad=other), []
+    request = Request(CODE, "cpu", "cpu-t1", MACHINE)
 
     def watch(at: Underway) -> None:
         news.extend(at.news)
         assert "1 left out" in at.workers
 
-    with fleet(crew, order=order) as made:
+    with fleet(workers, request=request) as made:
         found = [j.number for j, _ in made.run(map(job, range(6)), watch=watch)]
     assert sorted(found) == list(range(6))
-    assert [n for w, n in crew.given if w == "bad"] == [None]
+    assert [n for w, n in workers.given if w == "bad"] == [None]
     assert any(text.startswith("worker bad is left out") and why in text for text in news)
     with pytest.raises(FleetError, match=why):
-        fleet(Named(bad=other), order=order).__enter__()
+        fleet(Named(bad=other), request=request).__enter__()
 
 
 def test_an_executor_with_some_workers_that_do_not_fit() -> None:
@@ -228,12 +228,12 @@ def test_an_executor_with_some_workers_that_do_not_fit() -> None:
         return (strange if next(turn) % 3 == 1 else answer)(packet, *models)
 
     with ThreadPoolExecutor(1) as pool:
-        order = Order(CODE, "cpu", "cpu-t1", MACHINE)
-        with Fleet(ExecutorCrew(pool, perform=mixed), order, nap=0.01) as made:
+        request = Request(CODE, "cpu", "cpu-t1", MACHINE)
+        with Fleet(ExecutorPool(pool, perform=mixed), request, nap=0.01) as made:
             assert results(made, 9) == {n: outcomes(job(n))[0] for n in range(9)}
-        crew = ExecutorCrew(pool, perform=strange)
+        workers = ExecutorPool(pool, perform=strange)
         with pytest.raises(FleetError, match=r"no worker .* fits: it is another kind"):
-            Fleet(crew, order, nap=0.01).__enter__()
+            Fleet(workers, request, nap=0.01).__enter__()
 
 
 def test_a_broken_executor_and_one_that_is_none() -> None:
@@ -244,32 +244,32 @@ def test_a_broken_executor_and_one_that_is_none() -> None:
             return future
 
     with pytest.raises(FleetError, match="a process ended"):
-        fleet(ExecutorCrew(Broken(0))).__enter__()
+        fleet(ExecutorPool(Broken(0))).__enter__()
     with ThreadPoolExecutor(1) as pool:
         pass
     with pytest.raises(FleetError, match="takes no more jobs"):
-        fleet(ExecutorCrew(pool)).__enter__()
+        fleet(ExecutorPool(pool)).__enter__()
     with pytest.raises(ArgumentError, match="Executor"):
-        ExecutorCrew("tcp://127.0.0.1:8786")  # type: ignore[arg-type]
+        ExecutorPool("tcp://127.0.0.1:8786")  # type: ignore[arg-type]
 
 
 def test_leaving_early_cancels_what_is_out() -> None:
-    crew = Named(a=answer)
-    with fleet(crew) as made:
-        crew.acts["a"] = None
+    workers = Named(a=answer)
+    with fleet(workers) as made:
+        workers.acts["a"] = None
         assert list(made.run(map(job, range(9)), until=5.0)) == []
-        assert crew.cancelled == AHEAD, "what has not begun"
-    assert crew.cancelled >= 1 + AHEAD
+        assert workers.cancelled == AHEAD, "what has not begun"
+    assert workers.cancelled >= 1 + AHEAD
 
 
 def test_a_straggler_does_not_block_a_round() -> None:
-    crew = Named(slow=answer, a=answer)
-    with fleet(crew, step=0.2) as made:
+    workers = Named(slow=answer, a=answer)
+    with fleet(workers, step=0.2) as made:
         results(made, 8)
-        crew.acts["slow"] = None
-        crew.given.clear()
+        workers.acts["slow"] = None
+        workers.given.clear()
         assert len(results(made, 6)) == 6
-        again = Counter(n for _, n in crew.given)
+        again = Counter(n for _, n in workers.given)
         assert max(again.values()) == 2, "those of the slow one, and no other"
 
 
@@ -297,12 +297,12 @@ def test_models_travel_with_their_race(tmp_path) -> None:
 
 
 def test_messages_come_back_as_they_were() -> None:
-    order = Order(CODE, "cpu -threads=1", "d", MACHINE, "{}", job(7, candidates=2))
-    assert decode_order(encode_order(order)) == order
-    assert order.job is not None
-    reply = Reply(identity(), "", outcomes(order.job), 1e9, math.pi)
+    request = Request(CODE, "cpu -threads=1", "d", MACHINE, "{}", job(7, candidates=2))
+    assert decode_request(encode_request(request)) == request
+    assert request.job is not None
+    reply = Reply(identity(), "", outcomes(request.job), 1e9, math.pi)
     assert decode_reply_of(encode_reply(reply), 2) == reply
-    assert cost(order.job.candidates[0]) != cost(order.job.candidates[1])
+    assert cost(request.job.candidates[0]) != cost(request.job.candidates[1])
     for bad in (
         b"",
         b"[]",
@@ -314,7 +314,7 @@ def test_messages_come_back_as_they_were() -> None:
         with pytest.raises(BadReply):
             decode_reply_of(bad, 2)
     with pytest.raises(ValueError, match="protocol"):
-        decode_order(encode_order(order).replace(b'"protocol": 1', b'"protocol": 2'))
+        decode_request(encode_request(request).replace(b'"protocol": 1', b'"protocol": 2'))
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_messages_come_back_as_they_were() -> None:
 def test_a_worker_refuses_what_it_is_not(changed: dict[str, str], why: str) -> None:
     mine = question(Target.parse("cpu -threads=1"))
     assert examine(mine)[1] == ""
-    order = replace(mine, **changed)
-    assert re.search(why, examine(order)[1])
-    reply = decode_reply_of(perform(encode_order(order)), 3)
+    request = replace(mine, **changed)
+    assert re.search(why, examine(request)[1])
+    reply = decode_reply_of(perform(encode_request(request)), 3)
     assert re.search(why, reply.refusal) and not reply.outcomes

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.api import tune
-from nestwright.autotune.fleet.crew import ExecutorCrew
 from nestwright.autotune.fleet.fleet import Fleet
 from nestwright.autotune.fleet.identity import question
+from nestwright.autotune.fleet.worker_pool import ExecutorPool
 from nestwright.autotune.log.journal import LogWriter, check, read
 from nestwright.autotune.measure.protocol import Job, Measurer, Outcome, Watch
 from nestwright.autotune.search.rounds import next_round
@@ -26,7 +26,7 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 
-from .crews import MACHINE, BadExecutor, Clock, outcomes
+from .pools import MACHINE, BadExecutor, Clock, outcomes
 
 TEXT = """HloModule small
 ENTRY main {
@@ -90,8 +90,8 @@ def test_every_planned_trial_is_in_the_log_once_and_the_best_is_the_local_one(
 ) -> None:
     local, far = tmp_path / "local.jsonl", tmp_path / "far.jsonl"
     assert tuned(local, Local()).stopped == "exhausted"
-    crew = ExecutorCrew(BadExecutor(seed))
-    with Fleet(crew, question(TARGET), Clock(0.5), nap=0.0) as fleet:
+    workers = ExecutorPool(BadExecutor(seed))
+    with Fleet(workers, question(TARGET), Clock(0.5), nap=0.0) as fleet:
         assert tuned(far, fleet).stopped == "exhausted"
     assert found(local) == found(far)
     assert found(far)[2] == len(found(far)[0]) > 10
@@ -99,7 +99,7 @@ def test_every_planned_trial_is_in_the_log_once_and_the_best_is_the_local_one(
 
 def test_it_resumes_and_ignores_what_other_machines_measured(tmp_path: Path) -> None:
     log, other = tmp_path / "log.jsonl", tmp_path / "other.jsonl"
-    with Fleet(ExecutorCrew(BadExecutor(0)), question(TARGET), Clock(0.5), nap=0.0) as fleet:
+    with Fleet(ExecutorPool(BadExecutor(0)), question(TARGET), Clock(0.5), nap=0.0) as fleet:
         tuned(log, fleet, trials=5)
         assert tuned(log, fleet, trials=9).measured == 4
     assert len(found(log)[0]) == 9

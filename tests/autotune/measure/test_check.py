@@ -15,7 +15,7 @@ from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again
 from nestwright.autotune.measure.memory.guarded import PAGE, GuardedMemory
-from nestwright.autotune.measure.memory.stain import stained
+from nestwright.autotune.measure.memory.poison import poisoned
 from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import (
@@ -95,7 +95,7 @@ def spoiled(machine: CpuMachine, func, spoil: Spoil) -> NativeRun:
 
         return replace(good, entry=entry)
 
-    return NativeRun(spoiling(kernel), spoiling(stained(kernel)), machine)
+    return NativeRun(spoiling(kernel), spoiling(poisoned(kernel)), machine)
 
 
 def verdict(text: str, spoil: Spoil) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nestwright.autotune.measure.host import peak
-from nestwright.autotune.measure.memory import stain, stir
+from nestwright.autotune.measure.memory import cache_state, poison
 from nestwright.codegen.emit.expr import Emitter
 from nestwright.codegen.emit.flushing import mode_texts
 from nestwright.codegen.emit.llvm import template as ll_template
@@ -57,7 +57,7 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, probe, entry, interrupts, runtime, peak, stain, stir):
+    for module in (pool, probe, entry, interrupts, runtime, peak, poison, cache_state):
         yield module.module_text(target)
     for checked, products, tensors in ((1, 1, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1)):
         yield phases_module(target, bool(checked), bool(products), bool(tensors))
@@ -164,7 +164,9 @@ def structs_of(*tables: ModuleType) -> list[Struct]:
     return [value for table in tables for value in vars(table).values() if type(value) is Struct]
 
 
-STRUCTS = structs_of(structs, exchange, sim_structs, profile_structs, stain, stir, interface)
+STRUCTS = structs_of(
+    structs, exchange, sim_structs, profile_structs, poison, cache_state, interface
+)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
 READ_BY_PYTHON = {"launch.name"}  # for a report
 

@@ -1,4 +1,4 @@
-"""Messages between the tuner and a worker: orders and replies, plain data as JSON.
+"""Messages between the tuner and a worker: requests and replies, plain data as JSON.
 
 Only bytes cross the boundary, so that a worker of another version can still say that it is one.
 """
@@ -23,7 +23,7 @@ PROTOCOL = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Request:
     """A job for a worker; without a job, the question what the worker is.
 
     ``code`` is the tuner's version, ``spec`` and ``device`` are the target and its device id,
@@ -50,10 +50,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to an order: outcomes of its job, or why the worker refuses it ("" if not).
+    """The answer to a request: outcomes of its job, or why the worker refuses it ("" if not).
 
     ``rate`` and ``stream`` are the machine's peaks as of ``floor.least_seconds``, in an answer to
-    an order without a job.
+    a request without a job.
     """
 
     worker: Identity
@@ -67,20 +67,20 @@ class BadReply(ValueError):
     """Bytes that are not the reply of a worker; the text says why."""
 
 
-def encode_order(order: Order) -> bytes:
-    """Return an order as bytes."""
-    told = {n: getattr(order, n) for n in ("code", "spec", "device", "machine", "libraries")}
-    job = None if order.job is None else encode_job(order.job).decode()
+def encode_request(request: Request) -> bytes:
+    """Return a request as bytes."""
+    told = {n: getattr(request, n) for n in ("code", "spec", "device", "machine", "libraries")}
+    job = None if request.job is None else encode_job(request.job).decode()
     return json.dumps({"protocol": PROTOCOL, **told, "job": job}).encode()
 
 
-def decode_order(data: bytes) -> Order:
-    """Return the order that ``encode_order`` wrote; ``ValueError`` for another protocol."""
+def decode_request(data: bytes) -> Request:
+    """Return the request that ``encode_request`` wrote; ``ValueError`` for another protocol."""
     value: dict[str, Any] = json.loads(data)
     if value.pop("protocol", None) != PROTOCOL:
         raise ValueError(f"the tuner does not speak protocol {PROTOCOL}")
     job = value.pop("job")
-    return Order(**value, job=None if job is None else decode_job(job.encode()))
+    return Request(**value, job=None if job is None else decode_job(job.encode()))
 
 
 def encode_reply(reply: Reply) -> bytes:

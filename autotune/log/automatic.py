@@ -28,7 +28,7 @@ def places() -> tuple[Path, ...]:
     return SHIPPED, data_folder() / FOLDER, Path(FOLDER)
 
 
-def shelved() -> Log:
+def automatic_log() -> Log:
     """Return the records of all logs in ``places``; empty if there are none."""
     found = [p for place in places() for p in sorted(place.rglob("*.jsonl")) if p.is_file()]
     return read(*dict.fromkeys(p.resolve() for p in found)) if found else Log(())
@@ -65,7 +65,7 @@ def machine_of(record: DeviceRecord) -> Target:
     return found
 
 
-def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
+def related_devices(log: Log, target: Target) -> Iterator[tuple[str, str]]:
     """Yield the devices of other processors of the target's family in a log, with their names.
 
     Not those whose schedules may add more error than the target allows.
@@ -81,7 +81,7 @@ def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
             yield device, other.cpu
 
 
-def with_kin(log: Log, target: Target) -> tuple[Log, dict[str, str]]:
+def with_related(log: Log, target: Target) -> tuple[Log, dict[str, str]]:
     """Return a log in which winners of the target's family count as its own, where it has none.
 
     Also returns which workloads these are, with the processor that each was tuned on.
@@ -89,7 +89,7 @@ def with_kin(log: Log, target: Target) -> tuple[Log, dict[str, str]]:
     own = log.winners(target).keys()
     lent: dict[str, str] = {}
     bests: list[Best] = []
-    for device, cpu in kin(log, target):
+    for device, cpu in related_devices(log, target):
         for workload, best in log.best(device).items():
             if workload not in own and workload not in lent:
                 lent[workload] = cpu
@@ -98,7 +98,7 @@ def with_kin(log: Log, target: Target) -> tuple[Log, dict[str, str]]:
     return merged, lent
 
 
-def told(log: Log, lent: Mapping[str, str], keys: Collection[str], target: Target) -> str:
+def origin_note(log: Log, lent: Mapping[str, str], keys: Collection[str], target: Target) -> str:
     """Return a line on the use of other processors' records for a model with workloads ``keys``.
 
     "" if its own are all that there is.

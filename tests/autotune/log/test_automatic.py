@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nestwright.autotune.log import shelf
+from nestwright.autotune.log import automatic
 from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.records import DeviceRecord
 from nestwright.ir.target import Target
@@ -18,7 +18,7 @@ def lenders(spec: str, cpu: str, bits: int, target: str) -> list[str]:
     """The processors that lend to a target, of a log made on one under this spec."""
     made = DeviceRecord("cpu-x86_64-any-0-t2", spec, {"cpu": cpu, "vector_bits": bits})
     log = replace(Log(()), devices={made.id: made})
-    return [cpu for _, cpu in shelf.kin(log, Target.parse(target))]
+    return [cpu for _, cpu in automatic.related_devices(log, Target.parse(target))]
 
 
 @pytest.mark.parametrize(

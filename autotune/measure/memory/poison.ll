@@ -1,4 +1,4 @@
-; Fills stacks and scratch memory with a pattern, and watches red zones; see ``stain.py``.
+; Fills stacks and scratch memory with a pattern, and watches red zones; see ``poison.py``.
 ; The scratch blocks of a thread are a linked list, the newest first, each with a header.
 target triple = "${triple}"
 
@@ -14,25 +14,25 @@ declare ptr @nw_scratch(i64)
 declare i64 @nw_scratch_mark()
 declare void @nw_scratch_release(i64)
 
-define i32 @stain_init() {
+define i32 @poison_init() {
   %status = call i32 @pthread_key_create(ptr @newest, ptr null)
   ret i32 %status
 }
 
 ; From now on memory is filled with this byte, and none is damaged.
-define void @stain_begin(i8 %byte) {
+define void @poison_begin(i8 %byte) {
   store i8 %byte, ptr @pattern
   store atomic i32 0, ptr @damaged seq_cst, align 4
   ret void
 }
 
-define i32 @stain_damaged() {
+define i32 @poison_damaged() {
   %found = load atomic i32, ptr @damaged seq_cst, align 4
   ret i32 %found
 }
 
 ; It saves no registers and calls nothing, so what the caller calls next finds its whole frame full.
-define void @stain_stack() noinline {
+define void @poison_stack() noinline {
 entry:
   %area = alloca [${words} x i64], align 8
   %byte = load i8, ptr @pattern
@@ -50,27 +50,27 @@ done:
   ret void
 }
 
-define void @stained_parallel(ptr %body, ptr %context, i64 %count) {
+define void @poisoned_parallel(ptr %body, ptr %context, i64 %count) {
   %pair = alloca [2 x ptr], align 8
   %second = getelementptr ptr, ptr %pair, i64 1
   store ptr %body, ptr %pair
   store ptr %context, ptr %second
-  call void @nw_parallel(ptr @stained_body, ptr %pair, i64 %count)
+  call void @nw_parallel(ptr @poisoned_body, ptr %pair, i64 %count)
   ret void
 }
 
-define internal void @stained_body(ptr %pair, i64 %begin, i64 %end) {
+define internal void @poisoned_body(ptr %pair, i64 %begin, i64 %end) {
   %second = getelementptr ptr, ptr %pair, i64 1
   %body = load ptr, ptr %pair
   %context = load ptr, ptr %second
   %mark = call i64 @nw_scratch_mark()
-  call void @stain_stack()
+  call void @poison_stack()
   call void %body(ptr %context, i64 %begin, i64 %end)
-  call void @stained_release(i64 %mark)
+  call void @poisoned_release(i64 %mark)
   ret void
 }
 
-define ptr @stained_scratch(i64 %bytes) {
+define ptr @poisoned_scratch(i64 %bytes) {
   %mark = call i64 @nw_scratch_mark()
   %whole = call i64 @whole(i64 %bytes)
   %block = call ptr @nw_scratch(i64 %whole)
@@ -119,7 +119,7 @@ done:
   ret void
 }
 
-define void @stained_release(i64 %mark) {
+define void @poisoned_release(i64 %mark) {
 entry:
   %key = load i64, ptr @newest
   br label %next

@@ -1,4 +1,4 @@
-; The state of the caches before a timed call, and the timing of a single call; see ``stir.py``.
+; Sets the state of the caches before a timed call, and times it; see ``cache_state.py``.
 target triple = "${triple}"
 
 declare void @nw_parallel(ptr, ptr, i64)
@@ -6,7 +6,7 @@ declare i32 @clock_gettime(i32, ptr)
 ${declared}
 
 ; A step is carried out line by line by the pool's threads: ``nw_parallel``'s body.
-define void @stir_copy(ptr %step, i64 %begin, i64 %end) {
+define void @cache_copy(ptr %step, i64 %begin, i64 %end) {
 entry:
   %source.at = getelementptr i8, ptr %step, i64 ${step.source}
   %source = load ptr, ptr %source.at
@@ -31,7 +31,7 @@ done:
   ret void
 }
 
-define void @stir_flush(ptr %step, i64 %begin, i64 %end) {
+define void @cache_flush(ptr %step, i64 %begin, i64 %end) {
 entry:
   %source.at = getelementptr i8, ptr %step, i64 ${step.source}
   %source = load ptr, ptr %source.at
@@ -51,7 +51,7 @@ done:
   ret void
 }
 
-define void @stir_code(ptr %step, i64 %begin, i64 %end) {
+define void @cache_code(ptr %step, i64 %begin, i64 %end) {
 entry:
   br label %head
 head:
@@ -66,7 +66,7 @@ done:
   ret void
 }
 
-define void @stir(ptr %steps, i64 %count) {
+define void @set_caches(ptr %steps, i64 %count) {
 entry:
   br label %head
 head:
@@ -88,7 +88,7 @@ done:
 }
 
 ; Nanoseconds of a clock.
-define i64 @stir_now(i32 %clock) {
+define i64 @clock_now(i32 %clock) {
   %time = alloca [2 x i64], align 8
   %status = call i32 @clock_gettime(i32 %clock, ptr %time)
   %seconds = load i64, ptr %time

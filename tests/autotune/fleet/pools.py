@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from nestwright.autotune.fleet.orders import Identity, Reply, decode_order, encode_reply
+from nestwright.autotune.fleet.messages import Identity, Reply, decode_request, encode_reply
 from nestwright.autotune.log.records import DEFAULT_SKETCH, digest
 from nestwright.autotune.measure.protocol import Candidate, Job, Limits, Outcome
 
@@ -30,11 +30,11 @@ def outcomes(job: Job) -> tuple[Outcome, ...]:
 
 
 def answer(packet: bytes, *models: bytes) -> bytes:
-    """Answer an order as a worker would that fits, without a machine."""
-    order = decode_order(packet)
-    if order.job is None:
-        return encode_reply(Reply(identity(order.code)))
-    return encode_reply(Reply(identity(order.code), "", outcomes(order.job)))
+    """Answer a request as a worker would that fits, without a machine."""
+    request = decode_request(packet)
+    if request.job is None:
+        return encode_reply(Reply(identity(request.code)))
+    return encode_reply(Reply(identity(request.code), "", outcomes(request.job)))
 
 
 def identity(code: str = CODE, name: str = "w", machine: str = MACHINE) -> Identity:
@@ -60,10 +60,10 @@ class Clock:
 
 
 class BadExecutor(Executor):
-    """Loses, delays and reorders answers, and cancels some orders, by a seed.
+    """Loses, delays and reorders answers, and cancels some requests, by a seed.
 
-    Each order is treated badly twice at most. There is no thread: what is held back is answered
-    while something else is submitted, often after the order has been given again.
+    Each request is treated badly twice at most. There is no thread: what is held back is answered
+    while something else is submitted, often after the request has been given again.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ def differing(**changed: str) -> Callable[..., bytes]:
     """Return ``answer`` of a worker whose identity is different."""
 
     def other(packet: bytes, *models: bytes) -> bytes:
-        order = decode_order(packet)
-        me = replace(identity(order.code), **changed)
-        return encode_reply(Reply(me, "", outcomes(order.job) if order.job else ()))
+        request = decode_request(packet)
+        me = replace(identity(request.code), **changed)
+        return encode_reply(Reply(me, "", outcomes(request.job) if request.job else ()))
 
     return other

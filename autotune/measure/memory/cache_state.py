@@ -96,7 +96,7 @@ def cold_bytes(
     return float(sum(sizes[n] for n, whole in enumerate(read) if whole and n not in kept))
 
 
-class Stirrer:
+class CacheState:
     """Prepares the caches for a kernel, and times one call of it at a time."""
 
     def __init__(
@@ -112,13 +112,13 @@ class Stirrer:
         address = _library().address
         start = goal = 0
         if s.kind == "code":
-            body, lines = address("stir_code"), TURNS
+            body, lines = address("cache_code"), TURNS
         elif s.kind == "pass":  # half of the bytes are read, half are written
             half, start = s.bytes // 2 // LINE, self._room.ctypes.data
-            body, goal, lines = address("stir_copy"), start + half * LINE, half
+            body, goal, lines = address("cache_copy"), start + half * LINE, half
         else:  # whole lines, and no byte outside the buffer
             start = goal = self._places[s.buffer]
-            body = address("stir_copy" if s.kind == "write" else "stir_flush")
+            body = address("cache_copy" if s.kind == "write" else "cache_flush")
             lines = s.bytes // LINE
         return {"body": body, "source": start, "goal": goal, "lines": lines}
 
@@ -157,7 +157,7 @@ def module_text(target: Target) -> str:
         "declared": "declare void @llvm.x86.sse2.clflush(ptr)" if x86 else "",
         "flush": "call void @llvm.x86.sse2.clflush(ptr %p)" if x86 else "",
     }
-    return render(__package__, "stir.ll", [STEP.names], names)
+    return render(__package__, "cache_state.ll", [STEP.names], names)
 
 
 def _jumps(target: Target) -> str:
@@ -175,13 +175,13 @@ def _caller(count: int) -> _Loaded:
     """
     named = [f"ptr %a{n}" for n in range(count)]
     taken = ", ".join(["i32 %clock, ptr %steps, i64 %n, ptr %f", *named])
-    text = "declare void @stir(ptr, i64)\ndeclare i64 @stir_now(i32)\n"
-    text += f"define i64 @timed({taken}) {{\n  call void @stir(ptr %steps, i64 %n)\n"
-    text += "".join(f"  %t{n} = call i64 @stir_now(i32 %clock)\n" for n in range(3))
-    text += f"  call void %f({', '.join(named)})\n  %t3 = call i64 @stir_now(i32 %clock)\n"
+    text = "declare void @set_caches(ptr, i64)\ndeclare i64 @clock_now(i32)\n"
+    text += f"define i64 @timed({taken}) {{\n  call void @set_caches(ptr %steps, i64 %n)\n"
+    text += "".join(f"  %t{n} = call i64 @clock_now(i32 %clock)\n" for n in range(3))
+    text += f"  call void %f({', '.join(named)})\n  %t3 = call i64 @clock_now(i32 %clock)\n"
     text += "  %all = sub i64 %t3, %t2\n  %idle = sub i64 %t2, %t1\n"
     text += "  %net = sub i64 %all, %idle\n  ret i64 %net\n}\n"
-    own = {name: _library().address(name) for name in ("stir", "stir_now")}
+    own = {name: _library().address(name) for name in ("set_caches", "clock_now")}
     library = jit.load([cpu.compile(text, Target.parse(HERE))], own)
     pointers = [ctypes.c_void_p] * (count + 1)
     kind = ctypes.CFUNCTYPE(

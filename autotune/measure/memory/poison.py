@@ -29,14 +29,14 @@ BLOCK = Struct("block", {"previous": "ptr", "mark": "i64", "bytes": "i64"})
 """The header of a scratch block: the block before it, the mark it was allocated at, its size."""
 
 _REPLACED = {
-    "nw_parallel": "stained_parallel",
-    "nw_scratch": "stained_scratch",
-    "nw_scratch_release": "stained_release",
+    "nw_parallel": "poisoned_parallel",
+    "nw_scratch": "poisoned_scratch",
+    "nw_scratch_release": "poisoned_release",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Stain:
+class Poison:
     """The loaded functions: ``begin(byte)`` before a run, ``damaged()`` after it."""
 
     library: jit.JitLibrary
@@ -57,25 +57,25 @@ def module_text(target: Target) -> str:
         "zone": ZONE,
         "padding": 3 * ZONE - 1,
     }
-    return render(__package__, "stain.ll", [BLOCK.names], names)
+    return render(__package__, "poison.ll", [BLOCK.names], names)
 
 
 @cache
-def stain() -> Stain:
+def poison() -> Poison:
     """Return the functions, loaded once per process."""
     host = Target.parse(HERE)
     library = jit.load([cpu.compile(module_text(host), host)], runtime().addresses)
-    init = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("stain_init"))
+    init = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("poison_init"))
     if init():
         raise MemoryError("no thread-specific data is left")
-    begin = ctypes.CFUNCTYPE(None, ctypes.c_uint8)(library.address("stain_begin"))
-    damaged = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("stain_damaged"))
-    return Stain(library, begin, damaged)
+    begin = ctypes.CFUNCTYPE(None, ctypes.c_uint8)(library.address("poison_begin"))
+    damaged = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("poison_damaged"))
+    return Poison(library, begin, damaged)
 
 
-def stained(kernel: NativeFunc) -> NativeFunc:
+def poisoned(kernel: NativeFunc) -> NativeFunc:
     """Load a kernel's code again so that it runs on filled stacks and scratch memory."""
-    loaded = type(kernel).load(kernel.compiled, stain().symbols())
+    loaded = type(kernel).load(kernel.compiled, poison().symbols())
     address = loaded.library.address(kernel.compiled.name)
     return replace(loaded, entry=partial(_caller(len(loaded.entry.argtypes)), address))
 
@@ -85,10 +85,10 @@ def _caller(count: int) -> Any:
     """Return a function that calls another, its first argument, on a filled stack."""
     taken = ", ".join(["ptr %function", *(f"ptr %a{n}" for n in range(count))])
     given = ", ".join(f"ptr %a{n}" for n in range(count))
-    text = "declare void @stain_stack()\n"
-    text += f"define void @call({taken}) {{\n  call void @stain_stack()\n"
+    text = "declare void @poison_stack()\n"
+    text += f"define void @call({taken}) {{\n  call void @poison_stack()\n"
     text += f"  call void %function({given})\n  ret void\n}}\n"
-    own = {"stain_stack": stain().library.address("stain_stack")}
+    own = {"poison_stack": poison().library.address("poison_stack")}
     library = jit.load([cpu.compile(text, Target.parse(HERE))], own)
     made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (count + 1))(library.address("call"))
     return _Held(made, library)

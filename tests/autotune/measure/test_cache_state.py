@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 
-from nestwright.autotune.measure.memory.stir import (
+from nestwright.autotune.measure.memory.cache_state import (
     EVICTING,
+    CacheState,
     Passing,
-    Stirrer,
     cold_bytes,
     module_text,
     passing,
@@ -80,7 +80,7 @@ ENTRY main {
     assert cold_bytes([64, 64, 64], (192.0, 192.0, 0.0, 192.0), read, TARGET) == 0
 
 
-def test_stirring_changes_no_byte_and_leaves_what_surrounds_a_buffer_alone() -> None:
+def test_no_byte_changes_in_a_buffer_or_around_it() -> None:
     host = Target.parse("cpu")
     memory = np.arange(4096, dtype=np.uint8)
     before = memory.copy()
@@ -95,9 +95,9 @@ def test_stirring_changes_no_byte_and_leaves_what_surrounds_a_buffer_alone() -> 
     calls: list[int] = []
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
     function = kind(lambda a, b: calls.append(a or 0))
-    stirrer = Stirrer(steps, room_for(steps), [start], host)
+    state = CacheState(steps, room_for(steps), [start], host)
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
-    assert stirrer.seconds(address, (start, 0)) > 0
+    assert state.seconds(address, (start, 0)) > 0
     assert calls == [start]
     assert np.array_equal(memory, before)
 

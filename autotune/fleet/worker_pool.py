@@ -1,4 +1,4 @@
-"""Crews: where a fleet's workers come from. Any ``concurrent.futures.Executor`` makes one."""
+"""Pools of workers that a fleet measures on; any ``concurrent.futures.Executor`` makes one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Done: TypeAlias = Callable[[Answer], object]
 Cancel: TypeAlias = Callable[[], object]
 
 ANYONE = ""
-"""The worker of a crew that does not tell its workers apart."""
+"""The worker of a pool that does not tell its workers apart."""
 UNKNOWN = 4  # workers of an executor that does not say how many it has
 
 
 @runtime_checkable
-class Crew(Protocol):
-    """The workers that there are now, and a way to give them orders."""
+class WorkerPool(Protocol):
+    """The workers that there are now, and a way to give them requests."""
 
     def workers(self) -> Mapping[str, int]:
-        """Return each worker and how many orders it carries out at a time.
+        """Return each worker and how many requests it carries out at a time.
 
         Raises ``FleetError`` if there is no way to know any more.
         """
@@ -34,17 +34,17 @@ class Crew(Protocol):
         """Return a worker's name for users."""
 
     def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
-        """Give an order to a worker; ``done`` is called once. Returns how to cancel it.
+        """Give a request to a worker; ``done`` is called once. Returns how to cancel it.
 
         Raises ``FleetError`` if nothing can be submitted any more.
         """
 
     def close(self) -> None:
-        """Release what belongs to the crew, never the caller's executor or cluster."""
+        """Release what belongs to the pool, never the caller's executor or cluster."""
 
 
-class ExecutorCrew:
-    """An executor of the user's, taken for one worker that carries out several orders."""
+class ExecutorPool:
+    """An executor of the user's, taken for one worker that carries out several requests."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ExecutorCrew:
     ) -> None:
         """``slots`` is the number of its workers, if it is not known otherwise.
 
-        ``perform`` carries out an order, by default ``work.perform``.
+        ``perform`` carries out a request, by default ``work.perform``.
         """
         if not callable(getattr(executor, "submit", None)):
             raise ArgumentError(
@@ -76,7 +76,7 @@ class ExecutorCrew:
         return f"the {type(self._executor).__name__}"
 
     def submit(self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done) -> Cancel:
-        """Submit an order; the executor chooses who carries it out."""
+        """Submit a request; the executor chooses who carries it out."""
         try:
             future = self._executor.submit(self._perform, packet, *models)
         except RuntimeError as e:  # it is broken, or has been shut down

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from ..measure.protocol import Job, Outcome
 
-AHEAD = 1  # orders that wait at each worker, so that it is never idle
+AHEAD = 1  # requests that wait at each worker, so that it is never idle
 ALLOWANCE = 60.0  # seconds that an answer may take besides the limits of the job
 GREETING = 60.0  # seconds for a worker to say what it is
 LARGEST = 1 << 30  # bytes of the built models of a race
@@ -18,11 +18,11 @@ State: TypeAlias = Literal["asked", "fit", "out"]
 
 
 @dataclass(eq=False, slots=True)
-class Hand:
+class WorkerState:
     """A worker, or an executor's workers together.
 
-    ``asked``: it has been asked what it is; ``out``: it is not used. ``errands`` are the numbers of
-    what it has to do, ``heard`` is when it last answered, ``until`` until when it gets nothing.
+    ``asked``: it has been asked what it is; ``out``: it is not used. ``attempts`` are the numbers
+    of what it has to do, ``heard`` is when it last answered, ``until`` until when it gets nothing.
     ``refusals`` and ``faults`` count since its last good answer.
     """
 
@@ -32,25 +32,25 @@ class Hand:
     heard: float
     state: State = "asked"
     why: str = ""
-    errands: dict[int, None] = field(default_factory=dict)
+    attempts: dict[int, None] = field(default_factory=dict)
     done: int = 0
     refusals: int = 0
     faults: int = 0
     until: float = 0.0
 
     def free(self, now: float) -> bool:
-        """True if it can take another order."""
+        """True if it can take another request."""
         fit = self.state == "fit" and now >= self.until
-        return fit and len(self.errands) < self.slots + AHEAD
+        return fit and len(self.attempts) < self.slots + AHEAD
 
     def begun(self, number: int) -> bool:
-        """True if it may have begun an errand: those that came first are done first."""
-        return number in list(self.errands)[: self.slots]
+        """True if it may have begun an attempt: those that came first are done first."""
+        return number in list(self.attempts)[: self.slots]
 
 
 @dataclass(eq=False, slots=True)
 class Assignment:
-    """A job to be done. ``away`` are the numbers of its errands, ``lost`` why others failed."""
+    """A job to be done. ``away`` are the numbers of its attempts, ``lost`` why others failed."""
 
     job: Job
     models: tuple[bytes, ...] = ()
@@ -67,7 +67,7 @@ class Assignment:
 
 
 @dataclass(eq=False, slots=True)
-class Errand:
+class Attempt:
     """An attempt at an assignment (None: the question what the worker is).
 
     Once ``given_up`` nobody waits for it, but its answer is still taken.
@@ -75,7 +75,7 @@ class Errand:
 
     number: int
     assignment: Assignment | None
-    hand: Hand
+    worker: WorkerState
     began: float
     cancel: Callable[[], object] = lambda: None
     given_up: bool = False

@@ -16,10 +16,10 @@ from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from .machine import CheckedRun
 from .memory.guarded import GuardedMemory
-from .memory.stain import stain
+from .memory.poison import poison
 
 
-class Cage:
+class GuardedBuffers:
     """Guarded memory for a function's parameters, and for kernels' workspace and constants."""
 
     def __init__(self, params: Sequence[Buffer], target: Target) -> None:
@@ -44,7 +44,7 @@ class Cage:
             view = self._pack(number, value, pattern, upper)
             addresses[number] = view.ctypes.data
             packed.append((number, view, value))
-        stain().begin(pattern)
+        poison().begin(pattern)
         kernel.execute(addresses, work.ctypes.data)
         damage = self._damage(views, given) or _spoiled(packed) or self._beside()
         results = [
@@ -86,7 +86,7 @@ class Cage:
             return "it writes outside a packed constant"
         if not self._work.intact:
             return "it writes outside its workspace"
-        return "it writes outside its scratch memory" if stain().damaged() else ""
+        return "it writes outside its scratch memory" if poison().damaged() else ""
 
 
 def _spoiled(packed: Sequence[tuple[int, Array, Array]]) -> str:
