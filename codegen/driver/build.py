@@ -62,7 +62,7 @@ from ..targets.registry import backend
 from ..targets.timings import timed
 from .compile_group import LoweredGroup
 from .frozen_weights import FrozenWeights
-from .joints import JointKernels, joint_kernels
+from .horizontal_fusion import FusedKernels, fused_kernels
 from .parallel import CompileJob, Helper, compile_all, started_helpers
 from .schedules import for_groups
 from .stages import stage_text
@@ -185,8 +185,8 @@ class PreparedModule:
         chosen = for_groups(schedules, keys)
         library = _library(chosen, self.groups, target)
         traces = {key: trace for key, trace in chosen.items() if not trace.library}
-        joint = joint_kernels(self.groups, target, traces, spent)
-        kept = None if joint is None else joint.known
+        fused = fused_kernels(self.groups, target, traces, spent)
+        kept = None if fused is None else fused.known
         kernels = self._compiled(traces, [k for k in keys if k not in library], helpers, kept)
         library |= dict.fromkeys(self._refused, INTERPRETER)
         with timed(spent, "plan"):
@@ -195,15 +195,17 @@ class PreparedModule:
             made = _as_called(self.groups, kernels, library, used)
             align = backend(target).alignment
             space = {k: code.workspace for k, code in kernels.items()}
-            joints = joint.joints(space) if joint is not None else None
-            parts = make_plan(self.optimized, self.groups, made.__getitem__, orders, align, joints)
+            fusion = fused.fusion(space) if fused is not None else None
+            parts = make_plan(self.optimized, self.groups, made.__getitem__, orders, align, fusion)
             plan, pool, facts = parts
             plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())
         made_of = {symbol(k): code for k, code in kernels.items()}
-        if joint is not None:
+        if fused is not None:
             called = plan_kernels(plan)
-            joined = {name: self._joint(joint, name) for name in called if name in joint.made}
+            joined = {
+                name: self._fused_kernel(fused, name) for name in called if name in fused.made
+            }
             made_of = {name: code for name, code in made_of.items() if name in called} | joined
         codes = {name: kernel.code for name, kernel in made_of.items()}
         buffers = {name: kernel.buffers for name, kernel in made_of.items()}
@@ -278,12 +280,12 @@ class PreparedModule:
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
         return {key: self._kernels[name] for key, name in names.items() if key not in self._refused}
 
-    def _joint(self, joint: JointKernels, name: str) -> KernelCode:
-        """Return the code of a joint kernel, compiled where it is not cached."""
-        keys = joint.made[name].keys
-        known = name, "\n".join(_text(joint.traces.get(key)) for key in keys)
+    def _fused_kernel(self, fused: FusedKernels, name: str) -> KernelCode:
+        """Return the code of a fused kernel, compiled where it is not cached."""
+        keys = fused.made[name].keys
+        known = name, "\n".join(_text(fused.traces.get(key)) for key in keys)
         if known not in self._kernels:
-            self._kernels[known] = joint.compile(name)
+            self._kernels[known] = fused.compile(name)
         return self._kernels[known]
 
     def _refuse(self, refused: Mapping[str, UnsupportedError]) -> None:

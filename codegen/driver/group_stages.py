@@ -24,7 +24,7 @@ from ..plan.streaming import streamed_outputs
 from ..runtime.packing import packers
 from ..targets.registry import backend, lower
 from .compile_group import apply, loops, pack_code, with_streams, workspace_bytes
-from .joints import joint_kernels
+from .horizontal_fusion import fused_kernels
 from .prepack import split_packs
 from .schedules import for_groups
 
@@ -162,9 +162,9 @@ def plan_text(
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
-    joint = joint_kernels(groups, target, traces, {})
+    fused = fused_kernels(groups, target, traces, {})
     space = {key: made.workspace for key, made in found.items()}
-    joints = joint.joints(space) if joint is not None else None
+    fusion = fused.fusion(space) if fused is not None else None
     align = backend(target).alignment
-    plan, *_ = make_plan(module, groups, found.__getitem__, orders, align, joints)
+    plan, *_ = make_plan(module, groups, found.__getitem__, orders, align, fusion)
     return show_plan(plan)

@@ -42,6 +42,7 @@ from .constants import Constants
 from .facts import FactList, Facts
 from .groups import Groups, compiled
 from .guards.program import ProgramGuard
+from .horizontal_fusion import HorizontalFusion, fuse_kernels
 from .memory import assign, lifetimes, place
 from .nodes import (
     ALIGNMENT,
@@ -55,7 +56,6 @@ from .nodes import (
     WhileThunk,
     children,
 )
-from .side_by_side import Joints, side_by_side
 from .signature import slots
 from .slices import Slices, leaves, part_of, piece_of, resized, sizes_of, spread
 
@@ -74,25 +74,25 @@ def make_plan(
     made: Callable[[str], Compiled],
     orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
-    joints: Joints | None = None,
+    fusion: HorizontalFusion | None = None,
 ) -> tuple[Plan, Constants, tuple[Facts, ...]]:
     """Return the plan of a module's entry, its constants, and the facts of its thunks.
 
     ``made`` maps the key of a group to its compiled kernel. ``orders`` are the layouts that the
     module had before it was optimized. Values and constants are aligned to ``alignment`` bytes.
-    ``joints`` are the kernels that may run side by side.
+    ``fusion`` says which kernels may be fused horizontally.
     """
     find, facts = compiled(groups, made), FactList(Sources(module).of)
-    longer = joints is not None  # copies cost as much as launches
+    longer = fusion is not None  # copies cost as much as launches
     maker, entry = _Sequence(groups.fusions, find, alignment, facts, longer), module.entry
     params, bindings, param_tree = parameters_of(entry, orders.params)
     results, result_tree = results_of(entry.root.shape, orders.results)
     thunks, root = maker.run(entry, bindings)
     homes = [maker.home(n, s.bytes, entry.root.name) for n, s in enumerate(slots(results))]
     tests, again = maker.guard(groups.whole, made, entry, bindings, homes)
-    if joints is not None:
-        thunks = side_by_side(thunks, joints, facts, maker.value)
-        tests = side_by_side(tests, joints, facts, maker.value)
+    if fusion is not None:
+        thunks = fuse_kernels(thunks, fusion, facts, maker.value)
+        tests = fuse_kernels(tests, fusion, facts, maker.value)
     thunks += [*_copies(root, homes), *tests, *again]
     kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
     lives = lifetimes(kept, maker.sizes)

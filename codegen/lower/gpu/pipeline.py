@@ -27,6 +27,7 @@ from .bulk_copies import mark_boxes
 from .bulk_stores import store_boxes
 from .close_gaps import close_gaps
 from .cross_thread import combine_threads
+from .horizontal_fusion import join_launches
 from .independent import mark_independent
 from .limits import check_limits
 from .matrix import lower_matrices
@@ -37,7 +38,6 @@ from .products.tensor_memory import lower_tensor_memory
 from .products.warpgroups import lower_warpgroups
 from .remote import reach_remote
 from .roles import split_roles
-from .side_by_side import join_launches
 from .software_pipeline import pipeline_loops
 from .strides import stride_blocks
 from .turns import deal_turns

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nestwright.codegen.plan.horizontal_fusion import overlaps
 from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -21,7 +22,6 @@ from nestwright.codegen.plan.nodes import (
     show,
 )
 from nestwright.codegen.plan.saved.encoding import from_json, to_json
-from nestwright.codegen.plan.side_by_side import overlaps
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.dtypes import f32, s32
 from nestwright.ir.errors import ArtifactError

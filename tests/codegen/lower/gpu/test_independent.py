@@ -8,7 +8,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.lower.gpu.side_by_side import join_launches
+from nestwright.codegen.lower.gpu.horizontal_fusion import join_launches
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import SimulationError
 from nestwright.ir.hlo import parse as parse_hlo

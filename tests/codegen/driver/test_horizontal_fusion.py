@@ -31,7 +31,7 @@ def model(body: str, root: str, m: int = 24, k: int = 48, n: int = 48, kind: str
         f"  {w} = {kind}[{k},{n}] parameter({p})" for p, w in enumerate("abc", start=2)
     )
     body = body.replace("DOT", DOT).replace("MN", f"{kind}[{m},{n}]")
-    return f"""HloModule joints
+    return f"""HloModule fused
 ENTRY main {{
   x = {kind}[{m},{k}] parameter(0)
   y = {kind}[{m},{k}] parameter(1)
@@ -130,7 +130,7 @@ COUNTS = {"plain": 1, "odd": 1, "f16": 1, "bf16, one row": 1, "integers": 1} | {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_joint_kernels_are_right(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_kernels_are_right(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = parse(CASES[case])
     exe = build(module, SIM)
     assert len(kernels(exe)) == COUNTS[case]
@@ -148,14 +148,14 @@ def test_joint_kernels_are_right(case: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(ptxas.find() is None, reason="no ptxas here")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
-def test_joint_kernels_assemble_without_spills(arch: str) -> None:
+def test_fused_kernels_assemble_without_spills(arch: str) -> None:
     exe = build(parse(CASES["epilogues and inputs differ"]), f"cuda -arch={arch}")
     (code,) = exe.bundle.kernels.values()
     assert isinstance(code, DeviceCode) and len(code.launches) == 1
     assert not any(code.spills) and ".local" not in code.ptx
 
 
-def test_a_saved_model_has_the_joint_kernels_alone(tmp_path: object) -> None:
+def test_a_saved_model_has_the_fused_kernels_alone(tmp_path: object) -> None:
     exe = build(parse(CASES["plain"]), "cuda -arch=sm_90")
     assert len(exe.bundle.kernels) == 1
     path = f"{tmp_path}/joint.nw"
@@ -171,12 +171,12 @@ def test_schedules_of_the_parts_are_those_of_their_groups(monkeypatch: pytest.Mo
     """What is joined is what would have run alone: launch by launch, all blocks."""
     alone = monkeypatch.context()
     with alone as patch:
-        patch.setattr(driver, "joint_kernels", lambda *args: None)
+        patch.setattr(driver, "fused_kernels", lambda *args: None)
         before = build(parse(CASES["plain"]), "cuda -arch=sm_90")
     after = build(parse(CASES["plain"]), "cuda -arch=sm_90")
     (one,) = before.bundle.kernels.values()
-    (joint,) = after.bundle.kernels.values()
-    assert isinstance(one, DeviceCode) and isinstance(joint, DeviceCode)
-    for a, b in zip(one.launches, joint.launches, strict=True):
+    (fused,) = after.bundle.kernels.values()
+    assert isinstance(one, DeviceCode) and isinstance(fused, DeviceCode)
+    for a, b in zip(one.launches, fused.launches, strict=True):
         assert 3 * np.prod(a.grid) == np.prod(b.grid)
         assert (a.block, a.shared_bytes) == (b.block, b.shared_bytes)

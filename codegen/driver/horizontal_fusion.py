@@ -1,4 +1,4 @@
-"""The kernels of a build that run side by side in one launch, where the target has launches."""
+"""Horizontal fusion in a build: groups whose kernels run in one launch, on a GPU."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from ...ir.hlo.text.canonical import canonical_text
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..lower.gpu.side_by_side import PARTS, LaunchNeeds, may_join, shapes, side_by_side
+from ..lower.gpu.horizontal_fusion import PARTS, LaunchNeeds, fuse_functions, may_fuse, shapes
 from ..plan.code.kernel import KernelCode
 from ..plan.groups import Groups, symbol
-from ..plan.side_by_side import Joint, Joints
+from ..plan.horizontal_fusion import FusedKernel, HorizontalFusion
 from ..targets.registry import backend
 from ..targets.timings import timed
 from .compile_group import LoweredGroup, buffer_sizes, lower_text, workspace_bytes
 
 
 @dataclass
-class JointKernels:
-    """Joins the kernels of groups, given by key, under these schedules.
+class FusedKernels:
+    """Fuses the kernels of groups, given by key, under these schedules.
 
     A group is lowered when it is first asked if it fits, unless it is ``known``, by symbol; so are
-    the joint kernels in ``made``.
+    the fused kernels in ``made``.
     """
 
     groups: Mapping[str, Computation]
     target: Target
     traces: Mapping[str, Trace]
     timings: dict[str, float]
-    made: dict[str, JointKernel] = field(default_factory=dict)
+    made: dict[str, LoweredFusedKernel] = field(default_factory=dict)
     known: dict[str, LoweredGroup] = field(default_factory=dict)
     _shapes: dict[str, tuple[LaunchNeeds, ...]] = field(default_factory=dict)
 
-    def joints(self, workspace: Mapping[str, int]) -> Joints:
+    def fusion(self, workspace: Mapping[str, int]) -> HorizontalFusion:
         """Return what a plan asks; ``workspace`` has the bytes of each kernel, by key."""
-        return Joints(workspace, self.fits, self.join)
+        return HorizontalFusion(workspace, self.fits, self.join)
 
     def fits(self, keys: tuple[str, ...]) -> bool:
-        """True if these kernels may run side by side, and it pays."""
-        return len(keys) <= PARTS and may_join(list(map(self.shapes, keys)), self.target.gpu)
+        """True if these kernels may be fused, and it pays."""
+        return len(keys) <= PARTS and may_fuse(list(map(self.shapes, keys)), self.target.gpu)
 
     def shapes(self, key: str) -> tuple[LaunchNeeds, ...]:
         """Return the shapes of a kernel's launches."""
@@ -59,30 +59,30 @@ class JointKernels:
             self.known[name] = lower_text(text, name, self.target, trace, self.timings)
         return self.known[name]
 
-    def join(self, keys: tuple[str, ...]) -> Joint | None:
-        """Return the joint kernel of several; None if it asks for more than the GPU has."""
+    def join(self, keys: tuple[str, ...]) -> FusedKernel | None:
+        """Return the fused kernel of several; None if it asks for more than the GPU has."""
         task = "+".join(keys)
         name = symbol(sha256(task.encode()).hexdigest())
         if name not in self.made:
             parts = tuple(map(self.lowered, keys))
             try:
                 with timed(self.timings, "lower"):
-                    flat = side_by_side([g.flat for g in parts], name, self.target)
+                    flat = fuse_functions([g.flat for g in parts], name, self.target)
             except UnsupportedError:
                 return None
-            self.made[name] = JointKernel(keys, flat, _sizes(parts, flat))
-        return Joint(name, task, workspace_bytes(self.made[name].flat))
+            self.made[name] = LoweredFusedKernel(keys, flat, _sizes(parts, flat))
+        return FusedKernel(name, task, workspace_bytes(self.made[name].flat))
 
     def compile(self, name: str) -> KernelCode:
-        """Return the code of a joint kernel."""
-        joint = self.made[name]
-        code = backend(self.target).compile(joint.flat, self.target, self.timings)
-        return KernelCode(code, joint.sizes, workspace_bytes(joint.flat))
+        """Return the code of a fused kernel."""
+        fused = self.made[name]
+        code = backend(self.target).compile(fused.flat, self.target, self.timings)
+        return KernelCode(code, fused.sizes, workspace_bytes(fused.flat))
 
 
 @dataclass(frozen=True)
-class JointKernel:
-    """A joint kernel before code is made of it; ``sizes`` are the bytes of its arguments."""
+class LoweredFusedKernel:
+    """A fused kernel before code is made of it; ``sizes`` are the bytes of its arguments."""
 
     keys: tuple[str, ...]
     flat: Func
@@ -101,11 +101,11 @@ def _sizes(parts: tuple[LoweredGroup, ...], flat: Func) -> tuple[int, ...]:
     return (*read, *written, work) if work else (*read, *written)
 
 
-def joint_kernels(
+def fused_kernels(
     groups: Groups, target: Target, traces: Mapping[str, Trace], timings: dict[str, float]
-) -> JointKernels | None:
-    """Return what joins the kernels of a module; None for a target without launches."""
+) -> FusedKernels | None:
+    """Return what fuses the kernels of a module; None for a target without launches."""
     if target.row.work != "launches":
         return None
     found = {key: group.computation for key, group in groups.distinct.items()}
-    return JointKernels(found | dict(groups.extra), target, traces, timings)
+    return FusedKernels(found | dict(groups.extra), target, traces, timings)

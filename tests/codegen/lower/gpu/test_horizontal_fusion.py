@@ -1,4 +1,4 @@
-"""Joint launches: flat functions side by side mean what they mean one by one, without a race."""
+"""Fused launches: flat functions side by side mean what they mean one by one, without a race."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
-from nestwright.codegen.lower.gpu.side_by_side import may_join, shapes, side_by_side
+from nestwright.codegen.lower.gpu.horizontal_fusion import fuse_functions, may_fuse, shapes
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
@@ -67,7 +67,7 @@ def flat(text: str, target: Target) -> Func:
 
 def together(target: Target, *texts: str) -> tuple[list[Func], Func]:
     parts = [flat(t, target) for t in texts]
-    made = side_by_side(parts, "joint", target)
+    made = fuse_functions(parts, "joint", target)
     verify(made, on_threads=True)
     return parts, made
 
@@ -110,7 +110,7 @@ def test_threads_of_a_larger_block_have_nothing_to_do(target: Target) -> None:
     """A row of three threads beside one of 16, in blocks of 16."""
     small, large = (LINE.replace("%d", str(n)) for n in (3, 16))
     parts, made = together(target, small, large, small)
-    assert may_join([shapes(p) for p in parts], target.gpu)
+    assert may_fuse([shapes(p) for p in parts], target.gpu)
     assert shapes(made)[0].block == (16, 1, 1) and "if tx < 3:" in show(made)
     args = [np.arange(p.params[0].shape[0], dtype=np.float32) for p in parts]
     for got in (run(made, args, check_races=True, seed=1), kernel(made, target, args)):
@@ -148,18 +148,18 @@ def line(A: f32[%d], C: f32[%d]):
 def test_what_does_not_fit(target: Target) -> None:
     gpu = target.gpu
     turn, twice = (shapes(flat(t, target)) for t in (TURN, TWICE))
-    assert may_join([turn, turn], gpu) and may_join([twice, twice], gpu)
-    assert may_join([turn, twice], gpu)  # few enough blocks for what shared memory they get
+    assert may_fuse([turn, turn], gpu) and may_fuse([twice, twice], gpu)
+    assert may_fuse([turn, twice], gpu)  # few enough blocks for what shared memory they get
     wide = shapes(flat(TWICE.replace('"threadIdx.x", 4', '"threadIdx.x", 2'), target))
-    assert may_join([twice, wide], gpu) and may_join([turn, wide], gpu)
-    assert not may_join([tuple(replace(s, block=(8, 8, 1)) for s in wide), turn], gpu)  # it waits
+    assert may_fuse([twice, wide], gpu) and may_fuse([turn, wide], gpu)
+    assert not may_fuse([tuple(replace(s, block=(8, 8, 1)) for s in wide), turn], gpu)  # it waits
     many = tuple(replace(s, blocks=1 << 20) for s in twice)
-    assert may_join([many, twice], gpu) and not may_join([many, turn], gpu)
+    assert may_fuse([many, twice], gpu) and not may_fuse([many, turn], gpu)
     noted = tuple(replace(s, notes=(("min_blocks", 2),)) for s in twice)
-    assert not may_join([noted, twice], gpu) and may_join([noted, noted], gpu)
+    assert not may_fuse([noted, twice], gpu) and may_fuse([noted, noted], gpu)
     line = replace(twice[0], block=(64, 1, 1))
-    assert may_join([[line], [replace(line, block=(32, 1, 1))]], gpu)
-    assert not may_join([[line], [replace(line, block=(32, 1, 1), exchanges=True)]], gpu)
-    assert not may_join([[line], [replace(line, block=(32, 1, 1), blocks=1 << 20)]], gpu)
+    assert may_fuse([[line], [replace(line, block=(32, 1, 1))]], gpu)
+    assert not may_fuse([[line], [replace(line, block=(32, 1, 1), exchanges=True)]], gpu)
+    assert not may_fuse([[line], [replace(line, block=(32, 1, 1), blocks=1 << 20)]], gpu)
     across, down = (replace(line, block=b) for b in ((512, 1, 1), (1, 4, 1)))
-    assert not may_join([[across], [down]], gpu)  # 2048 threads
+    assert not may_fuse([[across], [down]], gpu)  # 2048 threads

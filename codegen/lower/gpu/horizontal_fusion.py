@@ -1,4 +1,4 @@
-"""Launches that need nothing of each other as one launch, whose blocks share out the work.
+"""Horizontal fusion: independent launches become one, whose blocks share out the work.
 
 ``for b in blockIdx.x (4): f`` and ``for b in blockIdx.x (6): g``  ->  ``for b in blockIdx.x (10):
 if b < 4: f else: g[b - 4]``. A launch takes a few microseconds whatever it does, and small ones
@@ -67,7 +67,7 @@ def shapes(flat: Func) -> tuple[LaunchNeeds, ...]:
     return tuple(_shape(s) for s in _apart(flat.body)[1])
 
 
-def may_join(parts: Sequence[Sequence[LaunchNeeds]], gpu: Gpu) -> bool:
+def may_fuse(parts: Sequence[Sequence[LaunchNeeds]], gpu: Gpu) -> bool:
     """True if functions with launches of these shapes may run side by side, and it pays.
 
     A block takes the threads, the shared memory and the registers of the part that takes most, so
@@ -91,7 +91,7 @@ def _fits(launches: Sequence[LaunchNeeds], gpu: Gpu) -> bool:
 
 
 _KNOWN = {MIN_BLOCKS.key}
-"""Notes of thread loops that a joint launch keeps."""
+"""Notes of thread loops that a fused launch keeps."""
 
 
 def _block(blocks: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -108,7 +108,7 @@ def _at_once(launches: Sequence[LaunchNeeds], threads: int, gpu: Gpu) -> bool:
     return sum(s.blocks for s in launches) <= gpu.multiprocessors * held
 
 
-def side_by_side(parts: Sequence[Func], name: str, target: Target) -> Func:
+def fuse_functions(parts: Sequence[Func], name: str, target: Target) -> Func:
     """Return flat functions as one, whose n-th launch does the n-th of each.
 
     It takes their inputs, in order, then their outputs. ``UnsupportedError`` if the GPU cannot run
@@ -221,7 +221,7 @@ def _notes(s: Stmt) -> Notes:
 
 
 def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
-    """Return a launch's body in blocks from number ``start`` on, over the joint launch's indices.
+    """Return a launch's body in blocks from number ``start`` on, over the fused launch's indices.
 
     The bounds of the block's number are spelled out, so that addresses are known to be in bounds.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nestwright.codegen.plan.facts import FactList
+from nestwright.codegen.plan.horizontal_fusion import FusedKernel, HorizontalFusion, fuse_kernels
 from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -13,7 +14,6 @@ from nestwright.codegen.plan.nodes import (
     Thunk,
     WhileThunk,
 )
-from nestwright.codegen.plan.side_by_side import Joint, Joints, side_by_side
 from nestwright.ir.hlo.ops.definition import Work
 
 
@@ -35,14 +35,16 @@ def joined(*thunks: Thunk, most: int = 8, apart: str = "") -> list[str]:
     def fits(keys: tuple[str, ...]) -> bool:
         return len(keys) <= most and not set(apart.split()) & set(keys)
 
-    def join(keys: tuple[str, ...]) -> Joint | None:
-        return None if "z" in keys else Joint("+".join(keys), "+".join(keys), 16 * ("w" in keys))
+    def join(keys: tuple[str, ...]) -> FusedKernel | None:
+        return (
+            None if "z" in keys else FusedKernel("+".join(keys), "+".join(keys), 16 * ("w" in keys))
+        )
 
     facts = FactList(lambda i: "")
     facts.add("dot", [], Work(2.0, 0.0))
     workspace = {name: 16 * (name == "w") for name in "abcdwz"}
-    made = side_by_side(
-        thunks, Joints(workspace, fits, join), facts, lambda size, name: value(100, size)
+    made = fuse_kernels(
+        thunks, HorizontalFusion(workspace, fits, join), facts, lambda size, name: value(100, size)
     )
     return [text for thunk in made for text in texts(thunk)]
 
@@ -98,7 +100,7 @@ def test_a_kernel_moves_over_others_but_not_over_what_it_needs() -> None:
 
 
 def test_one_that_waits_for_another_part_is_no_part() -> None:
-    """``c`` needs ``b``, which is in the joint kernel already."""
+    """``c`` needs ``b``, which is in the fused kernel already."""
     found = joined(call("a", "0", 5), call("b", "0", 6), call("c", "6", 7))
     assert found == ["a+b(0 0)->(5 6)", "c(6)->(7)"]
 

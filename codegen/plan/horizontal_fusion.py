@@ -1,4 +1,4 @@
-"""Kernels that need nothing of each other become one, where launches cost time.
+"""Horizontal fusion: kernels that are independent become one, where launches cost time.
 
 A kernel moves up to an earlier one if nothing from there on, branches included, makes what it
 reads, or accesses what it writes; a copy that it starts from, as of a cache that it updates, moves
@@ -33,7 +33,7 @@ KEPT_IN_PLACE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
+class FusedKernel:
     """A kernel made of others: it takes their inputs, in order, their results, a workspace."""
 
     symbol: str
@@ -42,7 +42,7 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
-class Joints:
+class HorizontalFusion:
     """The kernels that a target may run side by side, by key.
 
     ``workspace`` has the bytes of each; ``fits`` says whether kernels may be one, and ``join``
@@ -51,12 +51,12 @@ class Joints:
 
     workspace: Mapping[str, int]
     fits: Callable[[tuple[str, ...]], bool]
-    join: Callable[[tuple[str, ...]], Joint | None]
+    join: Callable[[tuple[str, ...]], FusedKernel | None]
 
 
-def side_by_side(
+def fuse_kernels(
     thunks: Sequence[Thunk],
-    joints: Joints,
+    fusion: HorizontalFusion,
     facts: FactList,
     value: Callable[[int, str], BufferSlice],
 ) -> list[Thunk]:
@@ -66,25 +66,25 @@ def side_by_side(
     while waiting:
         first = waiting.pop(0)
         match first:
-            case KernelThunk() if _may_join(first, joints):
-                row = _abreast(first, waiting, joints)
+            case KernelThunk() if _may_fuse(first, fusion):
+                row = _abreast(first, waiting, fusion)
                 moved = (*row.ahead, *row.parts[1:])
                 waiting = [t for t in waiting if not any(t is x for x in moved)]
-                done += [*row.ahead, *_joined(row.parts, joints, facts, value)]
+                done += [*row.ahead, *_joined(row.parts, fusion, facts, value)]
             case WhileThunk(condition=condition, body=body):
-                inner = side_by_side(body, joints, facts, value)
-                before = side_by_side(condition, joints, facts, value)
+                inner = fuse_kernels(body, fusion, facts, value)
+                before = fuse_kernels(condition, fusion, facts, value)
                 done.append(first._replace(condition=tuple(before), body=tuple(inner)))
             case ConditionalThunk(branches=branches):
-                parts = (tuple(side_by_side(b, joints, facts, value)) for b in branches)
+                parts = (tuple(fuse_kernels(b, fusion, facts, value)) for b in branches)
                 done.append(first._replace(branches=tuple(parts)))
             case _:
                 done.append(first)
     return done
 
 
-def _may_join(thunk: Thunk, joints: Joints) -> bool:
-    if not isinstance(thunk, KernelThunk) or thunk.task not in joints.workspace:
+def _may_fuse(thunk: Thunk, fusion: HorizontalFusion) -> bool:
+    if not isinstance(thunk, KernelThunk) or thunk.task not in fusion.workspace:
         return False
     if sum(s.bytes for s in accesses(thunk)[1]) >= LARGE:
         return False
@@ -103,32 +103,32 @@ class _Abreast:
     copies: list[CopyThunk] = field(default_factory=list)
     passed: list[Thunk] = field(default_factory=list)
 
-    def take(self, thunk: Thunk, joints: Joints) -> None:
+    def take(self, thunk: Thunk, fusion: HorizontalFusion) -> None:
         """Make a thunk a part, or pass it."""
         free = not any(_meet(thunk, x) for x in (*self.parts, *self.passed))
         before = [c for c in self.copies if _meet(thunk, c)]
         if isinstance(thunk, CopyThunk):
             (self.copies if free and not before else self.passed).append(thunk)
-        elif isinstance(thunk, KernelThunk) and free and self.joins(thunk, joints):
+        elif isinstance(thunk, KernelThunk) and free and self.joins(thunk, fusion):
             self.parts.append(thunk)
             self.ahead += before
             self.copies = [c for c in self.copies if not any(c is x for x in before)]
         else:
             self.passed.append(thunk)
 
-    def joins(self, thunk: KernelThunk, joints: Joints) -> bool:
+    def joins(self, thunk: KernelThunk, fusion: HorizontalFusion) -> bool:
         """True if a kernel fits beside the parts."""
-        fits = joints.fits
-        return _may_join(thunk, joints) and fits(tuple(t.task for t in (*self.parts, thunk)))
+        fits = fusion.fits
+        return _may_fuse(thunk, fusion) and fits(tuple(t.task for t in (*self.parts, thunk)))
 
 
-def _abreast(first: KernelThunk, after: Sequence[Thunk], joints: Joints) -> _Abreast:
+def _abreast(first: KernelThunk, after: Sequence[Thunk], fusion: HorizontalFusion) -> _Abreast:
     """Return a kernel with those of later ones that may run beside it."""
     row = _Abreast([first])
     for thunk in after[:FAR]:
         if not isinstance(thunk, KernelThunk | CopyThunk | ConditionalThunk):
             break
-        row.take(thunk, joints)
+        row.take(thunk, fusion)
     return row
 
 
@@ -163,22 +163,22 @@ def overlaps(some: Sequence[BufferSlice], others: Sequence[BufferSlice]) -> bool
 
 def _joined(
     parts: Sequence[KernelThunk],
-    joints: Joints,
+    fusion: HorizontalFusion,
     facts: FactList,
     value: Callable[[int, str], BufferSlice],
 ) -> Sequence[KernelThunk]:
-    joint = joints.join(tuple(t.task for t in parts)) if len(parts) > 1 else None
-    if joint is None:
+    fused = fusion.join(tuple(t.task for t in parts)) if len(parts) > 1 else None
+    if fused is None:
         return parts
     read: list[BufferSlice] = []
     written: list[BufferSlice] = []
     for t in parts:
         inputs = len(t.args) - t.outputs
         read += t.args[:inputs]
-        written += t.args[inputs : len(t.args) - bool(joints.workspace[t.task])]
+        written += t.args[inputs : len(t.args) - bool(fusion.workspace[t.task])]
     name = ", ".join(t.name for t in parts)
-    if joint.workspace:
-        written.append(value(joint.workspace, name))
+    if fused.workspace:
+        written.append(value(fused.workspace, name))
     number = facts.together([t.facts for t in parts])
     args = (*read, *written)
-    return [KernelThunk(joint.symbol, args, len(written), joint.task, name, (), number)]
+    return [KernelThunk(fused.symbol, args, len(written), fused.task, name, (), number)]
