@@ -15,7 +15,7 @@ from ...ir.dtypes import DType, f32, f64, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
-from ..math.constant_divisors import reciprocal
+from ..math.arithmetic.constant_divisors import reciprocal
 from .llvm.builder import IRBuilder
 from .llvm.convert import narrow, widen
 from .llvm.core import IRValue, round_f32

@@ -1,9 +1,9 @@
 """Elementary functions on vectors, looked up by the name of an element-wise operation.
 
 LLVM has none for vectors. Each f32 function is straight-line code over ``ArithValue``, scalar or of
-any width; the other files of this folder hold them by family. Errors are at most 2 ulp; results at
-infinities, NaN, zeros of either sign and denormals are those of IEEE. f64's are in the files
-``double*``; they need a fused multiply-add, and CPUs without one call the machine's libm by lane.
+any width; the files of ``f32`` and ``f64`` hold them by family. Errors are at most 2 ulp; results
+at infinities, NaN, zeros of either sign and denormals are those of IEEE. Those of f64 need a fused
+multiply-add; CPUs without one call the machine's libm by lane.
 """
 
 from __future__ import annotations
@@ -14,19 +14,12 @@ from types import MappingProxyType
 from ...ir.dtypes import f16, f64
 from ..emit.llvm.builder import IRBuilder, by_lane
 from ..emit.llvm.core import IRValue
-from . import double as double
-from . import double_special as double_special
-from . import double_trig as double_trig
-from . import estimated as estimated
-from . import exp as exp
-from . import half as half
-from . import hyperbolic as hyperbolic
-from . import log as log
-from . import single as single
-from . import special as special
-from . import trig as trig
-from .arith_value import ArithValue
-from .remainder import exact_remainder
+from .arithmetic.arith_value import ArithValue
+from .arithmetic.remainder import exact_remainder
+from .f32 import estimated, exp, half, hyperbolic, log, special, trig, without_f64
+from .f64 import elementary
+from .f64 import special as special_f64
+from .f64 import trig as trig_f64
 
 FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., ArithValue]]] = (
     MappingProxyType(
@@ -35,25 +28,25 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., Arit
             "exponential-minus-one": ("expm1", exp.expm1, exp.expm1),
             "exp2": ("exp2", exp.exp2, exp.exp2),
             "logistic": ("", exp.logistic, exp.logistic),
-            "log": ("log", log.log, double.log),
-            "log-plus-one": ("log1p", single.log1p, double.log1p),
-            "power": ("pow", log.power_single, double.pow),
-            "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
-            "erf": ("erf", special.erf, double_special.erf),
-            "erfc": ("erfc", special.erfc, double_special.erfc),
+            "log": ("log", log.log, elementary.log),
+            "log-plus-one": ("log1p", without_f64.log1p, elementary.log1p),
+            "power": ("pow", log.power_single, elementary.pow),
+            "cbrt": ("cbrt", special.cbrt, special_f64.cbrt),
+            "erf": ("erf", special.erf, special_f64.erf),
+            "erfc": ("erfc", special.erfc, special_f64.erfc),
             "tanh": ("tanh", exp.tanh, exp.tanh),
-            "sinh": ("sinh", hyperbolic.sinh, double.sinh),
-            "cosh": ("cosh", hyperbolic.cosh, double.cosh),
-            "asinh": ("asinh", hyperbolic.asinh, double.asinh),
-            "acosh": ("acosh", hyperbolic.acosh, double.acosh),
-            "atanh": ("atanh", hyperbolic.atanh, double.atanh),
-            "sine": ("sin", trig.sin, double_trig.sin),
-            "cosine": ("cos", trig.cos, double_trig.cos),
-            "tan": ("tan", trig.tan, double_trig.tan),
-            "asin": ("asin", trig.asin, double_special.asin),
-            "acos": ("acos", trig.acos, double_special.acos),
-            "atan": ("atan", trig.atan, double_special.atan),
-            "atan2": ("atan2", trig.atan2, double_special.atan2),
+            "sinh": ("sinh", hyperbolic.sinh, elementary.sinh),
+            "cosh": ("cosh", hyperbolic.cosh, elementary.cosh),
+            "asinh": ("asinh", hyperbolic.asinh, elementary.asinh),
+            "acosh": ("acosh", hyperbolic.acosh, elementary.acosh),
+            "atanh": ("atanh", hyperbolic.atanh, elementary.atanh),
+            "sine": ("sin", trig.sin, trig_f64.sin),
+            "cosine": ("cos", trig.cos, trig_f64.cos),
+            "tan": ("tan", trig.tan, trig_f64.tan),
+            "asin": ("asin", trig.asin, special_f64.asin),
+            "acos": ("acos", trig.acos, special_f64.acos),
+            "atan": ("atan", trig.atan, special_f64.atan),
+            "atan2": ("atan2", trig.atan2, special_f64.atan2),
         }
     )
 )
@@ -65,9 +58,9 @@ SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
         "exp2": estimated.exp2,
         "tanh": estimated.tanh,
         "erf": estimated.erf,
-        "sine": single.sin,
-        "cosine": single.cos,
-        "power": single.pow,
+        "sine": without_f64.sin,
+        "cosine": without_f64.cos,
+        "power": without_f64.pow,
     }
 )
 """What f32 takes on GPUs instead."""

@@ -101,7 +101,7 @@ def test_a_module_is_found_by_its_content(kept: Path) -> None:
     assert counted(nw.parse(ADD.replace("add", "multiply")))[1:] == (1, 0)
 
 
-@pytest.mark.parametrize("source", ["ir/hlo/ops/linear.py", "codegen/math/single.ll"])
+@pytest.mark.parametrize("source", ["ir/hlo/ops/linear.py", "codegen/math/f32/without_f64.ll"])
 def test_another_compiler_makes_other_models(
     kept: Path, plus: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:

@@ -21,8 +21,8 @@ from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text
 from nestwright.codegen.emit.llvm.template import render
-from nestwright.codegen.math import quadrant as vector_math_quadrant
-from nestwright.codegen.math import single as vector_math_single
+from nestwright.codegen.math.arithmetic import quadrant as vector_math_quadrant
+from nestwright.codegen.math.f32 import without_f64
 from nestwright.codegen.plan import interface
 from nestwright.codegen.plan.interface import CArray, Interface, Weights
 from nestwright.codegen.plan.signature import ArraySpec
@@ -73,7 +73,7 @@ def modules(target: Target) -> Iterator[str]:
         remainder_text("rest32", f32),
         remainder_text("rest64", f64),
         vector_math_quadrant.quadrant_text(),
-        vector_math_single.quadrant_text(),
+        without_f64.quadrant_text(),
     ):
         yield INTRINSICS + function.replace("define internal", "define")
     yield render("nestwright.codegen.driver", "llvm_faults.ll")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.math.constant_divisors import reciprocal
+from nestwright.codegen.math.arithmetic.constant_divisors import reciprocal
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...ir.dtypes import f32
+from ....ir.dtypes import f32
 from .arith_value import ArithValue
 from .rare import unless_rare
 

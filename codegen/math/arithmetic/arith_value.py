@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dtypes import DType, f32, f64
-from ..emit.llvm.builder import SIGNED, IRBuilder
-from ..emit.llvm.convert import to_odd
-from ..emit.llvm.core import IRValue
+from ....ir.dtypes import DType, f32, f64
+from ...emit.llvm.builder import SIGNED, IRBuilder
+from ...emit.llvm.convert import to_odd
+from ...emit.llvm.core import IRValue
 
 
 @dataclass(frozen=True, slots=True)

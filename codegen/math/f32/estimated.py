@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from ..emit.llvm.core import round_f32
-from .arith_value import ArithValue, clamp, horner
+from ...emit.llvm.core import round_f32
+from ..arithmetic.arith_value import ArithValue, clamp, horner
 from .special import ERF_LARGE, ERF_LARGEST, ERF_SMALL
 
 _LOG2E = round_f32(math.log2(math.e))

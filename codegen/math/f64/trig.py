@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .arith_value import ArithValue, horner
-from .double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
-from .quadrant import is_odd, quadrant, signed
-from .rare import unless_rare
+from ..arithmetic.arith_value import ArithValue, horner
+from ..arithmetic.double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
+from ..arithmetic.quadrant import is_odd, quadrant, signed
+from ..arithmetic.rare import unless_rare
 
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 10))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 10))

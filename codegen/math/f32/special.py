@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .arith_value import ArithValue, clamp, horner, in_halves
+from ..arithmetic.arith_value import ArithValue, clamp, horner, in_halves
 from .exp import exp_double, one_minus_exp, scaled_exp
 
 ERF_SMALL = (

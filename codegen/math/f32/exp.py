@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ir.dtypes import f64
-from ..emit.llvm.builder import SIGNED
-from .arith_value import ArithValue, clamp, horner, in_pairs
+from ....ir.dtypes import f64
+from ...emit.llvm.builder import SIGNED
+from ..arithmetic.arith_value import ArithValue, clamp, horner, in_pairs
 
 _SINGLE = (
     0.49999994039535522,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 
-from ...ir.dtypes import f32, f64, s32
-from ..emit.llvm.builder import by_lane
-from ..emit.llvm.core import IRValue, literal_text, round_f32
-from ..emit.llvm.template import render
-from .arith_value import ArithValue, horner
-from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
+from ....ir.dtypes import f32, f64, s32
+from ...emit.llvm.builder import by_lane
+from ...emit.llvm.core import IRValue, literal_text, round_f32
+from ...emit.llvm.template import render
+from ..arithmetic.arith_value import ArithValue, horner
+from ..arithmetic.double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
+from ..arithmetic.quadrant import is_odd, signed
 from .exp import exp_double_word
 from .log import log, log_special_cases, power, power_special_cases
-from .quadrant import is_odd, signed
 
 _LN2 = round_f32(math.log(2))
 _LN2_REST = round_f32(math.log(2) - _LN2)
@@ -47,7 +47,7 @@ def quadrant_text() -> str:
         "unit": literal_text(math.pi / 2 * 2.0**-62, f64),
         "eighth": literal_text(round_f32(math.pi / 4), f32),
     }
-    return render(__package__, "single.ll", names=names)
+    return render(__package__, "without_f64.ll", names=names)
 
 
 def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .arith_value import ArithValue, clamp, horner
+from ..arithmetic.arith_value import ArithValue, clamp, horner
 from .exp import exp_double
 
 _SINGLE = (

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .arith_value import ArithValue, horner
-from .quadrant import is_odd, signed
-from .rare import unless_rare
+from ..arithmetic.arith_value import ArithValue, horner
+from ..arithmetic.quadrant import is_odd, signed
+from ..arithmetic.rare import unless_rare
 
 _TWO_OVER_PI = tuple(
     map(

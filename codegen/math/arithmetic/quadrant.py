@@ -7,10 +7,10 @@ correct to 2**-137.
 
 from __future__ import annotations
 
-from ...ir.dtypes import f64, s64
-from ..emit.llvm.builder import by_lane
-from ..emit.llvm.core import IRValue, literal_text
-from ..emit.llvm.template import render
+from ....ir.dtypes import f64, s64
+from ...emit.llvm.builder import by_lane
+from ...emit.llvm.core import IRValue, literal_text
+from ...emit.llvm.template import render
 from .arith_value import ArithValue
 from .double_word import DoubleWord
 

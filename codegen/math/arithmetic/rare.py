@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...ir.dtypes import pred
-from ..emit.llvm.builder import IRBuilder
-from ..emit.llvm.core import Function, IRValue, mangle
+from ....ir.dtypes import pred
+from ...emit.llvm.builder import IRBuilder
+from ...emit.llvm.core import Function, IRValue, mangle
 from .arith_value import ArithValue
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from .arith_value import ArithValue, clamp, horner
-from .double import sqrt_double_word, times_exp
-from .double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
+from ..arithmetic.arith_value import ArithValue, clamp, horner
+from ..arithmetic.double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
+from .elementary import sqrt_double_word, times_exp
 
 _ERF = (
     0.1283791670955126,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from .arith_value import ArithValue, clamp, horner
+from ..arithmetic.arith_value import ArithValue, clamp, horner
 from .exp import exp_double
 from .log import log_double
 

@@ -6,7 +6,7 @@ the right side for every f16: a test tries them all.
 
 from __future__ import annotations
 
-from .arith_value import ArithValue, clamp, horner
+from ..arithmetic.arith_value import ArithValue, clamp, horner
 from .exp import exp_double, expm1_double
 from .log import log_double, log_special_cases
 from .special import ERF_SMALL, erfc_double

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from . import exp as single
-from .arith_value import ArithValue, clamp, horner
-from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
-from .exp import DOUBLE
-from .log import log_special_cases, power, power_special_cases
+from ..arithmetic.arith_value import ArithValue, clamp, horner
+from ..arithmetic.double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
+from ..f32 import exp as exp_f32
+from ..f32.exp import DOUBLE
+from ..f32.log import log_special_cases, power, power_special_cases
 
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
@@ -38,7 +38,7 @@ def times_exp(
 ) -> ArithValue:
     """Return ``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
     value, n, number = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
-    return single.scale(value, n, number)
+    return exp_f32.scale(value, n, number)
 
 
 def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:

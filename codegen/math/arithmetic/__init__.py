@@ -1,0 +1,1 @@
+"""Building blocks of the functions: values with operators, double words, argument reduction."""

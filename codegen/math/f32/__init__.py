@@ -1,0 +1,1 @@
+"""Elementary functions of f32 and narrower floats."""
