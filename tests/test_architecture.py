@@ -451,3 +451,15 @@ def test_compiler_is_loaded_once() -> None:
         if name.endswith((".ir.hlo.nodes", ".ir.loop.nodes")) and not name.startswith("nestwright.")
     ]
     assert not twins
+
+
+def test_the_corpus_is_looked_for_where_it_is() -> None:
+    """A path that counts folders is wrong once its file moves, and its tests are then skipped."""
+    beside = re.compile(r'Path\(__file__\)\.parents\[(\d+)\]((?:\.parent)*)\s*/\s*\(?\s*"shared\b')
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        for found in beside.finditer(path.read_text())
+        if path.parents[int(found[1]) + found[2].count(".parent")] != ROOT.parent
+    ]
+    assert wrong == []

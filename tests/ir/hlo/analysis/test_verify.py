@@ -15,7 +15,7 @@ from nestwright.ir.hlo.ops.registry import opcodes
 from nestwright.ir.hlo.rewrite import make
 from nestwright.ir.hlo.shape_text import show_shape
 
-CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
+CORPUS = Path(__file__).parents[4].parent / "shared/corpus"
 
 HEAD = """HloModule m
 add { a = f32[] parameter(0)

@@ -22,7 +22,7 @@ from nestwright.ir.hlo.passes.simplify.fold_constants import fold_constants
 from nestwright.ir.hlo.passes.simplify.split_sums import split_sums
 from nestwright.ir.passes import BrokenPassError, Dump, Pass, Pipeline, Timing, Verify, repeat
 
-CORPUS = Path(__file__).parents[4] / "shared/corpus/models"
+CORPUS = Path(__file__).parents[5] / "shared/corpus/models"
 SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
 
 

@@ -13,7 +13,7 @@ from nestwright.ir.frontends.stablehlo.reader import parse
 from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.interp.evaluate import evaluate
 
-CORPUS = Path(__file__).parents[3].parent / "shared" / "corpus"
+CORPUS = Path(__file__).parents[4].parent / "shared" / "corpus"
 CASES = CORPUS / "stablehlo_testdata"
 EVERY = 10
 MODELS = sorted(p.stem for p in (CORPUS / "models").glob("*.mlir"))

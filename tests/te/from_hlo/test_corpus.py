@@ -20,7 +20,7 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import walk
 from nestwright.te.from_hlo import lower_group
 
-MODELS = Path(__file__).parents[2].parent / "shared/corpus/models"
+MODELS = Path(__file__).parents[3].parent / "shared/corpus/models"
 SMALL = 20_000  # block instances that the interpreter may run for one group
 NAMES = (
     "op_argsort",

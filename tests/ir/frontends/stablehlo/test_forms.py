@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from .forms import F, Form, N, S, V, X
+from ..forms import F, Form, N, S, V, X
 
 FORMS: dict[str, Form] = {
     "unary, one type": (
