@@ -8,8 +8,8 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.ir.dtypes import BY_NAME, to_numpy
-from nestwright.ir.loop.build import add, mul
-from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Kind, Load, Store, Var
+from nestwright.ir.loop.build import add, compare, const, mul
+from nestwright.ir.loop.nodes import Buffer, Const, For, Func, If, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
 SIZE = 256
@@ -33,3 +33,20 @@ def test_lanes_of_any_step(step: int, lanes: int, dtype: str, target: Target) ->
         NativeFunc.load(code).run_at([a.ctypes.data for a in (given, found)])
         np.testing.assert_array_equal(found[:lanes], given[first + step * np.arange(lanes)])
         assert not found[lanes:].any()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+@pytest.mark.parametrize("lanes", [16, 13])
+@pytest.mark.parametrize("on", [[], [3], [0, 12]])
+def test_one_element_is_stored_if_a_lane_is_on(on: list[int], lanes: int, target: Target) -> None:
+    """``x[0] = 7`` in the lanes of a mask: once, or not at all."""
+    y, x = (Buffer(n, (16,), BY_NAME["s32"]) for n in "yx")
+    k = Var("k")
+    stored = Store(x, (const(0),), Const(7, x.dtype))
+    body = If(compare("ne", Load(y, (k,)), Const(0, y.dtype)), stored)
+    mask, found = np.zeros(16, np.int32), np.zeros(16, np.int32)
+    mask[on] = 1
+    loop = For(k, Const(lanes), body, Kind.VECTOR)
+    code = compile_flat(Func("uniform", (y, x), 1, loop), target)
+    NativeFunc.load(code).run_at([a.ctypes.data for a in (mask, found)])
+    assert found.tolist() == [7 * bool(on)] + 15 * [0]
