@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Thread
+from typing import IO
 
 from ...ir.library.functions import for_children
 from .protocol import (
@@ -28,6 +30,7 @@ from .protocol import (
 )
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
+AT_ONCE = 4096  # bytes that an empty pipe takes on any system, though nobody reads
 
 
 def child_environment(
@@ -97,12 +100,12 @@ class Worker:
             self._spawn()
         self._enter(Phase("load"))
         candidates = tuple(self.job.candidates[n] for n in self._left)
-        try:
-            assert self._process is not None and self._process.stdin is not None
-            self._process.stdin.write(encode_job(replace(self.job, candidates=candidates)))
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # its output will end, which reports the failure
+        data = encode_job(replace(self.job, candidates=candidates))
+        assert self._process is not None and self._process.stdin is not None
+        if len(data) <= AT_ONCE:
+            _write(self._process.stdin, data)
+        else:  # a child that does not read must not stop the tuner
+            Thread(target=_write, args=(self._process.stdin, data), daemon=True).start()
 
     def receive(self) -> tuple[Job, tuple[Outcome, ...]] | None:
         """Read from the child; return the job's outcomes once it is complete or the child died."""
@@ -230,3 +233,10 @@ class Worker:
         assert self.job is not None
         job, self.job = self.job, None
         return job, tuple(self._found[n] for n in range(len(job.candidates)))
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    """Write to a child; if it has ended, or is being killed, the end of its output tells that."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        pipe.write(data)
+        pipe.flush()

@@ -100,6 +100,15 @@ def test_hanging_child_is_killed_and_the_rest_goes_on(command) -> None:
         assert outcomes[0].note == "killed after 0.4 s of run on trial"
 
 
+def test_a_child_that_reads_no_job_is_killed() -> None:
+    """A job may be more than a pipe takes: whoever writes it must not wait for the child."""
+    idle = sys.executable, "-c", "import time; time.sleep(60)"
+    large = replace(job(0, "none"), text="x" * (1 << 20), limits=Limits(load=0.2))
+    with Pool(workers=1, command=idle) as pool:
+        ((_, (found,)),) = pool.run([large])
+    assert found.status == "timeout" and "load" in found.note
+
+
 def test_waiting_for_the_lock_does_not_count_against_a_candidate(command) -> None:
     with Pool(workers=1, command=command) as pool:
         assert run(pool, "wait")[0].status == "ok"
