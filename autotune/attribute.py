@@ -152,7 +152,7 @@ def _job(number: int, plan: _Plan, target: Target, folder: Path, seed: int) -> J
         str(folder / f"{task.key}.npz"),
         seed,
         fill=FILL,
-        reach=task.reach,
+        reuse=task.reuse,
         limits=LIMITS,
     )
 

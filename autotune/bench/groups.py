@@ -61,7 +61,7 @@ def _job(number: int, t: Task, target: Target, best: Best | None, folder: Path, 
         (default, *tuned),
         str(folder / f"{t.key}.npz"),
         seed,
-        reach=t.reach,
+        reuse=t.reuse,
         limits=Limits(run=RUN),
     )
 
@@ -89,14 +89,14 @@ def _group(
         tuned.error,
         tuple(_trials(t, trials)),
         note,
-        reach=_reach(t),
+        reach=_median_reuse(t),
     )
 
 
-def _reach(t: Task) -> float:
+def _median_reuse(t: Task) -> float:
     """Return the reuse distance that half of the bytes of a group's parameters do not exceed."""
     sizes = [math.prod(b.shape) * b.dtype.bytes for b in t.program.func.params]
-    nearest = sorted(zip(t.reach, sizes, strict=False))
+    nearest = sorted(zip(t.reuse, sizes, strict=False))
     passed = accumulate(size for _, size in nearest)
     half = sum(size for _, size in nearest) / 2
     found = zip(nearest, passed, strict=True)

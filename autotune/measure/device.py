@@ -61,9 +61,9 @@ class GpuMachine:
         program: Program,
         arguments: Sequence[Array],
         target: Target,
-        reach: Sequence[float] = (),
+        reuse: Sequence[float] = (),
     ) -> None:
-        """``reach`` does not count here: nothing that a model used before is left in the caches."""
+        """``reuse`` does not count here: nothing that a model used before is left in the caches."""
         self.target = target
         self.gpu = device()
         self.clock: Clock = EventClock(self.gpu)

@@ -280,5 +280,5 @@ def _load(job: Job) -> LoadedTask:
     program = Program(job.form, job.text, target.vectors)
     sketches = {s.name: s for s in generate(program.func, target)}
     reference = load_reference(program, target, job.seed, Path(job.reference))
-    machine = meter(target).machine(program, reference.ordinary.arguments, target, job.reach)
+    machine = meter(target).machine(program, reference.ordinary.arguments, target, job.reuse)
     return LoadedTask(program, target, sketches, machine, reference)

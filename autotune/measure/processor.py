@@ -39,17 +39,17 @@ class CpuMachine:
         program: Program,
         arguments: Sequence[Array],
         target: Target,
-        reach: Sequence[float] = (),
+        reuse: Sequence[float] = (),
     ) -> None:
-        """``reach`` are reuse distances as of ``tasks.reach``."""
+        """``reuse`` are reuse distances as of ``tasks.reuse``."""
         self.target = target
         self.program = program
         self.outputs = len(program.outputs)
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
-        self.buffers = _buffers(program.func.params, max(reach, default=0.0))
+        self.buffers = _buffers(program.func.params, max(reuse, default=0.0))
         for buffer, given in zip(self.buffers, self.arguments, strict=False):
             buffer[...] = given
-        self.steps = passing([b.nbytes for b in self.buffers], len(arguments), reach, target)
+        self.steps = passing([b.nbytes for b in self.buffers], len(arguments), reuse, target)
         self.room = room_for(self.steps)
         self.clock: Clock = self._read if self.steps else clock_for(target.threads)
         self.sample = 0.0 if self.steps else SAMPLE

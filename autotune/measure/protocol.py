@@ -55,7 +55,7 @@ class Job:
     ``form`` and ``text`` are the task's program, ``reference`` is a file that caches the expected
     results between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` the
     seconds for which a promising candidate is timed. A time below ``floor`` seconds exceeds the
-    machine's peak, so it is an error. ``reach`` are reuse distances as of ``tasks.reach``.
+    machine's peak, so it is an error. ``reuse`` are reuse distances as of ``tasks.reuse``.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Job:
     incumbent: float = 0.0
     fill: float = 0.05
     floor: float = 0.0
-    reach: tuple[float, ...] = ()
+    reuse: tuple[float, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
 
@@ -161,8 +161,8 @@ def decode_job(line: bytes) -> Job:
     value: dict[str, Any] = json.loads(line)
     limits = Limits(**value.pop("limits"))
     candidates = tuple(Candidate(**c) for c in value.pop("candidates"))
-    reach = tuple(float(x) for x in value.pop("reach"))
-    return Job(**value, limits=limits, candidates=candidates, reach=reach)
+    reuse = tuple(float(x) for x in value.pop("reuse"))
+    return Job(**value, limits=limits, candidates=candidates, reuse=reuse)
 
 
 def encode_outcomes(number: int, outcomes: tuple[Outcome, ...]) -> bytes:

@@ -22,7 +22,7 @@ from ..log.records import Workload, digest
 from ..search.space import Space
 from .counting import certain_flops, flops, moved
 from .programs import Program
-from .reach import reaches
+from .reuse import reuse_distances
 
 LOOP_TRIPS = 10.0  # assumed trip count of a loop if it is not a constant
 
@@ -31,8 +31,8 @@ LOOP_TRIPS = 10.0  # assumed trip count of a loop if it is not a constant
 class Task:
     """A program to tune. ``weight`` counts how often one run of the model executes it.
 
-    ``certain`` is a lower bound on its f32 operations, ``reach`` are the reuse distances
-    of its parameters (``tasks.reach``; empty without a model).
+    ``certain`` is a lower bound on its f32 operations, ``reuse`` are the reuse distances
+    of its parameters (``tasks.reuse``; empty without a model).
     """
 
     key: str
@@ -44,7 +44,7 @@ class Task:
     bytes: float
     space: Space
     certain: float = 0.0
-    reach: tuple[float, ...] = ()
+    reuse: tuple[float, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -66,16 +66,16 @@ def extract(
     """
     if groups is None:
         groups = fuse_module(module, excess_precision, target)
-    weights, reach = _occurrences(module, groups), reaches(groups)
+    weights, reuse = _occurrences(module, groups), reuse_distances(groups)
     found = (
-        _task(g, name, weights[name], target, reach[name]) for name, g in groups.distinct.items()
+        _task(g, name, weights[name], target, reuse[name]) for name, g in groups.distinct.items()
     )
     tasks = [t for t in found if t is not None]
     return tuple(sorted(tasks, key=lambda t: -t.weight * (t.flops + 8 * t.bytes)))
 
 
 def _task(
-    group: Group, name: str, times: float, target: Target, reach: tuple[float, ...]
+    group: Group, name: str, times: float, target: Target, reuse: tuple[float, ...]
 ) -> Task | None:
     c = group.computation
     program = Program("hlo", canonical_text(c), target.vectors)
@@ -96,7 +96,7 @@ def _task(
         moved(c),
         space,
         certain_flops(c),
-        reach,
+        reuse,
     )
 
 

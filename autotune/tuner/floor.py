@@ -25,5 +25,5 @@ def least_seconds(task: Task, rate: float, stream: float, target: Target) -> flo
     if c is None or not stream:
         return arithmetic
     sizes = [math.prod(b.shape) * b.dtype.bytes for b in task.program.func.params]
-    cold = cold_bytes(sizes, task.reach, certain_reads(c), target)
+    cold = cold_bytes(sizes, task.reuse, certain_reads(c), target)
     return max(arithmetic, cold / (HOT * stream))

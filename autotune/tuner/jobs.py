@@ -68,7 +68,7 @@ class JobMaker:
             best if known else 0.0,
             fill,
             least_seconds(task, self.rate, self.stream, self.target),
-            task.reach,
+            task.reuse,
             Limits(run=run, memory=memory),
         )
 

@@ -96,7 +96,7 @@ def outcome(name: str, tmp_path: Path):
         (c,),
         str(tmp_path / "reference.npz"),
         fill=1e-3,
-        reach=t.reach,
+        reuse=t.reuse,
     )
     (found,) = Harness(lambda phase: None).run(job)
     return found

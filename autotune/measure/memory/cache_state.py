@@ -50,19 +50,19 @@ class Passing:
 
 
 def passing(
-    sizes: Sequence[int], inputs: int, reach: Sequence[float], target: Target
+    sizes: Sequence[int], inputs: int, reuse: Sequence[float], target: Target
 ) -> tuple[Passing, ...]:
     """Return what happens in a model between two runs of a group.
 
-    ``sizes`` are the bytes of its parameters, ``inputs`` of which are inputs; ``reach`` is the
+    ``sizes`` are the bytes of its parameters, ``inputs`` of which are inputs; ``reuse`` is the
     reuse distance of each, and the bytes of a run of the model. What was used longest ago are
     weights, arguments and results of the model; other inputs were made by groups in between, and
     outputs lie where these had theirs. Without a model, large data is out of L2.
     """
     own, caches = sum(sizes), EVICTING * target.l2 * target.threads
-    if len(reach) != len(sizes) + 1:
+    if len(reuse) != len(sizes) + 1:
         return () if own < target.l1 else (Passing("pass", caches),)
-    *distances, run = reach
+    *distances, run = reuse
     cold = target.l3 or caches
     if max(distances) > cold and not _is_x86(target):  # nothing is flushed: L3 is swept instead
         caches = max(caches, 2 * cold)
@@ -82,13 +82,13 @@ def passing(
 
 
 def cold_bytes(
-    sizes: Sequence[int], reach: Sequence[float], read: Sequence[bool], target: Target
+    sizes: Sequence[int], reuse: Sequence[float], read: Sequence[bool], target: Target
 ) -> float:
     """Return the bytes of inputs that no L2 holds when a group runs in its model.
 
     ``read`` tells which inputs are read in full; the others are as in ``passing``.
     """
-    steps = passing(sizes, len(read), reach, target)
+    steps = passing(sizes, len(read), reuse, target)
     kept = {s.buffer for s in steps if s.kind == "write"}
     passed = sum(s.bytes for s in steps if s.kind in ("pass", "write"))
     if passed < 2 * target.l2 * target.threads:

@@ -72,7 +72,7 @@ ENTRY main {
     tasks = extract(optimize(parse(text)), TARGET)
     first = next(t for t in tasks if t.flops == 2 * 512 * 4096 * 4096)
     sizes, read = [4 * 512 * 4096, 4 * 4096 * 4096, 4 * 512 * 4096], (True, True)
-    cold = cold_bytes(sizes, first.reach, read, TARGET)
+    cold = cold_bytes(sizes, first.reuse, read, TARGET)
     assert cold == sizes[0] + sizes[1], "an argument and a weight, both a run ago"
     assert least_seconds(first, 0.0, 1e9, TARGET) == pytest.approx(cold / (HOT * 1e9))
     assert least_seconds(first, 1.0, 1e9, TARGET) == first.certain, "the larger bound counts"
@@ -118,8 +118,8 @@ def test_calls_on_prepared_caches_compute_the_same_and_count_their_own_time(
 ) -> None:
     target, program = Target.parse(f"cpu -threads={threads}"), Program("hlo", PROGRAM)
     arguments = program.arguments(0)
-    reach = (run / 2, run, 0.0, run) if run else ()
-    machine = CpuMachine(program, arguments, target, reach)
+    reuse = (run / 2, run, 0.0, run) if run else ()
+    machine = CpuMachine(program, arguments, target, reuse)
     made = machine.compile(default_schedule(program.func, target).func)
     assert (machine.sample == 0) == (run > 0)
     began = machine.clock()

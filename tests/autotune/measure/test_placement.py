@@ -11,7 +11,7 @@ import pytest
 
 from nestwright.autotune.measure.host import placement
 from nestwright.autotune.tasks.counting import certain_flops, certain_reads, flops
-from nestwright.autotune.tasks.reach import reaches
+from nestwright.autotune.tasks.reuse import reuse_distances
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -85,7 +85,7 @@ ENTRY main {
 def test_weights_are_a_run_old_and_results_as_old_as_what_passed_since() -> None:
     groups = fuse_module(optimize(parse(CHAIN)))
     (fusion,) = groups.fusions.values()
-    found = reaches(groups)
+    found = reuse_distances(groups)
     rows = [(g, found[groups.keys[g]]) for g in fusion.groups]
     total = sum(4 * 64 * 64 * (len(g.inputs) + len(g.outputs)) for g in fusion.groups)
     assert {row[-1] for _, row in rows} == {total}

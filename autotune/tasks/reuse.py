@@ -16,7 +16,7 @@ from ...ir.hlo.ops.registry import definition
 from .counting import moved
 
 
-def reaches(groups: Groups) -> dict[str, tuple[float, ...]]:
+def reuse_distances(groups: Groups) -> dict[str, tuple[float, ...]]:
     """Return for each distinct group, by key, the reuse distance of each parameter in bytes.
 
     For inputs that is the bytes that the model reads and writes between the last access to it and
