@@ -312,6 +312,18 @@ def test_a_plan_whose_slices_moved_is_refused(saved: bytes, tmp_path: Path) -> N
         load(edited(saved, tmp_path, roomier))
 
 
+def test_a_program_without_the_seal_is_refused(saved: bytes, tmp_path: Path) -> None:
+    """The manifest fits the plan; it is the program that was made for another."""
+    members = members_of(saved)
+    manifest = json.loads(members["manifest.json"])
+    mark = bytes.fromhex(manifest["variants"][0]["seal"])
+    assert members["program.o"].count(mark) == 1
+    members["program.o"] = members["program.o"].replace(mark, bytes(len(mark)))
+    (tmp_path / "b").write_bytes(packed(Random(0), sealed(members, manifest)))
+    with pytest.raises(ArtifactError, match="made for another plan"):
+        load(tmp_path / "b")
+
+
 OF_A_VARIANT = {"buffers", "costs", "record", "target"}
 
 
