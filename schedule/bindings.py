@@ -190,7 +190,7 @@ def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Ter
     rest = sorted(terms.items(), key=_scale)
     if all(d.top for d in terms):
         return tuple(rest)
-    pair = _neighbours(rest)
+    pair = _neighbors(rest)
     while pair is not None:
         (a, k), (b, _) = pair
         size = a.size * b.size
@@ -198,7 +198,7 @@ def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Ter
             size = min(size, -(-extent_of_source(a.source, extents) // a.low))
         rest = [t for t in rest if t[0] is not a and t[0] is not b]
         rest = sorted([*rest, *_opened(Digit(a.source, a.low, size, b.top), k)], key=_scale)
-        pair = _neighbours(rest)
+        pair = _neighbors(rest)
     return tuple(rest)
 
 
@@ -206,7 +206,7 @@ def _scale(term: Term) -> int:
     return term[1]
 
 
-def _neighbours(terms: list[Term]) -> tuple[Term, Term] | None:
+def _neighbors(terms: list[Term]) -> tuple[Term, Term] | None:
     for a, k in terms:
         for b, m in terms:
             if m == k * a.size and not a.top and b.low == a.low * a.size and a.source == b.source:

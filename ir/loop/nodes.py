@@ -375,7 +375,7 @@ class Intrinsic:
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Combine values across ``threads`` neighbours in ``threadIdx.x``; each gets the result.
+    """Combine values across ``threads`` neighbors in ``threadIdx.x``; each gets the result.
 
     Thread t holds one value per buffer: the element 0 of each of ``values`` (``Scope.REGISTER``). A
     combination of two threads has the values of the lower thread under the names ``left`` and those

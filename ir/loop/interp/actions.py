@@ -271,7 +271,7 @@ class Compiler:
         self.sums = dict.fromkeys((r.buffer for r in s.writes), frozenset().union(*across))
         action = self.stmt(s.body)
         if s.init is not None:
-            action = _initialised(self.stmt(s.init), action, reduce)
+            action = _initialized(self.stmt(s.init), action, reduce)
         if checks:
             action = _in_range(checks, self.where, action)
         if guard is not None:
@@ -445,7 +445,7 @@ def _bound(binds: list[tuple[int, Closure]], body: Action) -> Action:
     return maker("values, body", *lines, "body(env)")(values, body)
 
 
-def _initialised(init: Action, body: Action, reduce: list[int]) -> Action:
+def _initialized(init: Action, body: Action, reduce: list[int]) -> Action:
     first = " and ".join(["True", *(f"env[{slot}] == 0" for slot in reduce)])
     return maker("init, body", f"if {first}: init(env)", "body(env)")(init, body)
 

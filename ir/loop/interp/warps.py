@@ -93,7 +93,7 @@ def warp_action(c: WarpCompiler, s: Intrinsic, text: str) -> Action | None:
 
 
 def _load(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
-    """A row is read for other threads, too: a neighbour represents them."""
+    """A row is read for other threads, too: a neighbor represents them."""
     words, turned = as_int(s.writes[0].ranges[-1].extent) or 0, s.name.endswith(".trans")
     read, write = c.reader(s.reads[0], text), c.writer(s.writes[0])
 

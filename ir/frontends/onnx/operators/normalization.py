@@ -105,7 +105,7 @@ def _rms_normalization(node: Node) -> Term:
 
 @operator("LRN")
 def _lrn(node: Node) -> Term:
-    """Local response normalization over neighbouring channels (Krizhevsky et al., 2012)."""
+    """Local response normalization over neighboring channels (Krizhevsky et al., 2012)."""
     x, size = node.input(0), node.int_("size")
     ones = [1] * (x.rank - 2)
     edges = [(0, 0), ((size - 1) // 2, size // 2), *([(0, 0)] * len(ones))]

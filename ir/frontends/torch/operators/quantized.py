@@ -117,7 +117,7 @@ def _dequantize_tokens(
 
 
 def _grouped(x: Term, size: int) -> Term:
-    """A matrix whose rows are in groups of neighbours, which are rows of their own."""
+    """A matrix whose rows are in groups of neighbors, which are rows of their own."""
     return reshape(x, (-1, min(size, x.dims[-1])))
 
 

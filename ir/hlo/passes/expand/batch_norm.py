@@ -1,4 +1,4 @@
-"""Batch normalisation as element-wise arithmetic and reductions.
+"""Batch normalization as element-wise arithmetic and reductions.
 
 With mean m and variance v over all dimensions but the feature's, over N elements each:
 inference and training give ``(x - m) / sqrt(v + eps) * scale + offset``; the gradients of a loss
@@ -49,7 +49,7 @@ def _arithmetic(i: Instruction) -> Instruction:
     match i.opcode:
         case "batch-norm-inference":
             x, scale, offset, mean, variance = i.operands
-            return _normalised(i, x, scale, offset, mean, variance)
+            return _normalized(i, x, scale, offset, mean, variance)
         case "batch-norm-training":
             return _training(i)
         case _:
@@ -66,7 +66,7 @@ def _inverse_deviation(i: Instruction, variance: Instruction) -> Instruction:
     return build.pointwise("rsqrt", build.pointwise("add", variance, epsilon))
 
 
-def _normalised(
+def _normalized(
     i: Instruction,
     x: Instruction,
     scale: Instruction,
@@ -75,8 +75,8 @@ def _normalised(
     variance: Instruction,
 ) -> Instruction:
     factor = build.pointwise("multiply", _inverse_deviation(i, variance), scale)
-    centred = build.pointwise("subtract", x, _spread(i, mean))
-    scaled = build.pointwise("multiply", centred, _spread(i, factor))
+    centered = build.pointwise("subtract", x, _spread(i, mean))
+    scaled = build.pointwise("multiply", centered, _spread(i, factor))
     return build.pointwise("add", scaled, _spread(i, offset))
 
 
@@ -96,9 +96,9 @@ def _count(i: Instruction) -> int:
 def _training(i: Instruction) -> Instruction:
     x, scale, offset = i.operands
     mean = _mean(i, x)
-    centred = build.pointwise("subtract", x, _spread(i, mean))
-    variance = _mean(i, build.pointwise("multiply", centred, centred))
-    result = _normalised(i, x, scale, offset, mean, variance)
+    centered = build.pointwise("subtract", x, _spread(i, mean))
+    variance = _mean(i, build.pointwise("multiply", centered, centered))
+    result = _normalized(i, x, scale, offset, mean, variance)
     parts = (result, mean, variance)
     return build.tuple_of(parts)
 
@@ -106,8 +106,8 @@ def _training(i: Instruction) -> Instruction:
 def _gradient(i: Instruction) -> Instruction:
     x, scale, mean, variance, g = i.operands
     inverse = _inverse_deviation(i, variance)
-    centred = build.pointwise("subtract", x, _spread(i, mean))
-    y = build.pointwise("multiply", centred, _spread(i, inverse))
+    centered = build.pointwise("subtract", x, _spread(i, mean))
+    y = build.pointwise("multiply", centered, _spread(i, inverse))
     axes = tuple(d for d in range(x.array.rank) if d != i.attrs["feature_index"])
     g_offset = sum_over(g, axes)
     g_scale = sum_over(build.pointwise("multiply", g, y), axes)

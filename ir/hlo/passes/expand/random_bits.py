@@ -92,7 +92,7 @@ def _plus(x: Instruction, n: int) -> Instruction:
 def _three_fry(words: list[Instruction], result: Shape) -> tuple[list[Instruction], Instruction]:
     """Return the new counter and the bits.
 
-    For results of at most 32 bits, the two words of a block are neighbours along one dimension.
+    For results of at most 32 bits, the two words of a block are neighbors along one dimension.
     """
     dims = result.dims
     wide = result.dtype.bits == 64

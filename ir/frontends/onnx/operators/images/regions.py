@@ -40,7 +40,7 @@ class Bins:
 
 
 def _bilinear(place: Term, size: int) -> list[Tap]:
-    """Both neighbours; the last element beyond the end, nothing from one element outside on."""
+    """Both neighbors; the last element beyond the end, nothing from one element outside on."""
     outside = (place < -1) | (place > size)
     at = place.do("maximum", 0)
     low = at.do("floor").do("minimum", size - 1)
