@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from nestwright.cli.main import main
+from nestwright.ir.hlo.fuse import library_groups
+from nestwright.ir.library import registry
 from nestwright.schedule.sketches import sampled
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +68,8 @@ def run_page(text: str) -> str:
 def test_page_shows_what_is_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sampled, "RULES", {})  # what a page registers ends with it
+    monkeypatch.setattr(library_groups, "_matches", {})
+    monkeypatch.setattr(registry, "_registered", {})
     before = page.read_text()
     after = run_page(before)
     if BLESS:
