@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 
 from ...dtypes import s32
-from . import indexing, shaping
+from . import indexing, linear, shaping
 from .term import Term
 
 
@@ -175,3 +175,46 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
             at = reflected(at, *ends)
         taps.append(padded(MODES[mode](at.to(x.dtype)), size, padding, ends))
     return shaping.reshape(sample(x, taps), (*x.dims[:2], *grid.dims[1:-1]))
+
+
+def deformed_conv(
+    x: Term,
+    w: Term,
+    offset: Term,
+    mask: Term | None,
+    steps: Sequence[tuple[int, int, int]],
+    groups: int,
+    parts: int,
+) -> Term:
+    """A convolution of ``x[n, c, d1, ..]`` by ``w[o, c / groups, k1, ..]`` whose kernel reads at
+    places that ``offset[n, parts * k1 * .. * rank, o1, ..]`` moves; ``mask``, one for each place,
+    weighs what is read. Channels come in ``parts`` of the same places. ``steps`` are the stride,
+    the dilation and the padding at the low end of each dimension."""
+    n, c = x.dims[:2]
+    kernel, out = w.dims[2:], offset.dims[2:]
+    taps_n, points = prod(kernel), prod(out)
+    moved = shaping.reshape(offset, (n * parts, taps_n, len(kernel), points))
+    taps = []
+    for k, size in enumerate(x.dims[2:]):
+        base = _kernel_places(offset, k, kernel, out, *steps[k])
+        by = shaping.squeeze(shaping.slice_in_dim(moved, k, k + 1, 2), [2])
+        at = shaping.reshape(by + base, (n * parts, taps_n * points))
+        taps.append(padded(linear_taps(at), size, "zeros", (0.0, 0.0)))
+    rows = shaping.reshape(x, (n * parts, c // parts, *x.dims[2:]))
+    columns = shaping.reshape(sample(rows, taps), (n, parts, c // parts, taps_n, points))
+    if mask is not None:
+        columns = columns * shaping.reshape(mask, (n, parts, 1, taps_n, points))
+    columns = shaping.reshape(columns, (n, groups, (c // groups) * taps_n, points))
+    weights = shaping.reshape(w, (groups, w.dims[0] // groups, (c // groups) * taps_n))
+    made = linear.dot_general(weights, columns, ([2], [2]), ([0], [1]))  # [groups, o, n, points]
+    return shaping.reshape(shaping.transpose(made, (2, 0, 1, 3)), (n, w.dims[0], *out))
+
+
+def _kernel_places(
+    x: Term, k: int, kernel: Sequence[int], out: Sequence[int], stride: int, step: int, low: int
+) -> Term:
+    """Where kernel elements read along dimension ``k`` without offsets: ``[taps, points]``."""
+    dims = (*kernel, *out)
+    inside = shaping.iota(x.site, x.dtype, dims, k) * step
+    at = shaping.iota(x.site, x.dtype, dims, len(kernel) + k) * stride
+    return shaping.reshape(inside + at - low, (prod(kernel), prod(out)))
