@@ -1,4 +1,4 @@
-"""Convolutions, also transposed and grouped, and their gradients."""
+"""Convolutions, also transposed and grouped, and their gradients; deformable convolutions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ....hlo.nodes import ConvLabels
 from ...lax.functions import wide
 from ...lax.linear import conv, conv_transpose
 from ...lax.reductions import sum_
+from ...lax.sampling import deformed_conv
 from ...lax.shaping import full, per_channel
 from ...lax.term import Term
 from .call import AtenCall, Rows, Sized
@@ -127,7 +128,30 @@ def _backward(
     return found
 
 
+def _deformed(
+    c: AtenCall,
+    x: Term,
+    weight: Term,
+    offset: Term,
+    mask: Term,
+    bias: Term,
+    *steps_and_groups: int,
+) -> Term:
+    """A convolution whose kernel reads at places that ``offset`` moves. What follows the arrays are
+    strides, paddings and dilations, each for both dimensions, the groups of the kernel and those of
+    the places, and whether the mask counts."""
+    *steps, groups, parts, masked = steps_and_groups
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    apart = [(steps[k], steps[4 + k], steps[2 + k]) for k in (0, 1)]
+    image, kernel, moved, weighed = (t.to(wide(x.dtype)) for t in (x, weight, offset, mask))
+    weights = weighed if masked else None
+    found = deformed_conv(image, kernel, moved, weights, apart, groups, parts)
+    return found + per_channel(bias.to(found.dtype), x.rank)
+
+
 ROWS: Rows = {
+    "torchvision.deform_conv2d.default": _deformed,
     "aten.convolution.default": Sized(_convolution),
     "aten.convolution_backward.default": _backward,
 }

@@ -1,4 +1,5 @@
-"""Pools: means and largest elements of windows, adaptive and fractional ones too; gradients."""
+"""Pools: means and largest elements of windows, adaptive and fractional ones too, and of regions of
+interest; gradients of those of windows."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....arrays import Array
-from ....dtypes import s64
+from ....dtypes import s32, s64
 from ....hlo.nodes import Shape
+from ...lax import bounded, regions
 from ...lax.indexing import put_along_axis, take, take_along_axis
 from ...lax.reductions import argmax, max_, mean
 from ...lax.shaping import (
+    broadcast_to,
     concatenate,
     expand_dims,
     full,
@@ -22,6 +25,7 @@ from ...lax.shaping import (
     slice_in_dim,
     squeeze,
     transpose,
+    unstack,
 )
 from ...lax.term import Term
 from ...lax.windows import (
@@ -32,7 +36,7 @@ from ...lax.windows import (
     places_of_largest,
     pool,
 )
-from .call import AtenCall, Operator, Rows, wide
+from .call import AtenCall, Operator, Rows, Sized, wide
 from .normalization import empty
 
 Ints = Sequence[int]
@@ -328,7 +332,90 @@ def _col2im(
     return reshape(overlap_add(blocks, windows), c.dims)
 
 
+def _corners(x: Term, rois: Term) -> tuple[Term, Term, list[Term]]:
+    """Images, the number of each region's image, and the regions' sides ``x0, y0, x1, y1``; regions
+    of no size stand where there are fewer than their bound."""
+    batch, *sides = unstack(wide(bounded.whole(rois)), 1)
+    return wide(bounded.whole(x)), batch.to(s32), sides
+
+
+def _aligned_bins(
+    sides: Sequence[Term], x: Term, scale: float, bins: Ints, ratio: int, shift: float, least: bool
+) -> list[regions.Bins]:
+    """Bins of regions as they are; where ``least``, of regions of at least one element."""
+    found = []
+    for k in (0, 1):
+        low, high = (t * scale - shift for t in (sides[1 - k], sides[3 - k]))
+        length = (high - low).do("maximum", 1) if least else high - low
+        found.append(regions.bins_of(low, length, bins[k], x.dims[2 + k], ratio))
+    return found
+
+
+def _roi_align(
+    c: AtenCall, x: Term, rois: Term, scale: float, high: int, wide_: int, ratio: int, half: bool
+) -> Term:
+    """The mean of samples of each bin; ``half`` moves regions by half an element, and leaves them
+    as small as they are."""
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    images, batch, sides = _corners(x, rois)
+    shift = 0.5 if half else 0.0
+    axes = _aligned_bins(sides, images, scale, (high, wide_), ratio, shift, not half)
+    return regions.roi_align(images, batch, axes, ratio)
+
+
+def _ps_roi_align(
+    c: AtenCall, x: Term, rois: Term, scale: float, high: int, wide_: int, ratio: int
+) -> list[Term]:
+    """The same, where each bin has channels of its own; and the channel that each is from."""
+    if not c.shape.size:
+        return empty(c)
+    images, batch, sides = _corners(x, rois)
+    axes = _aligned_bins(sides, images, scale, (high, wide_), ratio, 0.5, False)
+    return [regions.ps_roi_align(images, batch, axes, ratio), _own_channels(c)]
+
+
+def _own_channels(c: AtenCall) -> Term:
+    number = iota(c.graph, s32, (math.prod(c.dims[1:]),))
+    return broadcast_to(reshape(number, c.dims[1:]), c.dims)
+
+
+def _rounded_bins(
+    sides: Sequence[Term], x: Term, scale: float, bins: Ints, ends: int
+) -> list[regions.WholeBins]:
+    """Bins of regions that begin and end with whole elements; ``ends`` is 1 if the last belongs to
+    the region."""
+    x0, y0, x1, y1 = ((t * scale).do("round-nearest-afz") for t in sides)
+    return [
+        regions.whole_bins(low, end - low + ends, bins[k], x.dims[2 + k], x.dims[2 + k] - 1 + ends)
+        for k, (low, end) in enumerate(((y0, y1), (x0, x1)))
+    ]
+
+
+def _roi_pool(
+    c: AtenCall, x: Term, rois: Term, scale: float, high: int, wide_: int
+) -> Sequence[Term]:
+    if not c.shape.size:
+        return empty(c)
+    images, batch, sides = _corners(x, rois)
+    return regions.roi_pool(images, batch, _rounded_bins(sides, images, scale, (high, wide_), 1))
+
+
+def _ps_roi_pool(
+    c: AtenCall, x: Term, rois: Term, scale: float, high: int, wide_: int
+) -> list[Term]:
+    if not c.shape.size:
+        return empty(c)
+    images, batch, sides = _corners(x, rois)
+    spans = _rounded_bins(sides, images, scale, (high, wide_), 0)
+    return [regions.ps_roi_pool(images, batch, spans), _own_channels(c)]
+
+
 ROWS: Rows = {
+    "torchvision.roi_align.default": Sized(_roi_align),
+    "torchvision.roi_pool.default": Sized(_roi_pool),
+    "torchvision.ps_roi_align.default": Sized(_ps_roi_align),
+    "torchvision.ps_roi_pool.default": Sized(_ps_roi_pool),
     "aten.col2im.default": _col2im,
     **_each("avg_pool#d", _avg_pool, 1, 2, 3),
     **_each("avg_pool#d_backward", _avg_pool_backward, 2, 3),
