@@ -6,7 +6,7 @@ Everything here refuses with a ``VerifyError`` whose ``why`` says what does not 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -78,6 +78,17 @@ def plain(shape: Shape) -> Shape:
     """Return a shape without its layout."""
     bare = shape.layout is None and not shape.tiling
     return shape if bare else replace(shape, layout=None, tiling="")
+
+
+def marked(dtype: DType, dims: Sequence[int], marks: Iterable[bool]) -> Shape:
+    """Return the shape of an array of which these dimensions are bounded."""
+    dynamic = tuple(marks)
+    return Shape(dtype, tuple(dims), None, dynamic if True in dynamic else ())
+
+
+def marks_of(arrays: Sequence[Shape]) -> tuple[bool, ...]:
+    """Return which dimensions are bounded in any of several arrays of the same sizes."""
+    return tuple(any(column) for column in zip(*(a.marks for a in arrays), strict=True))
 
 
 def reducer_types(reducer: Computation, inputs: Sequence[Shape]) -> list[DType]:

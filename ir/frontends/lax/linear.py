@@ -36,7 +36,7 @@ def dot_general(
     }
     shape = infer("dot", [a.shape, b.shape], attrs)
     assert isinstance(shape, Shape)
-    result = Shape(dtype or a.dtype, shape.dims)
+    result = Shape(dtype or a.dtype, shape.dims, None, shape.dynamic)
     return Term(site, site.add("dot", result, [a.value, b.value], **attrs))
 
 
@@ -64,7 +64,7 @@ def ragged_dot(
         attrs["rhs_group_dims"] = (group,)
     shape = infer("ragged-dot", [a.shape, b.shape, sizes.shape], attrs)
     assert isinstance(shape, Shape)
-    result = Shape(dtype or a.dtype, shape.dims)
+    result = Shape(dtype or a.dtype, shape.dims, None, shape.dynamic)
     return Term(site, site.add("ragged-dot", result, [a.value, b.value, sizes.value], **attrs))
 
 
@@ -223,7 +223,7 @@ def conv(
         attrs["batch_group_count"] = batch_groups
     shape = infer("convolution", [x.shape, kernel.shape], attrs)
     assert isinstance(shape, Shape)
-    result = Shape(dtype or x.dtype, shape.dims)
+    result = Shape(dtype or x.dtype, shape.dims, None, shape.dynamic)
     return Term(site, site.add("convolution", result, [x.value, kernel.value], **attrs))
 
 

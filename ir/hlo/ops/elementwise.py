@@ -15,7 +15,17 @@ from ..meaning import pointwise as meaning_pointwise
 from ..meaning.values import CallEvaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, array, attr, plain, refuse, require_count, require_same_dims
+from ..signatures import (
+    Attrs,
+    Shapes,
+    array,
+    attr,
+    marks_of,
+    plain,
+    refuse,
+    require_count,
+    require_same_dims,
+)
 from .definition import (
     ComplexPolicy,
     NarrowPolicy,
@@ -67,7 +77,7 @@ def elementwise_shape(op: ElementwiseOp, shapes: Shapes, attrs: Attrs) -> Shape:
     dtype = values[0].dtype
     if dtype.kind[0] not in op.kinds:
         refuse(f"{opcode} does not take {dtype}")
-    marks = next((a.dynamic for a in arrays if a.dynamic), ())
+    marks = marks_of([a for a in arrays if a.dynamic])
     return Shape(op.result_dtype(*(a.dtype for a in values)), like.dims, None, marks)
 
 
@@ -83,7 +93,7 @@ def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"{a.dtype} is compared as {' or '.join(COMPARISONS[a.dtype.kind])}, not as {order}")
     if a.dtype.kind == "complex" and attrs["direction"] not in ("EQ", "NE"):
         refuse(f"{a.dtype} has no order, direction={attrs['direction']} asks for one")
-    return Shape(pred, a.dims, None, a.dynamic)
+    return Shape(pred, a.dims, None, marks_of([x for x in (a, b) if x.dynamic]))
 
 
 def _complex(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -92,7 +102,8 @@ def _complex(shapes: Shapes, attrs: Attrs) -> Shape:
     require_same_dims(a, b, "real and imaginary part")
     if a.dtype != b.dtype or a.dtype not in (f32, f64):
         refuse(f"its parts are {a.dtype} and {b.dtype}; both are f32 or both f64")
-    return Shape(c64 if a.dtype == f32 else c128, a.dims, None, a.dynamic)
+    dtype = c64 if a.dtype == f32 else c128
+    return Shape(dtype, a.dims, None, marks_of([x for x in (a, b) if x.dynamic]))
 
 
 def _part(shapes: Shapes, attrs: Attrs) -> Shape:

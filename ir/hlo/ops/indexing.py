@@ -16,6 +16,7 @@ from ..signatures import (
     attr,
     dims_of,
     floats_or_same,
+    marked,
     plain,
     reducer_types,
     refuse,
@@ -58,7 +59,9 @@ def _dynamic_slice(shapes: Shapes, attrs: Attrs) -> Shape:
     _starts(shapes, 1, a.rank)
     if len(sizes) != a.rank or any(not 0 <= s <= d for s, d in zip(sizes, a.dims, strict=True)):
         refuse(f"dynamic_slice_sizes {list(sizes)} of {show_shape(a)}")
-    return Shape(a.dtype, sizes)
+    return marked(
+        a.dtype, sizes, [m and s == d for m, s, d in zip(a.marks, sizes, a.dims, strict=True)]
+    )
 
 
 def _dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:

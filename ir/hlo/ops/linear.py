@@ -18,6 +18,7 @@ from ..signatures import (
     attr,
     both_or_neither_complex,
     dims_of,
+    marked,
     plain,
     refuse,
     require_count,
@@ -139,6 +140,7 @@ def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
     if not 1 <= len(lengths) <= min(3, a.rank):
         refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
     outer = a.dims[: a.rank - len(lengths)]
+    marks = (*a.marks[: len(outer)], *[False] * len(lengths))
     half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
     if a.dims[len(outer) :] != (half if kind == "IRFFT" else lengths):
         refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
@@ -148,9 +150,9 @@ def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
         case "FFT" | "IFFT":
             return plain(a)
         case "RFFT":
-            return Shape(c64 if a.dtype == f32 else c128, (*outer, *half))
+            return marked(c64 if a.dtype == f32 else c128, (*outer, *half), marks)
         case "IRFFT":
-            return Shape(f32 if a.dtype == c64 else f64, (*outer, *lengths))
+            return marked(f32 if a.dtype == c64 else f64, (*outer, *lengths), marks)
         case _:
             refuse(f"fft_type={kind} is not one of FFT, IFFT, RFFT, IRFFT")
 

@@ -18,7 +18,8 @@ from ..signatures import (
     attr,
     dims_of,
     floats_or_same,
-    plain,
+    marked,
+    marks_of,
     reducer_types,
     refuse,
     require_count,
@@ -47,15 +48,9 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
             refuse(f"the initial value {show_shape(init)} does not fit {show_shape(a)}")
     kept = [k for k in range(inputs[0].rank) if k not in dims]
     types = reducer_types(attr(attrs, "to_apply", Computation), inputs)
-    out = [
-        Shape(
-            t,
-            tuple(a.dims[k] for k in kept),
-            None,
-            tuple(a.dynamic[k] for k in kept) if a.dynamic else (),
-        )
-        for a, t in zip(inputs, types, strict=True)
-    ]
+    marks = marks_of(inputs)
+    sizes = [inputs[0].dims[k] for k in kept]
+    out = [marked(t, sizes, (marks[k] for k in kept)) for t in types]
     return out[0] if len(out) == 1 else TupleShape(tuple(out))
 
 
@@ -77,7 +72,9 @@ def _sort(shapes: Shapes, attrs: Attrs) -> AnyShape:
     comparator = attr(attrs, "to_apply", Computation)
     if len(comparator.parameters) != 2 * len(arrays):
         refuse(f"`{comparator.name}` must have {2 * len(arrays)} parameters")
-    return plain(first) if len(arrays) == 1 else TupleShape(tuple(map(plain, arrays)))
+    marks = marks_of(arrays)
+    out = tuple(marked(a.dtype, a.dims, marks) for a in arrays)
+    return out[0] if len(out) == 1 else TupleShape(out)
 
 
 def _topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
@@ -87,8 +84,8 @@ def _topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
         refuse(f"k={k} of {show_shape(a)}")
     if a.dtype.kind == "complex":
         refuse(f"{a.dtype} has no order")
-    dims = (*a.dims[:-1], k)
-    return TupleShape((Shape(a.dtype, dims), Shape(s32, dims)))
+    dims, marks = (*a.dims[:-1], k), (*a.marks[:-1], False)
+    return TupleShape((marked(a.dtype, dims, marks), marked(s32, dims, marks)))
 
 
 def _map(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -98,7 +95,8 @@ def _map(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"`dimensions` must be all {first.rank} dimensions in order")
     for i in range(len(shapes)):
         require_same_dims(array(shapes, i), first, "mapped arrays")
-    return Shape(array([body.root.shape], 0).dtype, first.dims)
+    marks = marks_of([array(shapes, i) for i in range(len(shapes))])
+    return marked(array([body.root.shape], 0).dtype, first.dims, marks)
 
 
 def check_reducer(i: Instruction, operands: Shapes) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from ...dtypes import pred, s32
 from ..layouts import slowest_first
+from ..live_sizes import is_whole
 from ..meaning import live as meaning_live
 from ..meaning import pointwise as meaning_pointwise
 from ..meaning import shaping as meaning_shaping
 from ..meaning.values import first
 from ..nodes import AnyShape, Instruction, Shape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, array, attr, dims_of, plain, refuse, require_count
+from ..signatures import (
+    Attrs,
+    Shapes,
+    array,
+    attr,
+    dims_of,
+    marked,
+    plain,
+    refuse,
+    require_count,
+)
 from .definition import (
     BEFORE,
     ComplexPolicy,
@@ -82,7 +93,9 @@ def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
         if not 0 <= c.start <= c.limit <= size or c.stride < 1:
             refuse(f"[{c.start}:{c.limit}:{c.stride}] of a dimension of {size}")
         dims.append((c.limit - c.start + c.stride - 1) // c.stride)
-    return Shape(a.dtype, tuple(dims))
+    parts = zip(cuts, a.dims, dims, strict=True)
+    varies = [n != 1 or is_whole(c.start, c.limit, c.stride, size) for c, size, n in parts]
+    return marked(a.dtype, dims, [m and v for m, v in zip(a.marks, varies, strict=True)])
 
 
 def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -97,7 +110,7 @@ def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
         if size < 0 or p.interior < 0:
             refuse(f"padding {p.low}_{p.high}_{p.interior} of a dimension of {d}")
         dims.append(size)
-    return Shape(a.dtype, tuple(dims))
+    return marked(a.dtype, dims, a.marks)
 
 
 def _check_reshape(i: Instruction, operands: Shapes) -> None:

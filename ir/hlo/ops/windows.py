@@ -18,6 +18,8 @@ from ..signatures import (
     attr,
     both_or_neither_complex,
     floats_or_same,
+    marked,
+    marks_of,
     plain,
     reducer_types,
     refuse,
@@ -69,7 +71,12 @@ def _convolution(shapes: Shapes, attrs: Attrs) -> Shape:
         if kernel != w.size:
             refuse(f"window size {w.size} in dimension {k}, the kernel has {kernel}")
         out[labels.out_spatial[k]] = window_positions(lhs.dims[labels.lhs_spatial[k]], w)
-    return Shape(wider(lhs.dtype, rhs.dtype), tuple(out))
+    marks = [False] * lhs.rank
+    marks[labels.out_batch] = lhs.marks[labels.lhs_batch]
+    marks[labels.out_feature] = rhs.marks[labels.rhs_output]
+    for place, to in zip(labels.lhs_spatial, labels.out_spatial, strict=True):
+        marks[to] = lhs.marks[place]
+    return marked(wider(lhs.dtype, rhs.dtype), out, marks)
 
 
 def _reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
@@ -86,7 +93,7 @@ def _reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
             refuse(f"initial value {i} is not a scalar")
     dims = tuple(window_positions(d, w) for d, w in zip(inputs[0].dims, window, strict=True))
     types = reducer_types(attr(attrs, "to_apply", Computation), inputs)
-    out = tuple(Shape(t, dims) for t in types)
+    out = tuple(marked(t, dims, marks_of(inputs)) for t in types)
     return out[0] if n == 1 else TupleShape(out)
 
 
