@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from ...dtypes import pred, s32
+from ...dtypes import pred, s32, s64
 from ...hlo.live_sizes import tells_sizes
 from ...hlo.nodes import Shape
-from .indexing import scatter_nd, take
+from .indexing import scatter_nd, take, wrap
 from .reductions import cumulative, sum_
 from .shaping import broadcast_to, expand_dims, flatten, full, iota, pad, slice_in_dim
 from .shaping import reshape as plain_reshape
@@ -53,6 +53,48 @@ def fitted(x: Term, axis: int, bound: int) -> Term:
         return slice_in_dim(x, 0, bound, along)
     high = [bound - x.dims[along] if k == along else 0 for k in range(x.rank)]
     return pad(x, 0, [0] * x.rank, high)
+
+
+def wrapped(indices: Term, x: Term, axis: int) -> Term:
+    """Indices of a dimension that count from the end of what there is where they are negative."""
+    fixed = axis % x.rank not in varying(x)
+    return wrap(indices, x.dims[axis] if fixed else size(x, axis).to(indices.dtype))
+
+
+def slice_between(
+    x: Term, axis: int, start: Term | int, end: Term | int, step: int, most: int | None = None
+) -> Term:
+    """``x[start:end:step]`` of a dimension, whose ends may be computed, and count from the end of
+    what there is where they are negative; steps are positive, the bound at most ``most``.
+    """
+    live = size(x, axis).to(s64)
+
+    def place(end: Term | int) -> Term:
+        at = end.to(s64) if isinstance(end, Term) else full(x.site, end, s64)
+        return (at < 0).select(at + live, at).do("maximum", 0).do("minimum", live)
+
+    low, high = place(start), place(end)
+    length = ((high - low).do("maximum", 0) + (step - 1)) / step
+    if isinstance(start, int) and start == 0 and step == 1:
+        return resized(x, axis, length)
+    bound = -(-x.dims[axis] // step)
+    places = iota(x.site, s64, (bound if most is None else min(most, bound),)) * step + low
+    return resized(take(x, places, axis), axis, length)
+
+
+def alike(x: Term, other: Term) -> Term:
+    """The part of an array that has the sizes of another with the same bounds."""
+    for axis in varying(other):
+        x = resized(x, axis, size(other, axis))
+    return x
+
+
+def within(x: Term, shape: Shape) -> Term:
+    """The same elements in a shape with other bounds, none less than a size that there is."""
+    for axis in shape.bounded:
+        if axis not in varying(x) or x.dims[axis] != shape.dims[axis]:
+            x = resized(fitted(x, axis, shape.dims[axis]), axis, size(x, axis))
+    return x
 
 
 def varying(x: Term) -> list[int]:

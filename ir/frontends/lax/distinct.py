@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dtypes import s32
-from .bounded import places_of
+from .bounded import places_of, size, varying
 from .control import fori_loop
 from .indexing import dynamic_slice, scatter_nd, take
 from .order import argsort, sort
@@ -40,6 +40,11 @@ def _apart(rows: Term, nan_is_one: bool) -> Term:
     return pad(~all_(same, [1]), 1, [1], [0])
 
 
+def _if_any(count: Term, rows: Term) -> Term:
+    """A number of groups, 0 of no rows."""
+    return count.do("minimum", size(rows, 0)) if varying(rows) else count
+
+
 def _counts(number: Term) -> Term:
     """How many rows have each number."""
     ones = full(number.site, 1, s32, number.dims)
@@ -56,7 +61,7 @@ def runs_of(rows: Term) -> tuple[Term, Term, Term, Term]:
     starts = _apart(rows, nan_is_one=False)
     number = cumulative(starts.to(s32), "add", 0) - 1
     places, count = places_of(starts)
-    return places, number, _counts(number), count
+    return places, number, _counts(number), _if_any(count, rows)
 
 
 def groups_of(rows: Term, rising: bool, nan_is_one: bool) -> tuple[Term, Term, Term, Term]:
@@ -79,4 +84,4 @@ def groups_of(rows: Term, rising: bool, nan_is_one: bool) -> tuple[Term, Term, T
         number = take(new, number, 0)
     zeros = full(rows.site, 0, s32, (n,))
     group = scatter_nd(zeros, expand_dims(by, [1]), number, unique=True)
-    return first.do("minimum", n - 1), group, _counts(number), count
+    return first.do("minimum", n - 1), group, _counts(number), _if_any(count, rows)

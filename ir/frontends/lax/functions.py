@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, pi, sqrt
+from math import inf, nan, pi, sqrt
 
 from ...dtypes import DType, accumulator
-from .reductions import max_, mean, sum_
+from . import bounded
+from .reductions import max_, sum_
 from .shaping import broadcast_to, expand_dims, per_channel, reshape
 from .term import Number, Term
 
@@ -14,6 +15,19 @@ from .term import Number, Term
 def wide(dtype: DType) -> DType:
     """Return the type that functions of floats are computed in: f32 for narrower ones."""
     return accumulator(dtype)
+
+
+def mean(x: Term, axes: Sequence[int] | None = None, keep: bool = False) -> Term:
+    """The mean over dimensions, by default all, of an array of floats or complex numbers."""
+    return average(sum_(x, axes, keep), x, axes)
+
+
+def average(total: Term, x: Term, axes: Sequence[int] | None = None) -> Term:
+    """A sum of elements of ``x`` along dimensions, over their number; NaN where there are none."""
+    count = bounded.count(x, range(x.rank) if axes is None else axes)
+    if isinstance(count, Term):
+        return total / count.to(total.dtype)
+    return total / count if count else total * nan
 
 
 def softmax(x: Term, axes: Sequence[int]) -> Term:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import inf, prod
+from math import inf
 
 from ...dtypes import DType, s32
 from ...hlo.nodes import Computation, Shape, Window, WindowDim
@@ -105,12 +105,6 @@ def any_(x: Term, axes: Sequence[int] | None = None, keep: bool = False) -> Term
 def all_(x: Term, axes: Sequence[int] | None = None, keep: bool = False) -> Term:
     """True where all elements of a pred array are."""
     return reduce_by("and", x, axes, keep)
-
-
-def mean(x: Term, axes: Sequence[int] | None = None, keep: bool = False) -> Term:
-    """The mean over dimensions of an array of floats or complex numbers."""
-    count = prod(x.dims[k] for k in _axes(x, axes))
-    return sum_(x, axes, keep) / count if count else sum_(x, axes, keep) * float("nan")
 
 
 def reduce(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...dtypes import s32
-from . import control, indexing, reductions, shaping
+from . import control, functions, indexing, reductions, shaping
 from .sampling import Tap, neighbors, sample
 from .term import Term
 
@@ -120,7 +120,7 @@ def roi_align(x: Term, batch: Term, axes: Sequence[Bins], ratio: int, least: int
     each dimension, or as many as each region asks for; their number counts as at least ``least``.
     """
     if ratio > 0:
-        return reductions.mean(_every(x, batch, axes, ratio, False), [3, 5])
+        return functions.mean(_every(x, batch, axes, ratio, False), [3, 5])
     count = (axes[0].count * axes[1].count).do("maximum", least)
     return _adaptive(x, batch, axes, False) / shaping.expand_dims(count, [1, 2, 3])
 

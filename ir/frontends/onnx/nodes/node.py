@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -11,6 +11,7 @@ import numpy as np
 from ....arrays import Array
 from ....dtypes import DType, to_numpy
 from ....errors import ParseError, UnsupportedError
+from ...lax import bounded
 from ...lax.graph import Graph
 from ...lax.term import Term
 from .package import import_onnx
@@ -181,6 +182,20 @@ class Node:
         if not -rank <= axis < max(rank, 1):
             self.malformed(f"axis {axis} of an array of rank {rank}")
         return axis % rank if rank else 0
+
+    def require_fixed(self) -> None:
+        """Refuse inputs of which any size varies."""
+        for x in self.inputs:
+            if isinstance(x, Term):
+                self.fixed(x, range(x.rank))
+
+    def fixed(self, x: Term, axes: Iterable[int]) -> None:
+        """Refuse an array whose size varies along one of these dimensions."""
+        if any(k in bounded.varying(x) for k in axes):
+            self.unsupported(
+                "the size of a dimension that it works along depends on values",
+                "choose elements after it, or hide the others by Where",
+            )
 
     def malformed(self, why: str) -> NoReturn:
         """Refuse the node: it does not mean anything."""

@@ -29,25 +29,35 @@ Meaning: TypeAlias = "Callable[[Node], Results]"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A row: an operator of a domain, the first version that it holds for, and its meaning."""
+    """A row: an operator of a domain, the first version that it holds for, and its meaning.
+
+    ``sized`` says that the meaning counts no padding of arrays whose sizes vary; any other row is
+    given none such.
+    """
 
     domain: str
     name: str
     since: int
     meaning: Meaning
+    sized: bool = False
 
 
 _ROWS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[Meaning], Meaning]:
-    """Declare a function as the meaning of operators, from version ``since`` of the domain on."""
+def operator(
+    *names: str, since: int = 1, domain: str = "", sized: bool = False
+) -> Callable[[Meaning], Meaning]:
+    """Declare a function as the meaning of operators, from version ``since`` of the domain on.
+
+    ``sized``: also for arrays of bounded size (``Operator.sized``).
+    """
 
     def declare(meaning: Meaning) -> Meaning:
         for name in names:
             rows = _ROWS.setdefault((domain, name), [])
             assert all(row.since != since for row in rows), f"{name} {since} has two rows"
-            rows.append(Operator(domain, name, since, meaning))
+            rows.append(Operator(domain, name, since, meaning, sized))
         return meaning
 
     return declare

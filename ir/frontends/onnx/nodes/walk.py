@@ -111,6 +111,8 @@ class Walk:
             require_types(defined, node)
         known = row(node.domain, node.op, node.version)
         if known is not None:
+            if not known.sized:
+                node.require_fixed()
             return known.meaning(node)
         body = function_body(defined, node) if defined else None
         if body is None:

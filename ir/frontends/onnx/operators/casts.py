@@ -13,17 +13,17 @@ from ..nodes.node import Node
 from ..nodes.table import operator
 
 
-@operator("Cast")
+@operator("Cast", sized=True)
 def _cast(node: Node) -> Term:
     return converted(node, node.input(0), node.dtype("to"))
 
 
-@operator("CastLike")
+@operator("CastLike", sized=True)
 def _cast_like(node: Node) -> Term:
     return converted(node, node.input(0), node.input(1).dtype)
 
 
-@operator("BitCast")
+@operator("BitCast", sized=True)
 def _bit_cast(node: Node) -> Term:
     x, to = node.input(0), node.dtype("to")
     if x.dtype.bits != to.bits:

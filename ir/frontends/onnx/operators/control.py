@@ -26,15 +26,33 @@ FEW = 4
 """Iterations up to which a loop is written out."""
 
 
-@operator("If")
+@operator("If", sized=True)
 def if_(node: Node) -> tuple[Value, ...]:
-    """The results of one branch; where both do not return arrays of the same shapes, the condition
-    has to be known."""
+    """The results of one branch. Where both do not return arrays of the same shapes, the condition
+    has to be known, unless they differ in sizes that values decide."""
     choice = shaping.reshape(node.input(0), ())
     bodies = [node.graph_in("then_branch"), node.graph_in("else_branch")]
     if (known := choice.known()) is not None:
         return tuple(bodies[0 if known.all() else 1]())
     seen: list[list[Shape]] = []
+    try:
+        return tuple(_either(node, choice, bodies, seen, []))
+    except _SizesDiffer as e:
+        return tuple(_either(node, choice, bodies, [], e.common))
+
+
+class _SizesDiffer(Exception):
+    """Branches return arrays of other sizes, which have these bounds in common."""
+
+    def __init__(self, common: list[Shape]) -> None:
+        super().__init__()
+        self.common = common
+
+
+def _either(
+    node: Node, choice: Term, bodies: Sequence[Body], seen: list[list[Shape]], common: list[Shape]
+) -> list[Term]:
+    """The results of one of two branches: brought to the shapes in ``common``, or as they are."""
 
     def branch(body: Body, marker: Term) -> list[Term]:
         try:
@@ -47,13 +65,33 @@ def if_(node: Node) -> tuple[Value, ...]:
             node.value(choice, "its condition")  # raises: the branch may not be the one taken
             raise
         terms = [t for t in made if isinstance(t, Term)]
+        if common:
+            return [bounded.within(t, s) for t, s in zip(terms, common, strict=True)]
         seen.append([t.shape for t in terms])
         if len(terms) < len(made) or seen[-1] != seen[0]:
+            if len(terms) == len(made) and (shapes := _common_bounds(*seen)):
+                raise _SizesDiffer(shapes)
             node.value(choice, "input 0")  # raises: the branches' results differ in form
         return terms
 
     yes, no = (partial(branch, body) for body in bodies)
-    return tuple(control.cond(choice, yes, no, [_true(node)]))
+    return control.cond(choice, yes, no, [_true(node)])
+
+
+def _common_bounds(these: Sequence[Shape], those: Sequence[Shape]) -> list[Shape]:
+    """Return shapes that results of both kinds have; none where sizes differ that no value decides,
+    or anything else does."""
+    found = []
+    for a, b in zip(these, those, strict=True):
+        if a.dtype != b.dtype or a.rank != b.rank:
+            return []
+        either = [x or y for x, y in zip(a.marks, b.marks, strict=True)]
+        sizes = list(zip(a.dims, b.dims, strict=True))
+        if any(x != y and not mark for (x, y), mark in zip(sizes, either, strict=True)):
+            return []
+        dims = tuple(max(pair) for pair in sizes)
+        found.append(Shape(a.dtype, dims, None, tuple(either) if any(either) else ()))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +137,7 @@ def _true(node: Node) -> Term:
     return shaping.full(node.graph, 1, pred)
 
 
-@operator("Loop")
+@operator("Loop", sized=True)
 def loop(node: Node) -> tuple[Value, ...]:
     """The last state, and the further results of all iterations, stacked.
 
@@ -189,6 +227,8 @@ def _stacks(node: Node, shapes: Sequence[Shape]) -> list[Term]:
         node.unsupported("it stacks results without a bound on their number", "give it `M`")
     most = int(node.known(0).reshape(()))
     for s in shapes:
+        if any(s.dynamic):
+            node.unsupported("it stacks results whose sizes depend on values")
         require_bytes(most * prod(s.dims) * s.dtype.bytes, "the results of a Loop", node.place)
     return [shaping.full(node.graph, 0, s.dtype, (most, *s.dims)) for s in shapes]
 

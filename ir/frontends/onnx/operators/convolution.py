@@ -13,7 +13,7 @@ from ..nodes.table import operator
 from .windows import Pads, window
 
 
-@operator("Conv")
+@operator("Conv", sized=True)
 def _conv(node: Node) -> Term:
     x, kernel = node.input(0), node.input(1)
     found = convolved(node, x, kernel)
@@ -24,7 +24,7 @@ def convolved(node: Node, x: Term, kernel: Term) -> Term:
     """Return the convolution by the node's window, without a bias."""
     if x.rank < 3 or kernel.rank != x.rank:
         node.malformed(f"data {list(x.dims)} and weights {list(kernel.dims)} do not fit")
-    shape = window(node, x.dims[2:], kernel.dims[2:])
+    shape = window(node, x, kernel.dims[2:])
     if shape.kernel != kernel.dims[2:]:
         node.malformed(f"kernel_shape {list(shape.kernel)} and weights {list(kernel.dims)}")
     groups = node.int_("group", 1)
@@ -36,14 +36,15 @@ def with_bias(x: Term, bias: Term | None) -> Term:
     return x if bias is None else x + per_channel(bias, x.rank)
 
 
-@operator("ConvTranspose")
+@operator("ConvTranspose", sized=True)
 def _conv_transpose(node: Node) -> Term:
     x, kernel, groups = node.input(0), node.input(1), node.int_("group", 1)
     if x.rank < 3 or kernel.rank != x.rank or groups < 1 or kernel.dims[0] % groups:
         node.malformed(f"data {list(x.dims)} and weights {list(kernel.dims)} do not fit")
-    shape = window(node, x.dims[2:], kernel.dims[2:])
+    shape = window(node, x, kernel.dims[2:])
     more = node.ints("output_padding") or [0] * (x.rank - 2)
-    pads = _transposed_pads(node, x.dims[2:], more)
+    node.fixed(x, range(2, x.rank))
+    pads = _transposed_pads(node, x, more)
     sizes = [
         (d - 1) * stride + span + extra - sum(edge)
         for d, stride, span, extra, edge in zip(
@@ -55,9 +56,10 @@ def _conv_transpose(node: Node) -> Term:
     return with_bias(found, node.optional(2))
 
 
-def _transposed_pads(node: Node, sizes: tuple[int, ...], more: list[int]) -> Pads:
+def _transposed_pads(node: Node, x: Term, more: list[int]) -> Pads:
     """The padding of a transposed convolution, which its result's size may be given by."""
-    shape = window(node, sizes, node.input(1).dims[2:])
+    sizes = x.dims[2:]
+    shape = window(node, x, node.input(1).dims[2:])
     wanted, mode = node.ints("output_shape"), node.string("auto_pad", "NOTSET")
     if wanted is None and mode in ("NOTSET", "", "VALID"):
         return shape.pads

@@ -66,53 +66,53 @@ MANY = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 """Operators of any number of inputs."""
 
 
-@operator(*UNARY)
+@operator(*UNARY, sized=True)
 def _unary(node: Node) -> Term:
     return node.input(0).do(UNARY[node.op])
 
 
-@operator("Abs")
+@operator("Abs", sized=True)
 def _abs(node: Node) -> Term:
     return magnitude(node.input(0))
 
 
-@operator("Sign")
+@operator("Sign", sized=True)
 def _sign(node: Node) -> Term:
     return sign(node.input(0))
 
 
-@operator(*BINARY)
+@operator(*BINARY, sized=True)
 def _binary(node: Node) -> Term:
     return node.input(0).do(BINARY[node.op], node.input(1))
 
 
-@operator(*COMPARED)
+@operator(*COMPARED, sized=True)
 def _compared(node: Node) -> Term:
     return node.input(0).do("compare", node.input(1), direction=COMPARED[node.op])
 
 
-@operator(*MANY)
+@operator(*MANY, sized=True)
 def _many(node: Node) -> Term:
     return reduce(lambda a, b: a.do(MANY[node.op], b), node.arrays())
 
 
-@operator("Mean")
+@operator("Mean", sized=True)
 def _mean(node: Node) -> Term:
     terms = node.arrays()
     return reduce(lambda a, b: a + b, terms) / len(terms)
 
 
-@operator("Reciprocal")
+@operator("Reciprocal", sized=True)
 def _reciprocal(node: Node) -> Term:
     return 1 / node.input(0)
 
 
-@operator("Identity")
+@operator("Identity", sized=True)
 def _identity(node: Node) -> Value:
     return node.inputs[0]
 
 
-@operator("Pow")
+@operator("Pow", sized=True)
 def _power(node: Node) -> Term:
     """The base's type is the result's; an integer to a power that is a float is computed wide."""
     base, exponent = node.input(0), node.input(1)
@@ -129,14 +129,14 @@ def _power(node: Node) -> Term:
     return (base.to(wide) ** exponent.to(wide)).to(base.dtype)
 
 
-@operator("Mod")
+@operator("Mod", sized=True)
 def _modulo(node: Node) -> Term:
     """The remainder: of the dividend's sign with ``fmod``, else of the divisor's."""
     a, b = node.input(0), node.input(1)
     return a.do("remainder", b) if node.int_("fmod", 0) else remainder(a, b)
 
 
-@operator("BitShift")
+@operator("BitShift", sized=True)
 def _bit_shift(node: Node) -> Term:
     x, amount = node.input(0), node.input(1)
     match node.string("direction"):
@@ -148,12 +148,12 @@ def _bit_shift(node: Node) -> Term:
             node.malformed(f"its direction is `{direction}`")
 
 
-@operator("IsNaN")
+@operator("IsNaN", sized=True)
 def _isnan(node: Node) -> Term:
     return is_nan(node.input(0))
 
 
-@operator("IsInf")
+@operator("IsInf", sized=True)
 def _isinf(node: Node) -> Term:
     x = node.input(0)
     above, below = node.int_("detect_positive", 1), node.int_("detect_negative", 1)
@@ -163,7 +163,7 @@ def _isinf(node: Node) -> Term:
     return found | x.equals(-inf) if below else found
 
 
-@operator("Clip", since=11)
+@operator("Clip", since=11, sized=True)
 def _clip(node: Node) -> Term:
     found = node.input(0)
     if (low := node.optional(1)) is not None:
@@ -173,7 +173,7 @@ def _clip(node: Node) -> Term:
     return found
 
 
-@operator("Clip")
+@operator("Clip", sized=True)
 def _clip_to_attributes(node: Node) -> Term:
     found = node.input(0)
     if node.gives("min"):
@@ -181,6 +181,6 @@ def _clip_to_attributes(node: Node) -> Term:
     return found.do("minimum", node.float_("max")) if node.gives("max") else found
 
 
-@operator("Where")
+@operator("Where", sized=True)
 def _where(node: Node) -> Term:
     return node.input(0).select(node.input(1), node.input(2))

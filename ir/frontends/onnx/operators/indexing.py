@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....dtypes import s64
-from ...lax import indexing, order
+from ...lax import bounded, indexing, order
 from ...lax.indexing import Update, wrap
 from ...lax.shaping import (
     broadcast_to,
@@ -35,48 +35,52 @@ def _update(node: Node) -> Update | None:
     return UPDATES[name]
 
 
-@operator("Gather")
+@operator("Gather", sized=True)
 def _gather(node: Node) -> Term:
     x, indices = node.input(0), node.input(1)
     axis = node.axis("axis", x.rank, 0)
     known = indices.known()
-    if known is not None and known.size == 1:  # a slice, which other passes see through
+    fixed = axis not in bounded.varying(x)
+    if fixed and known is not None and known.size == 1:  # a slice, which other passes see through
         place = int(known.reshape(())) % max(x.dims[axis], 1)
         part = squeeze(slice_in_dim(x, place, place + 1, axis), [axis])
         return reshape(part, (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]))
-    return indexing.take(x, wrap(indices, x.dims[axis]), axis)
+    return indexing.take(x, bounded.wrapped(indices, x, axis), axis)
 
 
-@operator("GatherElements")
+@operator("GatherElements", sized=True)
 def _gather_elements(node: Node) -> Term:
     x, indices = node.input(0), node.input(1)
     axis = node.axis("axis", x.rank, 0)
-    return indexing.take_along_axis(x, wrap(indices, x.dims[axis]), axis)
+    return indexing.take_along_axis(x, bounded.wrapped(indices, x, axis), axis)
 
 
-@operator("GatherND")
+@operator("GatherND", sized=True)
 def _gather_nd(node: Node) -> Term:
     x, indices, batch = node.input(0), node.input(1), node.int_("batch_dims", 0)
-    return indexing.gather_nd(x, _wrapped(indices, x.dims[batch:]), batch)
+    return indexing.gather_nd(x, _wrapped(indices, x, batch), batch)
 
 
-def _wrapped(indices: Term, sizes: tuple[int, ...]) -> Term:
-    """Vectors of places, the negative ones counted from the end of their dimensions."""
-    parts = [wrap(slice_in_dim(indices, k, k + 1, -1), sizes[k]) for k in range(indices.dims[-1])]
+def _wrapped(indices: Term, x: Term, first: int) -> Term:
+    """Vectors of places in dimensions from ``first`` on, the negative ones counted from the end."""
+    parts = [
+        bounded.wrapped(slice_in_dim(indices, k, k + 1, -1), x, first + k)
+        for k in range(indices.dims[-1])
+    ]
     return concatenate(parts, -1) if parts else indices
 
 
-@operator("ScatterND")
+@operator("ScatterND", sized=True)
 def _scatter_nd(node: Node) -> Term:
     x, indices, updates = node.arrays()
-    return indexing.scatter_nd(x, _wrapped(indices, x.dims), updates, _update(node))
+    return indexing.scatter_nd(x, _wrapped(indices, x, 0), updates, _update(node))
 
 
-@operator("Scatter", "ScatterElements")
+@operator("Scatter", "ScatterElements", sized=True)
 def _scatter_elements(node: Node) -> Term:
     x, indices, updates = node.arrays()
     axis = node.axis("axis", x.rank, 0)
-    places = wrap(indices, x.dims[axis])
+    places = bounded.wrapped(indices, x, axis)
     return indexing.put_along_axis(x, places, updates, axis, _update(node))
 
 
@@ -94,7 +98,7 @@ def _tensor_scatter(node: Node) -> Term:
     return indexing.put_along_axis(cache, step, update, axis)
 
 
-@operator("OneHot")
+@operator("OneHot", sized=True)
 def _one_hot(node: Node) -> Term:
     indices, depth, values = node.input(0), int(node.known(1).reshape(())), node.input(2)
     axis = node.dimension(node.int_("axis", -1), indices.rank + 1)
@@ -105,7 +109,7 @@ def _one_hot(node: Node) -> Term:
     return iota(node.graph, s64, dims, axis).equals(wide).select(on, off)
 
 
-@operator("TopK")
+@operator("TopK", sized=True)
 def _top_k(node: Node) -> tuple[Term, Term]:
     x = node.input(0)
     k = int(node.known(1).reshape(())) if node.has(1) else node.int_("k")

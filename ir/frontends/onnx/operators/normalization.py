@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ....dtypes import f32, pred, s64
-from ...lax import functions, reductions
+from ...lax import bounded, functions, reductions
 from ...lax.shaping import (
     broadcast_to,
     expand_dims,
@@ -28,7 +28,7 @@ def repeated(x: Term, count: int) -> Term:
     return reshape(wide, (x.dims[0] * count,))
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", sized=True)
 def _batch_normalization(node: Node) -> tuple[Term, ...]:
     x, scale, bias, mean, variance = (node.input(n) for n in range(5))
     wide = max((x, scale, mean), key=lambda t: t.dtype.bits).dtype
@@ -49,14 +49,14 @@ def _batch_normalized(
     axes = [0, *range(2, x.rank)]
     normal, center, _ = functions.normalized(x, axes, node.float_("epsilon", 1e-5))
     apart = x - center
-    spread = reshape(reductions.mean(apart * apart, axes), variance.dims)
+    spread = reshape(functions.mean(apart * apart, axes), variance.dims)
     kept = node.float_("momentum", 0.9)
     found = normal * per_channel(scale, x.rank) + per_channel(bias, x.rank)
     means = mean * kept + reshape(center, mean.dims).to(mean.dtype) * (1 - kept)
     return found, means, variance * kept + spread.to(variance.dtype) * (1 - kept)
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", sized=True)
 def _instance_normalization(node: Node) -> Term:
     """Of reshaped channels, as torch writes group norm, in the order that they have in memory."""
     x, scale, bias = node.arrays()
@@ -76,7 +76,7 @@ def _is_grouped(whole: Sequence[int], dims: Sequence[int]) -> bool:
     return known and whole[0] == dims[0] and whole[1] % dims[1] == 0
 
 
-@operator("GroupNormalization")
+@operator("GroupNormalization", sized=True)
 def _group_normalization(node: Node) -> Term:
     """Of operator set 21 on; the checker refuses those of 18 to 20, which are deprecated."""
     x, scale, bias = node.arrays()
@@ -85,7 +85,7 @@ def _group_normalization(node: Node) -> Term:
     return normal.to(x.dtype) * per_channel(scale, x.rank) + per_channel(bias, x.rank)
 
 
-@operator("LayerNormalization")
+@operator("LayerNormalization", sized=True)
 def _layer_normalization(node: Node) -> tuple[Term, ...]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     stash = node.dtype("stash_type", f32)
@@ -95,7 +95,7 @@ def _layer_normalization(node: Node) -> tuple[Term, ...]:
     return scaled if bias is None else scaled + bias, mean, deviation
 
 
-@operator("RMSNormalization")
+@operator("RMSNormalization", sized=True)
 def _rms_normalization(node: Node) -> Term:
     x, scale, stash = node.input(0), node.input(1), node.dtype("stash_type", f32)
     axes = range(node.axis("axis", x.rank, -1), x.rank)
@@ -103,7 +103,7 @@ def _rms_normalization(node: Node) -> Term:
     return normal.to(scale.dtype) * scale
 
 
-@operator("LRN")
+@operator("LRN", sized=True)
 def _lrn(node: Node) -> Term:
     """Local response normalization over neighboring channels (Krizhevsky et al., 2012)."""
     x, size = node.input(0), node.int_("size")
@@ -114,7 +114,7 @@ def _lrn(node: Node) -> Term:
     return x / scale ** node.float_("beta", 0.75)
 
 
-@operator("LpNormalization")
+@operator("LpNormalization", sized=True)
 def _lp_normalization(node: Node) -> Term:
     """A row of zeros stays one."""
     x, p = node.input(0), node.int_("p", 2)
@@ -125,13 +125,13 @@ def _lp_normalization(node: Node) -> Term:
     return norm.equals(0).select(0, x / norm)
 
 
-@operator("Softmax", "LogSoftmax", "Hardmax", since=13)
+@operator("Softmax", "LogSoftmax", "Hardmax", since=13, sized=True)
 def _softmax(node: Node) -> Term:
     x = node.input(0)
     return _along(node.op, x, node.axis("axis", x.rank, -1))
 
 
-@operator("Softmax", "LogSoftmax", "Hardmax")
+@operator("Softmax", "LogSoftmax", "Hardmax", sized=True)
 def _softmax_of_rows(node: Node) -> Term:
     """Of all dimensions from ``axis`` on, as one."""
     x = node.input(0)
@@ -148,16 +148,17 @@ def _along(op: str, x: Term, axis: int) -> Term:
             return functions.log_softmax(x, [axis])
         case _:
             best = reductions.argmax(x, axis, s64, keep=True)
-            return iota(x.site, s64, x.dims, axis).equals(best).to(x.dtype)
+            found = iota(x.site, s64, x.dims, axis).equals(best).to(x.dtype)
+            return bounded.alike(found, x)
 
 
-@operator("Dropout")
+@operator("Dropout", sized=True)
 def _dropout(node: Node) -> tuple[Term, ...]:
     """In training, elements are dropped by numbers that the node's seed gives."""
     x = node.input(0)
     ratio = float(node.known(1).reshape(())) if node.has(1) else node.float_("ratio", 0.5)
     training = bool(node.known(2).reshape(())) if node.has(2) else False
     if not training or ratio == 0:
-        return x, full(node.graph, 1, pred, x.dims)
+        return x, bounded.alike(full(node.graph, 1, pred, x.dims), x)
     kept = uniform(node, x.dims) >= ratio
     return kept.select(x * (1 / (1 - ratio)), 0), kept

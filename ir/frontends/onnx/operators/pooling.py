@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from ....dtypes import f32, s64
-from ...lax import reductions
+from ...lax import functions, reductions
 from ...lax.indexing import scatter_nd
 from ...lax.shaping import expand_dims, full, pad, reshape
 from ...lax.term import Term
@@ -30,7 +30,9 @@ def _windows(node: Node, x: Term) -> Windows:
     """A pool's windows, one more of them where ``ceil_mode`` adds one."""
     if x.rank < 3:
         node.malformed(f"its input {list(x.dims)} has no spatial dimensions")
-    shape, ceil = window(node, x.dims[2:]), bool(node.int_("ceil_mode", 0))
+    shape, ceil = window(node, x), bool(node.int_("ceil_mode", 0))
+    if ceil:
+        node.fixed(x, range(2, x.rank))
     given = zip(x.dims[2:], shape.spans, shape.strides, shape.pads, strict=True)
     counts = tuple(number_of_windows(*numbers, ceil) for numbers in given)
     return Windows(x.dims[2:], counts, shape.kernel, shape.strides, shape.dilations, shape.pads)
@@ -41,10 +43,12 @@ def largest(node: Node, x: Term) -> Term:
     return pool(x, "maximum", _windows(node, x))
 
 
-@operator("MaxPool")
+@operator("MaxPool", sized=True)
 def _max_pool(node: Node) -> tuple[Term, ...]:
     x = node.input(0)
     found = largest(node, x)
+    if node.wants(1):
+        node.require_fixed()
     return (found, _places(node, x, _windows(node, x))) if node.wants(1) else (found,)
 
 
@@ -63,24 +67,25 @@ def _places(node: Node, x: Term, windows: Windows) -> Term:
 
 def averaged(node: Node, x: Term) -> Term:
     """The mean of every window."""
+    node.fixed(x, range(2, x.rank))
     windows = _windows(node, x)
     wide = x if x.dtype.bits >= 32 else x.to(f32)
     counts = elements_of_windows(windows, bool(node.int_("count_include_pad", 0)))
     return divided(pool(wide, "add", windows), counts).to(x.dtype)
 
 
-@operator("AveragePool")
+@operator("AveragePool", sized=True)
 def _average_pool(node: Node) -> Term:
     return averaged(node, node.input(0))
 
 
-@operator("LpPool")
+@operator("LpPool", sized=True)
 def _lp_pool(node: Node) -> Term:
     x, p = node.input(0), node.int_("p", 2)
     return _norm(pool(_powers(x, p), "add", _windows(node, x)), p)
 
 
-@operator("GlobalLpPool")
+@operator("GlobalLpPool", sized=True)
 def _global_lp_pool(node: Node) -> Term:
     x, p = node.input(0), node.int_("p", 2)
     return _norm(reductions.sum_(_powers(x, p), range(2, x.rank), keep=True), p)
@@ -94,13 +99,13 @@ def _norm(x: Term, p: int) -> Term:
     return x.do("sqrt") if p == 2 else x if p == 1 else x ** (1 / p)
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", sized=True)
 def _global_average_pool(node: Node) -> Term:
     x = node.input(0)
-    return reductions.mean(x, range(2, x.rank), keep=True)
+    return functions.mean(x, range(2, x.rank), keep=True)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", sized=True)
 def _global_max_pool(node: Node) -> Term:
     x = node.input(0)
     return reductions.max_(x, range(2, x.rank), keep=True)
@@ -110,7 +115,7 @@ def _global_max_pool(node: Node) -> Term:
 def _max_unpool(node: Node) -> Term:
     """Elements at the places that a pool found, zeros elsewhere and behind, up to a given size."""
     x, places = node.input(0), node.input(1).to(s64)
-    shape = window(node, x.dims[2:])
+    shape = window(node, x)
     sizes = [
         (d - 1) * s + k - sum(edge)
         for d, s, k, edge in zip(x.dims[2:], shape.strides, shape.kernel, shape.pads, strict=True)

@@ -14,12 +14,12 @@ from ..nodes.table import operator
 MAX_ROWS = 64  # of a determinant, which is written out row by row
 
 
-@operator("MatMul")
+@operator("MatMul", sized=True)
 def _matmul(node: Node) -> Term:
     return linear.matmul(node.input(0), node.input(1))
 
 
-@operator("Gemm")
+@operator("Gemm", sized=True)
 def _gemm(node: Node) -> Term:
     """alpha A' B' + beta C."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
@@ -35,7 +35,7 @@ def _scaled(x: Term, by: float) -> Term:
     return x if by == 1 else x * by
 
 
-@operator("Einsum")
+@operator("Einsum", sized=True)
 def _einsum(node: Node) -> Term:
     return linear.einsum(node.string("equation"), node.arrays())
 

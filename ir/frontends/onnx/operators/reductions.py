@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from ....dtypes import f64, pred, s64
-from ...lax import reductions
+from ...lax import bounded, reductions
 from ...lax.arithmetic import magnitude
-from ...lax.functions import logsumexp
+from ...lax.functions import logsumexp, mean
 from ...lax.shaping import full
 from ...lax.term import Term
 from ..nodes.node import Node
@@ -19,8 +18,12 @@ Reduction = Callable[[Term, list[int], bool], Term]
 
 def _mean(x: Term, axes: list[int], keep: bool) -> Term:
     if x.dtype.is_float:
-        return reductions.mean(x, axes, keep)
-    return reductions.sum_(x, axes, keep) / max(prod(x.dims[k] for k in axes), 1)
+        return mean(x, axes, keep)
+    count = bounded.count(x, axes)
+    total = reductions.sum_(x, axes, keep)
+    return total / (
+        count.to(x.dtype).do("maximum", 1) if isinstance(count, Term) else max(count, 1)
+    )
 
 
 def _extreme(opcode: str) -> Reduction:
@@ -50,7 +53,7 @@ def _root(x: Term) -> Term:
     return x.do("sqrt") if x.dtype.is_float else x.to(f64).do("sqrt").to(x.dtype)
 
 
-@operator(*REDUCTIONS)
+@operator(*REDUCTIONS, sized=True)
 def _reduce(node: Node) -> Term:
     """Axes are an input since 18, in ``ReduceSum`` since 13; before, an attribute."""
     x = node.input(0)
@@ -63,7 +66,7 @@ def _reduce(node: Node) -> Term:
     return REDUCTIONS[node.op](x, along, bool(node.int_("keepdims", 1)))
 
 
-@operator("ArgMax", "ArgMin")
+@operator("ArgMax", "ArgMin", sized=True)
 def _arg(node: Node) -> Term:
     x, find = node.input(0), reductions.argmax if node.op == "ArgMax" else reductions.argmin
     axis = node.axis("axis", x.rank, 0)
@@ -74,7 +77,7 @@ def _arg(node: Node) -> Term:
 CUMULATIVE = {"CumSum": "add", "CumProd": "multiply"}
 
 
-@operator(*CUMULATIVE)
+@operator(*CUMULATIVE, sized=True)
 def _cumulative(node: Node) -> Term:
     x = node.input(0)
     if not x.shape.size:

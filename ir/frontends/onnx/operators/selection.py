@@ -14,7 +14,7 @@ from ..nodes.node import Node
 from ..nodes.table import operator
 
 
-@operator("NonZero", since=9)
+@operator("NonZero", since=9, sized=True)
 def nonzero(node: Node) -> Term:
     """The indices of elements that are not zero, ``[rank, <=size]``, in row-major order."""
     x = node.input(0)
@@ -23,7 +23,7 @@ def nonzero(node: Node) -> Term:
     return shaping.stack([place.to(s64) for place in bounded.nonzero(x)])
 
 
-@operator("Compress", since=9)
+@operator("Compress", since=9, sized=True)
 def compress(node: Node) -> Term:
     """The elements, or the parts along an axis, where the condition holds."""
     x, condition = node.input(0), node.input(1)
@@ -40,7 +40,7 @@ def compress(node: Node) -> Term:
     return bounded.resized(indexing.take(x, places, axis), axis, count)
 
 
-@operator("Unique", since=11)
+@operator("Unique", since=11, sized=True)
 def unique(node: Node) -> tuple[Term, ...]:
     """The distinct elements or parts along an axis, where each occurs first, which of them every
     element is, and how often they occur."""

@@ -11,7 +11,7 @@ from ..nodes.types import element_type
 from ..nodes.values import Sequence, Value
 
 
-@operator("SequenceConstruct")
+@operator("SequenceConstruct", sized=True)
 def construct(node: Node) -> Sequence:
     """The inputs as a sequence."""
     terms = node.arrays()
@@ -32,7 +32,7 @@ def _position(node: Node, n: int, length: int, last: int) -> int:
     return place + length if place < 0 else place
 
 
-@operator("SequenceInsert")
+@operator("SequenceInsert", sized=True)
 def insert(node: Node) -> Sequence:
     """The sequence with one more array, by default at its end."""
     held = node.sequence(0)
@@ -42,7 +42,7 @@ def insert(node: Node) -> Sequence:
     return Sequence(elements, node.input(1).dtype)
 
 
-@operator("SequenceErase")
+@operator("SequenceErase", sized=True)
 def erase(node: Node) -> Sequence:
     """The sequence without one of its arrays, by default the last."""
     held = node.sequence(0)
@@ -50,14 +50,14 @@ def erase(node: Node) -> Sequence:
     return Sequence((*held.elements[:place], *held.elements[place + 1 :]), held.dtype)
 
 
-@operator("SequenceAt")
+@operator("SequenceAt", sized=True)
 def at(node: Node) -> Term:
     """One of the arrays."""
     held = node.sequence(0)
     return held.elements[_position(node, 1, len(held.elements), len(held.elements) - 1)]
 
 
-@operator("SequenceLength")
+@operator("SequenceLength", sized=True)
 def length(node: Node) -> Term:
     """The number of arrays, known while the model is read."""
     return node.constant(len(node.sequence(0).elements), s64)
@@ -84,7 +84,7 @@ def split(node: Node) -> Sequence:
     return Sequence(tuple(shaping.split(x, sizes, axis)), x.dtype)
 
 
-@operator("ConcatFromSequence")
+@operator("ConcatFromSequence", sized=True)
 def concatenate(node: Node) -> Term:
     """The arrays one after the other along an axis, or stacked along a new one."""
     held = node.sequence(0)
@@ -96,19 +96,19 @@ def concatenate(node: Node) -> Term:
     return shaping.concatenate(terms, axis)
 
 
-@operator("Optional")
+@operator("Optional", sized=True)
 def optional(node: Node) -> Value:
     """The input, or nothing."""
     return node.inputs[0] if node.inputs else None
 
 
-@operator("OptionalHasElement")
+@operator("OptionalHasElement", sized=True)
 def has_element(node: Node) -> Term:
     """True if the input is there."""
     return node.constant(node.has(0))
 
 
-@operator("OptionalGetElement")
+@operator("OptionalGetElement", sized=True)
 def get_element(node: Node) -> Value:
     """The input, which has to be there."""
     if not node.has(0):

@@ -36,7 +36,7 @@ from ..nodes.table import operator
 MAX_INDICES = 1 << 24  # of a padding that repeats elements of the array
 
 
-@operator("Shape")
+@operator("Shape", sized=True)
 def _shape(node: Node) -> Term:
     x = node.input(0)
     end = node.int_("end", x.rank) if node.gives("end") else None
@@ -46,7 +46,7 @@ def _shape(node: Node) -> Term:
     return stack([bounded.size(x, k).to(s64) for k in chosen])
 
 
-@operator("Size")
+@operator("Size", sized=True)
 def _size(node: Node) -> Term:
     x = node.input(0)
     if not bounded.varying(x):
@@ -54,7 +54,7 @@ def _size(node: Node) -> Term:
     return reduce(mul, (bounded.size(x, k).to(s64) for k in range(x.rank)))
 
 
-@operator("Reshape", since=5)
+@operator("Reshape", since=5, sized=True)
 def _reshape(node: Node) -> Term:
     x, sizes = node.input(0), node.known_ints(1)
     if not node.int_("allowzero", 0):
@@ -67,10 +67,22 @@ def _reshape(node: Node) -> Term:
         rest = prod(d for d in sizes if d != -1)
         if not rest or x.shape.size % rest:
             node.malformed(f"{list(x.dims)} cannot be reshaped to {sizes}")
-    return reshape(x, sizes)
+    return _reshaped(x, sizes)
 
 
-@operator("Flatten")
+def _reshaped(x: Term, sizes: list[int]) -> Term:
+    """Under other sizes, of which one may be -1: the one that varies, if there is a choice."""
+    rest = prod(d for d in sizes if d != -1)
+    dims = [x.shape.size // max(rest, 1) if d == -1 else d for d in sizes]
+    found = reshape(x, dims)
+    if -1 not in sizes or not bounded.varying(x) or bounded.varying(found):
+        return found
+    count = bounded.count(x, range(x.rank))
+    assert isinstance(count, Term)
+    return bounded.reshape(x, dims, {sizes.index(-1): count / max(rest, 1)})
+
+
+@operator("Flatten", sized=True)
 def _flatten(node: Node) -> Term:
     x = node.input(0)
     axis = node.int_("axis", 1)
@@ -78,27 +90,27 @@ def _flatten(node: Node) -> Term:
     return reshape(x, (prod(x.dims[:axis]), prod(x.dims[axis:])))
 
 
-@operator("Squeeze", since=13)
+@operator("Squeeze", since=13, sized=True)
 def _squeeze(node: Node) -> Term:
     return squeeze(node.input(0), node.known_ints(1) if node.has(1) else None)
 
 
-@operator("Squeeze")
+@operator("Squeeze", sized=True)
 def _squeeze_by_attribute(node: Node) -> Term:
     return squeeze(node.input(0), node.ints("axes"))
 
 
-@operator("Unsqueeze", since=13)
+@operator("Unsqueeze", since=13, sized=True)
 def _unsqueeze(node: Node) -> Term:
     return expand_dims(node.input(0), node.known_ints(1))
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", sized=True)
 def _unsqueeze_by_attribute(node: Node) -> Term:
     return expand_dims(node.input(0), node.ints("axes") or [])
 
 
-@operator("Transpose")
+@operator("Transpose", sized=True)
 def _transpose(node: Node) -> Term:
     x, order = node.input(0), node.ints("perm")
     order = list(range(x.rank))[::-1] if order is None else order
@@ -107,21 +119,22 @@ def _transpose(node: Node) -> Term:
     return transpose(x, order)
 
 
-@operator("Expand")
+@operator("Expand", sized=True)
 def _expand(node: Node) -> Term:
     x, sizes = node.input(0), node.known_ints(1)
     return broadcast_to(x, np.broadcast_shapes(x.dims, tuple(sizes)))
 
 
-@operator("Concat")
+@operator("Concat", sized=True)
 def _concat(node: Node) -> Term:
     return concatenate(node.arrays(), node.int_("axis", 1))
 
 
-@operator("Split")
+@operator("Split", sized=True)
 def _split(node: Node) -> tuple[Term, ...]:
     x = node.input(0)
     axis = node.axis("axis", x.rank, 0)
+    node.fixed(x, [axis])
     size = x.dims[axis]
     sizes = node.known_ints(1) if node.has(1) else node.ints("split")
     if sizes is None:
@@ -134,7 +147,7 @@ def _split(node: Node) -> tuple[Term, ...]:
     return tuple(slice_in_dim(x, b - n, b, axis) for n, b in zip(sizes, ends, strict=True))
 
 
-@operator("Slice", since=10)
+@operator("Slice", since=10, sized=True)
 def _slice(node: Node) -> Term:
     starts, ends = node.known_ints(1), node.known_ints(2)
     axes = node.known_ints(3) if node.has(3) else list(range(len(starts)))
@@ -142,7 +155,7 @@ def _slice(node: Node) -> Term:
     return sliced(node, node.input(0), starts, ends, axes, steps)
 
 
-@operator("Slice")
+@operator("Slice", sized=True)
 def _slice_by_attributes(node: Node) -> Term:
     starts, ends = node.ints("starts") or [], node.ints("ends") or []
     axes = node.ints("axes") or list(range(len(starts)))
@@ -159,10 +172,16 @@ def sliced(
         k = node.dimension(axis, x.rank)
         if step == 0:
             node.malformed("it has a step of 0")
+        if k in bounded.varying(x) and step > 0:
+            x = bounded.slice_between(x, k, start, min(end, x.dims[k]), step)
+            high[k] = x.dims[k]
+            continue
         part = range(x.dims[k])[slice(start, _end(end, step, x.dims[k]), step)]
         if step < 0:
             backwards.append(k)
             part = part[::-1]
+            if len(part) < x.dims[k]:
+                node.fixed(x, [k])
         low[k], stride[k] = (part[0], part.step) if part else (0, 1)
         high[k] = part[-1] + 1 if part else 0
     return reverse(slice_(x, low, high, stride), backwards)
@@ -173,7 +192,7 @@ def _end(end: int, step: int, size: int) -> int | None:
     return None if step < 0 and end < -size else end
 
 
-@operator("Tile")
+@operator("Tile", sized=True)
 def _tile(node: Node) -> Term:
     x, repeats = node.input(0), node.known_ints(1)
     if len(repeats) != x.rank or any(r < 0 for r in repeats):
@@ -181,7 +200,7 @@ def _tile(node: Node) -> Term:
     return tile(x, repeats)
 
 
-@operator("Pad", since=11)
+@operator("Pad", since=11, sized=True)
 def _pad(node: Node) -> Term:
     x, pads = node.input(0), node.known_ints(1)
     axes = node.known_ints(3) if node.has(3) else list(range(x.rank))
@@ -189,7 +208,7 @@ def _pad(node: Node) -> Term:
     return padded(node, x, pads, axes, filler)
 
 
-@operator("Pad")
+@operator("Pad", sized=True)
 def _pad_by_attributes(node: Node) -> Term:
     x = node.input(0)
     filler = node.constant(node.float_("value", 0.0), x.dtype)
@@ -211,6 +230,7 @@ def padded(node: Node, x: Term, pads: list[int], axes: list[int], filler: Term |
     require_bytes(total * x.dtype.bytes, "the result", node.place)
     if mode == "constant":
         return pad(x, 0 if filler is None else filler, low, high)
+    node.fixed(x, [k for k, pair in enumerate(zip(low, high, strict=True)) if pair != (0, 0)])
     for k, (a, b) in enumerate(zip(low, high, strict=True)):
         x = _padded_by_itself(node, x, k, a, b, mode)
     return x
@@ -237,7 +257,7 @@ def _padded_by_itself(node: Node, x: Term, axis: int, low: int, high: int, mode:
     return take(x, node.constant(places), axis)
 
 
-@operator("DepthToSpace")
+@operator("DepthToSpace", sized=True)
 def _depth_to_space(node: Node) -> Term:
     x, b = node.input(0), node.int_("blocksize")
     n, c, h, w = x.dims
@@ -249,7 +269,7 @@ def _depth_to_space(node: Node) -> Term:
     return reshape(parts, (n, deep, h * b, w * b))
 
 
-@operator("SpaceToDepth")
+@operator("SpaceToDepth", sized=True)
 def _space_to_depth(node: Node) -> Term:
     x, b = node.input(0), node.int_("blocksize")
     n, c, h, w = x.dims
@@ -258,7 +278,7 @@ def _space_to_depth(node: Node) -> Term:
     return reshape(transpose(parts, order), (n, c * b * b, h // b, w // b))
 
 
-@operator("Trilu")
+@operator("Trilu", sized=True)
 def _trilu(node: Node) -> Term:
     x = node.input(0)
     k = reshape(node.input(1), ()) if node.has(1) else 0

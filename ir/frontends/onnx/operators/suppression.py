@@ -17,7 +17,7 @@ def _scalar(node: Node, n: int) -> Term | None:
     return None if found is None or not found.shape.size else shaping.reshape(found, ())
 
 
-@operator("NonMaxSuppression", since=10)
+@operator("NonMaxSuppression", since=10, sized=True)
 def non_max_suppression(node: Node) -> Term:
     """Rows ``batch, class, box`` of the chosen boxes, ``[<=most, 3]``."""
     boxes, scores = node.input(0).to(f32), node.input(1).to(f32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...lax.term import Term
 from ..nodes.node import Node
 
 Pads = tuple[tuple[int, int], ...]
@@ -24,8 +25,10 @@ class Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def window(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...] | None = None) -> Window:
-    """Return the window of a node over dimensions of these sizes; ``auto_pad`` is worked out."""
+def window(node: Node, x: Term, kernel: tuple[int, ...] | None = None) -> Window:
+    """Return the window of a node over the spatial dimensions of an array; ``auto_pad`` is worked
+    out."""
+    sizes = x.dims[2:]
     n = len(sizes)
     shape = tuple(node.ints("kernel_shape") or kernel or ())
     strides = tuple(node.ints("strides") or [1] * n)
@@ -44,6 +47,7 @@ def window(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...] | None = 
         case "VALID":
             same = tuple((0, 0) for _ in sizes)
         case "SAME_UPPER" | "SAME_LOWER" as mode:
+            node.fixed(x, range(2, x.rank))
             same = tuple(
                 _same(d, k, s, mode == "SAME_UPPER")
                 for d, k, s in zip(sizes, found.spans, strides, strict=True)

@@ -12,8 +12,9 @@ from ....arrays import Array
 from ....dtypes import s32, s64
 from ....hlo.nodes import Shape
 from ...lax import bounded, regions
+from ...lax.functions import mean
 from ...lax.indexing import put_along_axis, take, take_along_axis
-from ...lax.reductions import argmax, max_, mean
+from ...lax.reductions import argmax, max_
 from ...lax.shaping import (
     broadcast_to,
     concatenate,

@@ -9,7 +9,7 @@ from typing import Any
 from ....dtypes import s64, u8
 from ...lax import bounded
 from ...lax.arithmetic import magnitude
-from ...lax.functions import logsumexp
+from ...lax.functions import average, logsumexp
 from ...lax.reductions import all_, any_, argmax, argmin, cumulative, max_, min_, prod_, sum_
 from ...lax.shaping import full, iota, pad, reshape, slice_in_dim
 from ...lax.term import Term
@@ -44,14 +44,6 @@ def _prod(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named
 def _mean(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named: Any) -> Term:
     axes = axes_of(x, dim)
     return average(sum_(_accumulated(c, x), axes, keepdim), x, axes)
-
-
-def average(total: Term, x: Term, axes: Sequence[int]) -> Term:
-    """A sum of elements of ``x`` along dimensions, over their number; NaN where there are none."""
-    count = bounded.count(x, axes)
-    if isinstance(count, Term):
-        return total / count.to(total.dtype)
-    return total / count if count else total * math.nan
 
 
 def _extreme(reduction: Reduction, boolean: Reduction) -> Operator:

@@ -81,30 +81,11 @@ def _slice(
 ) -> Term:
     ends = (0 if start is None else start, x.dims[dim] if end is None else end)
     if any(isinstance(e, Term) for e in ends):
-        return _slice_between(c, x, dim % x.rank, *ends, step)
+        return bounded.slice_between(x, dim % x.rank, *ends, step, c.dims[dim])
     if dim % x.rank in bounded.varying(x) and min(ends) < 0:
-        return _slice_between(c, x, dim % x.rank, *ends, step)
+        return bounded.slice_between(x, dim % x.rank, *ends, step, c.dims[dim])
     low, high = bounds(start, end, x.dims[dim])
     return slice_in_dim(x, low, high, dim, step)
-
-
-def _slice_between(
-    c: AtenCall, x: Term, axis: int, start: Term | int, end: Term | int, step: int
-) -> Term:
-    """A slice of which the graph computes an end, or the size that negative ends count from."""
-    size = bounded.size(x, axis).to(s64)
-
-    def place(end: Term | int) -> Term:
-        at = end.to(s64) if isinstance(end, Term) else full(c.graph, end, s64)
-        return (at < 0).select(at + size, at).do("maximum", 0).do("minimum", size)
-
-    low, high = place(start), place(end)
-    length = ((high - low).do("maximum", 0) + (step - 1)) / step
-    if start == 0 and step == 1:
-        return bounded.resized(x, axis, length)
-    most = min(c.dims[axis], -(-x.dims[axis] // step))
-    places = iota(c.graph, s64, (most,)) * step + low
-    return bounded.resized(take(x, places, axis), axis, length)
 
 
 def _select(c: AtenCall, x: Term, dim: int, index: Any) -> Term:

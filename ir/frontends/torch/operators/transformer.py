@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...lax.functions import gelu, relu, softmax
-from ...lax.reductions import mean
+from ...lax.functions import gelu, mean, relu, softmax
 from ...lax.shaping import expand_dims, reshape, split, swap_axes
 from ...lax.term import Term
 from .attention import scores, weighted

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ....lax import regions, shaping
+from ....lax import bounded, regions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
 
 
-@operator("RoiAlign", since=10)
+@operator("RoiAlign", since=10, sized=True)
 def roi_align(node: Node) -> Term:
     """Samples of each bin of each region, averaged, or the largest weighed neighbor of them."""
-    x, rois, batch = node.input(0), node.input(1), node.input(2)
+    x, rois, batch = (bounded.whole(node.input(n)) for n in range(3))
     half = node.version >= 16 and node.string("coordinate_transformation_mode") == "half_pixel"
     scale, ratio = node.float_("spatial_scale"), node.int_("sampling_ratio")
     edges = [c * scale - (0.5 if half else 0.0) for c in shaping.unstack(rois, 1)]
@@ -20,15 +20,22 @@ def roi_align(node: Node) -> Term:
         low, size = edges[1 - k], edges[3 - k] - edges[1 - k]
         length = size if half else size.do("maximum", 1)
         axes.append(regions.bins_of(low, length, node.int_(name), x.dims[2 + k], ratio))
-    if node.string("mode") == "max":
-        return regions.roi_align_max(x, batch, axes, ratio)
-    return regions.roi_align(x, batch, axes, ratio)
+    top = node.string("mode") == "max"
+    found = (regions.roi_align_max if top else regions.roi_align)(x, batch, axes, ratio)
+    return _of_regions(node, found)
 
 
-@operator("MaxRoiPool")
+def _of_regions(node: Node, found: Term) -> Term:
+    """Results of as many regions as there are."""
+    node.fixed(node.input(0), range(1, 4))
+    rois = node.input(1)
+    return bounded.resized(found, 0, bounded.size(rois, 0)) if bounded.varying(rois) else found
+
+
+@operator("MaxRoiPool", sized=True)
 def max_roi_pool(node: Node) -> Term:
     """The largest element of each bin of each region, 0 in an empty bin; bounds are rounded."""
-    x, rois = node.input(0), node.input(1)
+    x, rois = (bounded.whole(node.input(n)) for n in range(2))
     bins, scale = node.ints("pooled_shape") or [], node.float_("spatial_scale")
     batch, *edges = shaping.unstack(rois, 1)
     x0, y0, x1, y1 = ((e * scale + 0.5).do("floor") for e in edges)
@@ -36,4 +43,4 @@ def max_roi_pool(node: Node) -> Term:
         regions.whole_bins(low, high - low + 1, bins[k], x.dims[2 + k], x.dims[2 + k])
         for k, (low, high) in enumerate(((y0, y1), (x0, x1)))
     ]
-    return regions.roi_pool(x, batch, axes)[0]
+    return _of_regions(node, regions.roi_pool(x, batch, axes)[0])

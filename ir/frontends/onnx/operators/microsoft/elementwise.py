@@ -19,32 +19,32 @@ def _biased(node: Node) -> Term:
     return node.input(0) if bias is None else node.input(0) + bias
 
 
-@operator("Gelu", "BiasGelu", domain=DOMAIN)
+@operator("Gelu", "BiasGelu", domain=DOMAIN, sized=True)
 def gelu(node: Node) -> Term:
     """The exact GELU of the input and a bias."""
     return functions.gelu(_biased(node))
 
 
-@operator("FastGelu", domain=DOMAIN)
+@operator("FastGelu", domain=DOMAIN, sized=True)
 def fast_gelu(node: Node) -> Term:
     """The approximation of GELU by a hyperbolic tangent."""
     return functions.gelu_tanh(_biased(node))
 
 
-@operator("QuickGelu", domain=DOMAIN)
+@operator("QuickGelu", domain=DOMAIN, sized=True)
 def quick_gelu(node: Node) -> Term:
     """``x sigmoid(alpha x)``."""
     return functions.silu(node.input(0), node.float_("alpha", 1.702))
 
 
-@operator("BiasAdd", domain=DOMAIN)
+@operator("BiasAdd", domain=DOMAIN, sized=True)
 def bias_add(node: Node) -> Term:
     """The sum of an array, a bias and another array."""
     x, bias, skip = node.arrays()
     return x + bias + skip
 
 
-@operator("BiasSplitGelu", domain=DOMAIN)
+@operator("BiasSplitGelu", domain=DOMAIN, sized=True)
 def bias_split_gelu(node: Node) -> Term:
     """One half of the last dimension times the GELU of the other."""
     x = _biased(node)
@@ -52,7 +52,7 @@ def bias_split_gelu(node: Node) -> Term:
     return left * functions.gelu(right)
 
 
-@operator("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+@operator("FusedMatMul", "TransposeMatMul", domain=DOMAIN, sized=True)
 def fused_matmul(node: Node) -> Term:
     """``alpha A B``, the matrices transposed, or a matrix's rows and batch dimensions exchanged."""
     a, b = (_turned(node, node.input(n), side) for n, side in enumerate("AB"))
@@ -121,7 +121,7 @@ def nhwc_conv(node: Node) -> Term:
     return shaping.move_axis(with_bias(convolved(node, x, kernel), node.optional(2)), 1, -1)
 
 
-@operator("FusedGemm", domain=DOMAIN)
+@operator("FusedGemm", domain=DOMAIN, sized=True)
 def fused_gemm(node: Node) -> Term:
     """``activation(alpha A B + beta C)``; parameters are attributes ``activation_alpha`` etc."""
     a, b = (_turned(node, node.input(n), side) for n, side in enumerate("AB"))

@@ -26,7 +26,7 @@ def rms_normed(x: Term, gamma: Term, axis: int, epsilon: float) -> tuple[Term, T
     return (normal * gamma.to(wide.dtype)).to(x.dtype), scale
 
 
-@operator("SimplifiedLayerNormalization", domain=DOMAIN)
+@operator("SimplifiedLayerNormalization", domain=DOMAIN, sized=True)
 def simplified_layer_norm(node: Node) -> tuple[Term, ...]:
     """The RMS norm, and the reciprocal of the root."""
     x = node.input(0)
@@ -41,7 +41,7 @@ def _summed(node: Node, bias: int) -> Term:
     return found if more is None else found + more
 
 
-@operator("SkipLayerNormalization", domain=DOMAIN)
+@operator("SkipLayerNormalization", domain=DOMAIN, sized=True)
 def skip_layer_norm(node: Node) -> tuple[Term, ...]:
     """The layer norm of the sum of two arrays and a bias; mean, 1 / deviation, and the sum."""
     total = _summed(node, 4)
@@ -80,7 +80,7 @@ def skip_group_norm(node: Node) -> tuple[Term, ...]:
     return group_normed(node, total), total
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+@operator("SkipSimplifiedLayerNormalization", domain=DOMAIN, sized=True)
 def skip_simplified_layer_norm(node: Node) -> tuple[Value, ...]:
     """The RMS norm of the sum of two arrays and a bias; nothing, 1 / root, and the sum."""
     total = _summed(node, 3)

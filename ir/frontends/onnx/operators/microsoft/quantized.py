@@ -54,7 +54,7 @@ def _softmax(node: Node, x: Term) -> Term:
 def _global_mean(node: Node, x: Term) -> Term:
     last = bool(node.int_("channels_last", 0))
     axes = range(1, x.rank - 1) if last else range(2, x.rank)
-    return reductions.mean(x, axes, keep=True)
+    return functions.mean(x, axes, keep=True)
 
 
 def _mean(node: Node, x: Term) -> Term:

@@ -104,7 +104,7 @@ def _channels(x: Term, rank: int) -> Term:
 
 def _convolved(node: Node, x: Term, w: Term, zx: Term | None, zw: Term | None) -> Term:
     """``conv_integer`` by the node's window."""
-    shape = window(node, x.dims[2:], w.dims[2:])
+    shape = window(node, x, w.dims[2:])
     groups = node.int_("group", 1)
     return conv_integer(x, w, zx, zw, shape.strides, shape.pads, shape.dilations, groups)
 
@@ -134,13 +134,13 @@ def qlinear_conv(node: Node) -> Term:
     return shaping.move_axis(found, 1, -1) if last else found
 
 
-@operator("MatMulInteger", since=10)
+@operator("MatMulInteger", since=10, sized=True)
 def matmul_integer_node(node: Node) -> Term:
     """Zero points are scalars, or one for each row of the left and column of the right operand."""
     return matmul_integer(node.input(0), node.input(1), node.optional(2), node.optional(3))
 
 
-@operator("QLinearMatMul", since=10)
+@operator("QLinearMatMul", since=10, sized=True)
 def qlinear_matmul(node: Node) -> Term:
     """The product of dequantized matrices, quantized again; rounded once."""
     a, a_scale, za, b, b_scale, zb, y_scale, zy = node.arrays()

@@ -66,8 +66,8 @@ def _common(a: DType, b: DType) -> DType:
     return a if a == b and a.is_float else f32
 
 
-@operator("QuantizeLinear", since=10)
-@operator("QuantizeLinear", domain="com.microsoft")
+@operator("QuantizeLinear", since=10, sized=True)
+@operator("QuantizeLinear", domain="com.microsoft", sized=True)
 def quantize_linear(node: Node) -> Term:
     """Per tensor, per index of an axis, or in blocks; to integers of 2 to 16 bits, f8 and f4."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
@@ -81,8 +81,8 @@ def quantize_linear(node: Node) -> Term:
     return quantized(part, shift, dtype, bool(node.int_("saturate", 1)))
 
 
-@operator("DequantizeLinear", since=10)
-@operator("DequantizeLinear", domain="com.microsoft")
+@operator("DequantizeLinear", since=10, sized=True)
+@operator("DequantizeLinear", domain="com.microsoft", sized=True)
 def dequantize_linear(node: Node) -> Term:
     """Computed in f32, then converted to the scale's type or the one that is asked for."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
@@ -105,7 +105,7 @@ def dynamic_range(x: Term) -> tuple[Term, Term]:
     return scale, zero.to(u8)
 
 
-@operator("DynamicQuantizeLinear", since=11)
+@operator("DynamicQuantizeLinear", since=11, sized=True)
 def dynamic_quantize_linear(node: Node) -> tuple[Term, ...]:
     """The codes, their scale and their zero point."""
     x = node.input(0)
