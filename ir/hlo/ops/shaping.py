@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...dtypes import pred, s32
 from ..layouts import slowest_first
-from ..live_sizes import is_whole
 from ..meaning import live as meaning_live
 from ..meaning import pointwise as meaning_pointwise
 from ..meaning import shaping as meaning_shaping
@@ -93,9 +92,8 @@ def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
         if not 0 <= c.start <= c.limit <= size or c.stride < 1:
             refuse(f"[{c.start}:{c.limit}:{c.stride}] of a dimension of {size}")
         dims.append((c.limit - c.start + c.stride - 1) // c.stride)
-    parts = zip(cuts, a.dims, dims, strict=True)
-    varies = [n != 1 or is_whole(c.start, c.limit, c.stride, size) for c, size, n in parts]
-    return marked(a.dtype, dims, [m and v for m, v in zip(a.marks, varies, strict=True)])
+    varies = [m and (n != 1 or d == 1) for m, n, d in zip(a.marks, dims, a.dims, strict=True)]
+    return marked(a.dtype, dims, varies)
 
 
 def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
