@@ -26,6 +26,13 @@ def resized(x: Term, axis: int, size: Term) -> Term:
     return Term(site, value)
 
 
+def cut(x: Term, sizes: Mapping[int, Term]) -> Term:
+    """The first elements of dimensions, as many as ``sizes`` says of each, none where below 0."""
+    for axis, size_ in sizes.items():
+        x = resized(x, axis, size_.do("maximum", 0))
+    return x
+
+
 def settled(x: Term, axis: int) -> Term:
     """A dimension at its bound: it no longer varies; zeros follow the elements that there are."""
     along = axis % x.rank

@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....arrays import Array
-from ....dtypes import DType, to_numpy
+from ....dtypes import DType, s64, to_numpy
 from ....errors import ParseError, UnsupportedError
 from ...lax import bounded
+from ...lax.extremes import extremes
 from ...lax.graph import Graph
+from ...lax.shaping import flatten, reshape, slice_in_dim
 from ...lax.term import Term
 from .package import import_onnx
 from .tensors import tensor_array
@@ -112,6 +114,22 @@ class Node:
                 inputs=inputs,
             )
         return found
+
+    def sizes(self, n: int) -> tuple[list[int], dict[int, Term]]:
+        """Return the sizes that input ``n`` lists; those that values decide are at their bounds and
+        again, by their number, as s64 scalars. Errors as for ``known``."""
+        x = self.input(n)
+        ends = None if x.known() is not None else extremes(x)
+        if ends is None:
+            return self.known_ints(n), {}
+        low, high = (e.reshape(-1) for e in ends)
+        flat = flatten(x).to(s64)
+        live = {
+            k: reshape(slice_in_dim(flat, k, k + 1, 0), ())
+            for k in range(flat.dims[0])
+            if low[k] != high[k]
+        }
+        return [int(v) for v in high], live
 
     def known_ints(self, n: int) -> list[int]:
         """Return the integers of input ``n``; errors as for ``known``."""

@@ -10,9 +10,10 @@ from ....arrays import Array
 from ....dtypes import DType, f32, f64, s32, s64, u32, u64
 from ....hlo.limits import require_bytes
 from ....hlo.nodes import Shape, TupleShape
+from ...lax import bounded
 from ...lax.functions import softmax
 from ...lax.reductions import cumulative, sum_
-from ...lax.shaping import expand_dims, full, iota, unstack
+from ...lax.shaping import expand_dims, iota, reshape, unstack
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator
@@ -46,16 +47,15 @@ def _constant_value(node: Node) -> Array:
     node.malformed("it has no value")
 
 
-@operator("ConstantOfShape")
+@operator("ConstantOfShape", sized=True)
 def _constant_of_shape(node: Node) -> Term:
     value = node.tensor("value")
-    dims = node.known_ints(0)
-    if value is None:
-        return full(node.graph, 0, f32, _size(node, dims, f32))
-    if value.size != 1:
-        node.malformed(f"its value has {value.size} elements")
-    one = node.constant(value.reshape(()))
-    return one.like(Shape(one.dtype, _size(node, dims, one.dtype)))
+    dims, live = node.sizes(0)
+    one = node.constant(0, f32) if value is None else node.constant(value)
+    if one.shape.size != 1:
+        node.malformed(f"its value has {one.shape.size} elements")
+    found = reshape(one, ()).like(Shape(one.dtype, _size(node, dims, one.dtype)))
+    return bounded.cut(found, live)
 
 
 @operator("EyeLike")
@@ -67,12 +67,20 @@ def _eye_like(node: Node) -> Term:
     return (rows + node.int_("k", 0)).equals(columns).to(node.dtype("dtype", x.dtype))
 
 
-@operator("Range")
+@operator("Range", sized=True)
 def _range(node: Node) -> Term:
-    start, limit, delta = (node.known(n).reshape(()) for n in range(3))
+    dtype = node.input(0).dtype
+    start, delta = (node.known(n).reshape(()) for n in (0, 2))
+    limit: float
+    live: dict[int, Term] = {}
+    if dtype.is_int:
+        (limit,), live = node.sizes(1)
+    else:
+        limit = float(node.known(1).reshape(()))
     if not delta:
         node.malformed("its step is 0")
-    dtype = node.input(0).dtype
+    if live and delta < 0:
+        node.known(1)
     if dtype.is_float:
         count = max(ceil((float(limit) - float(start)) / float(delta)), 0)
     else:
@@ -80,7 +88,9 @@ def _range(node: Node) -> Term:
     wide = dtype if not dtype.is_float or dtype.bits >= 32 else f32
     numbers = iota(node.graph, wide, _size(node, [count], wide))
     if not dtype.is_float:
-        return numbers * int(delta) + int(start)
+        found = numbers * int(delta) + int(start)
+        counts = {k: (t - int(start) + (int(delta) - 1)) / int(delta) for k, t in live.items()}
+        return bounded.cut(found, counts)
     return (numbers * float(delta) + float(start)).to(dtype)
 
 

@@ -112,11 +112,13 @@ def _one_hot(node: Node) -> Term:
 @operator("TopK", sized=True)
 def _top_k(node: Node) -> tuple[Term, Term]:
     x = node.input(0)
-    k = int(node.known(1).reshape(())) if node.has(1) else node.int_("k")
+    (k,), live = node.sizes(1) if node.has(1) else ([node.int_("k")], {})
     axis = node.axis("axis", x.rank, -1)
+    k = min(k, x.dims[axis]) if live else k
     if not 0 <= k <= x.dims[axis]:
         node.malformed(f"the best {k} of {x.dims[axis]} are asked for")
-    values, places = order.top_k(x, k, axis, bool(node.int_("largest", 1)))
+    found = order.top_k(x, k, axis, bool(node.int_("largest", 1)))
+    values, places = (bounded.cut(t, {axis: live[0]} if live else {}) for t in found)
     return values, places.to(s64)
 
 

@@ -56,30 +56,38 @@ def _size(node: Node) -> Term:
 
 @operator("Reshape", since=5, sized=True)
 def _reshape(node: Node) -> Term:
-    x, sizes = node.input(0), node.known_ints(1)
+    x, (sizes, live) = node.input(0), node.sizes(1)
     if not node.int_("allowzero", 0):
         if any(d == 0 and k >= x.rank for k, d in enumerate(sizes)):
             node.malformed(f"the sizes {sizes} name a dimension that {list(x.dims)} has not")
+        live.update({k: bounded.size(x, k) for k in bounded.varying(x) if sizes[k : k + 1] == [0]})
         sizes = [x.dims[k] if d == 0 else d for k, d in enumerate(sizes)]
+    if len(live) == 1 and -1 not in sizes:
+        sizes[next(iter(live))] = -1
     if sizes.count(-1) > 1 or any(d < -1 for d in sizes):
         node.malformed(f"the sizes are {sizes}")
-    if -1 in sizes:
-        rest = prod(d for d in sizes if d != -1)
-        if not rest or x.shape.size % rest:
-            node.malformed(f"{list(x.dims)} cannot be reshaped to {sizes}")
-    return _reshaped(x, sizes)
-
-
-def _reshaped(x: Term, sizes: list[int]) -> Term:
-    """Under other sizes, of which one may be -1: the one that varies, if there is a choice."""
     rest = prod(d for d in sizes if d != -1)
-    dims = [x.shape.size // max(rest, 1) if d == -1 else d for d in sizes]
+    if -1 in sizes and (not rest or x.shape.size % rest):
+        node.malformed(f"{list(x.dims)} cannot be reshaped to {sizes}")
+    dims = [x.shape.size // rest if d == -1 else d for d in sizes]
+    if live and prod(dims) != x.shape.size:
+        node.known(1)
+    return _reshaped(x, dims, sizes.index(-1) if -1 in sizes else None, live)
+
+
+def _reshaped(x: Term, dims: list[int], left: int | None, live: dict[int, Term]) -> Term:
+    """Under other sizes, of which those in ``live`` vary; that of the dimension ``left``, if any,
+    is what the others leave."""
     found = reshape(x, dims)
-    if -1 not in sizes or not bounded.varying(x) or bounded.varying(found):
+    varies = bounded.varying(found)
+    if not bounded.varying(x) or (set(varies) == set(live) if live else varies or left is None):
         return found
     count = bounded.count(x, range(x.rank))
-    assert isinstance(count, Term)
-    return bounded.reshape(x, dims, {sizes.index(-1): count / max(rest, 1)})
+    if left is not None and left not in live and isinstance(count, Term):
+        fixed = prod(d for k, d in enumerate(dims) if k != left and k not in live)
+        others = reduce(mul, (t.to(s64) for t in live.values()), count.to(s64) * 0 + max(fixed, 1))
+        live = {**live, left: count.to(s64) / others.do("maximum", 1)}
+    return bounded.reshape(x, dims, live)
 
 
 @operator("Flatten", sized=True)
@@ -121,8 +129,12 @@ def _transpose(node: Node) -> Term:
 
 @operator("Expand", sized=True)
 def _expand(node: Node) -> Term:
-    x, sizes = node.input(0), node.known_ints(1)
-    return broadcast_to(x, np.broadcast_shapes(x.dims, tuple(sizes)))
+    x, (sizes, live) = node.input(0), node.sizes(1)
+    own = {k - len(sizes): d for k, d in enumerate(x.dims, len(sizes) - x.rank)}
+    given = {k - len(sizes): size for k, size in live.items()}
+    wide = {k: size for k, size in given.items() if own.get(k, 1) == 1}
+    dims = [1 if k in given and k not in wide else d for k, d in enumerate(sizes, -len(sizes))]
+    return bounded.cut(broadcast_to(x, np.broadcast_shapes(x.dims, tuple(dims))), wide)
 
 
 @operator("Concat", sized=True)
@@ -149,10 +161,18 @@ def _split(node: Node) -> tuple[Term, ...]:
 
 @operator("Slice", since=10, sized=True)
 def _slice(node: Node) -> Term:
-    starts, ends = node.known_ints(1), node.known_ints(2)
+    x, (starts, first), (ends, last) = node.input(0), node.sizes(1), node.sizes(2)
     axes = node.known_ints(3) if node.has(3) else list(range(len(starts)))
     steps = node.known_ints(4) if node.has(4) else [1] * len(starts)
-    return sliced(node, node.input(0), starts, ends, axes, steps)
+    for k in {**first, **last}:
+        if steps[k] < 1:
+            node.known_ints(1 if k in first else 2)
+        axis = node.dimension(axes[k], x.rank)
+        end = last.get(k, min(ends[k], x.dims[axis]))
+        x = bounded.slice_between(x, axis, first.get(k, starts[k]), end, steps[k])
+    rest = [k for k in range(len(starts)) if k not in first and k not in last]
+    parts = ([values[k] for k in rest] for values in (starts, ends, axes, steps))
+    return sliced(node, x, *parts)
 
 
 @operator("Slice", sized=True)

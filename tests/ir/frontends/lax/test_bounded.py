@@ -18,6 +18,7 @@ from nestwright.ir.frontends.lax import (
     reductions,
     shaping,
 )
+from nestwright.ir.frontends.lax.extremes import extremes
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.term import Term
 from nestwright.ir.hlo.interp.evaluate import evaluate
@@ -75,3 +76,30 @@ def test_a_mean_counts_what_there_is() -> None:
     x = np.arange(10, dtype=np.float32).reshape(5, 2)
     value = evaluate(graph.module([found.value]), [np.int32(3), x])
     np.testing.assert_array_equal(value, x[:3].mean(0))
+
+
+ARITHMETIC: dict[str, tuple[Callable[[Term], Term], int, int]] = {
+    "scaled": (lambda n: (n * 3 + 1) / 2, 0, 8),
+    "from_a_number": (lambda n: 9 - n, 4, 9),
+    "the_less": (lambda n: n.do("minimum", 3), 0, 3),
+    "chosen": (lambda n: (n < -1).select(7, n), 0, 5),
+    "open_choice": (lambda n: (n >= 4).select(-2, n), -2, 5),
+    "never_equal": (lambda n: n.equals(6).select(9, n * 0), 0, 0),
+    "always_other": (lambda n: n.differs(-1).select(n * 0, 9), 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_extremes_of_arithmetic_on_sizes(name: str) -> None:
+    of, least, most = ARITHMETIC[name]
+    graph = Graph("test")
+    size = Term(graph, graph.parameter(Shape(s32), "n"))
+    array = Term(graph, graph.parameter(Shape(f32, (5,)), "x"))
+    found = of(bounded.size(bounded.resized(array, 0, size), 0))
+    assert extremes(found) == (least, most)
+    values = [
+        evaluate(graph.module([found.value]), [np.int32(n), np.zeros(5, np.float32)])
+        for n in range(6)
+    ]
+    assert least <= min(values) and max(values) <= most
+    assert extremes(size) is None and extremes(size * found) is None

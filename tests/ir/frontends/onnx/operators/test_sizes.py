@@ -88,6 +88,90 @@ CASES = {
 }
 
 
+ROWS = [node("Shape", "y", "sizes"), node("Slice", "sizes a b a", "rows")]  # for a 0, b 1
+COMPUTED = {
+    "filled": (
+        [node("Shape", "y", "sizes"), node("ConstantOfShape", "sizes", "o")],
+        {},
+        lambda y: np.zeros_like(y),
+    ),
+    "filled_flat": (
+        [node("Size", "y", "n"), node("Unsqueeze", "n a", "u"), node("ConstantOfShape", "u", "o")],
+        {"a": FIRST},
+        lambda y: np.zeros(y.size, np.float32),
+    ),
+    "numbers": (
+        [
+            *ROWS,
+            node("Squeeze", "rows a", "n"),
+            node("Sub", "n one", "m"),
+            node("Range", "zero m two", "r"),
+            node("Cast", "r", "o", to=FLOAT),
+        ],
+        {"a": FIRST, "b": ONE, "zero": np.int64(0), "one": np.int64(1), "two": np.int64(2)},
+        lambda y: np.arange(0, len(y) - 1, 2, dtype=np.float32),
+    ),
+    "expanded": (  # as torch writes it: where a size is -1, that of the array
+        [
+            node("Shape", "y", "sizes"),
+            node("Equal", "sizes never", "q"),
+            node("Where", "q ones sizes", "s"),
+            node("Expand", "line s", "o"),
+        ],
+        {"never": np.array([-1, -1]), "ones": np.array([1, 1]), "line": X[:1]},
+        lambda y: np.broadcast_to(X[:1], y.shape),
+    ),
+    "reshaped": (
+        [*ROWS, node("Concat", "rows two two", "r", axis=0), node("Reshape", "y r", "o")],
+        {"a": FIRST, "b": ONE, "two": np.array([2])},
+        lambda y: y.reshape(-1, 2, 2),
+    ),
+    "reshaped_by_the_rest": (
+        [*ROWS, node("Concat", "rows rest", "r", axis=0), node("Reshape", "y r", "o")],
+        {"a": FIRST, "b": ONE, "rest": LAST},
+        lambda y: y,
+    ),
+    "as_many_of_others": (
+        [*ROWS, node("Slice", "x a rows a", "o")],
+        {"a": FIRST, "b": ONE},
+        lambda y: X[: len(y)],
+    ),
+    "after_as_many": (
+        [*ROWS, node("Slice", "x rows end a", "o")],
+        {"a": FIRST, "b": ONE, "end": np.array([99])},
+        lambda y: X[len(y) :],
+    ),
+    "best": (
+        [
+            *ROWS,
+            node("Min", "rows two", "k"),
+            node("Slice", "y a b b", "z"),
+            node("TopK", "z k", "o places", axis=0),
+        ],
+        {"a": FIRST, "b": ONE, "two": np.array([2])},
+        lambda y: -np.sort(-y[:, :1], 0)[:2],
+    ),
+}
+
+
+@pytest.mark.parametrize("count", [6, 3, 1])
+@pytest.mark.parametrize("name", COMPUTED)
+def test_shapes_are_made_of_sizes_that_values_decide(name, count):
+    nodes, constants, of = COMPUTED[name]
+    chosen = np.isin(np.arange(6), [4, 1, 2, 0, 5, 3][:count])
+    found = result(nodes, chosen, **constants)
+    np.testing.assert_allclose(found, of(X[chosen]), rtol=1e-6)
+
+
+def test_a_size_that_no_bound_is_known_of_is_asked_for():
+    from nestwright.ir.frontends.onnx.nodes.node import NeedsValueError
+
+    nodes = [node("Cast", "y", "n", to=INT64), node("ReduceMax", "n", "m", keepdims=0)]
+    nodes += [node("Unsqueeze", "m a", "u"), node("ConstantOfShape", "u", "o")]
+    with pytest.raises(NeedsValueError, match="`x`"):
+        result(nodes, np.ones(6, bool), a=FIRST)
+
+
 @pytest.mark.parametrize("count", [6, 3, 1])
 @pytest.mark.parametrize("name", CASES)
 def test_padding_does_not_count(name, count):
