@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Array
 from ...dtypes import pred
 from ...hlo.interp.evaluate import evaluate_computation
+from ...hlo.meaning.values import simple_op
 from ...hlo.nodes import Computation, Instruction, Shape
 from ...hlo.rewrite import constant, with_operands
 from .graph import MAX_KNOWN, Graph
@@ -34,7 +35,7 @@ _RISING = frozenset(
     }
 )
 """Operations whose results never fall where an operand rises."""
-_OTHERS = frozenset({"compare", "divide", "multiply", "select", "subtract"})
+_OTHERS = frozenset({"compare", "divide", "multiply", "reduce", "select", "subtract"})
 
 
 def extremes(x: Term) -> Extremes | None:
@@ -74,7 +75,8 @@ def _found(
     low, high = ([e[k] for e in given if e is not None] for k in (0, 1))
     if len(low) < len(given):
         return None
-    match i.opcode:
+    opcode = i.opcode if i.opcode != "reduce" else simple_op(i.attrs["to_apply"])
+    match opcode:
         case "compare":
             return _compared(i.attrs["direction"], low, high)
         case "select":
@@ -82,10 +84,12 @@ def _found(
         case "subtract":
             (low[1], high[1]) = (high[1], low[1])
         case "multiply" | "divide":
-            least = 1 if i.opcode == "divide" else 0
-            fixed = i.opcode == "multiply" or np.array_equal(low[1], high[1])
+            least = 1 if opcode == "divide" else 0
+            fixed = opcode == "multiply" or np.array_equal(low[1], high[1])
             if not fixed or (low[0] < 0).any() or (low[1] < least).any():
                 return None
+        case _ if opcode not in _RISING:
+            return None
     return _applied(i, low), _applied(i, high)
 
 

@@ -85,6 +85,8 @@ ARITHMETIC: dict[str, tuple[Callable[[Term], Term], int, int]] = {
     "chosen": (lambda n: (n < -1).select(7, n), 0, 5),
     "open_choice": (lambda n: (n >= 4).select(-2, n), -2, 5),
     "never_equal": (lambda n: n.equals(6).select(9, n * 0), 0, 0),
+    "least_of": (lambda n: reductions.min_(shaping.stack([n, n * 0 + 4])), 0, 4),
+    "product_of": (lambda n: reductions.prod_(shaping.stack([n, n + 1])), 0, 30),
     "always_other": (lambda n: n.differs(-1).select(n * 0, 9), 0, 0),
 }
 
