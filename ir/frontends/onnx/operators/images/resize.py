@@ -76,17 +76,23 @@ def _fitted(node: Node, old: list[int], sizes: list[int]) -> tuple[list[float], 
     return [scale] * len(old), [int(scale * n + 0.5) for n in old]
 
 
-@operator("Resize", since=10)
+@operator("Resize", since=10, sized=True)
 def resize_node(node: Node) -> Term:
     """Sizes, scales and the region of interest have to be known when the model is read."""
     x = node.input(0)
     plan = _plan(node, x)
     for _, axis in plan:
         require_bytes(axis.new * 8, "its result", node.place)
-    return resize(x, plan, _rule(node))
+    return _resized(node, x, plan, _rule(node))
 
 
-@operator("Upsample")
+def _resized(node: Node, x: Term, plan: list[tuple[int, Stretch]], rule: Rule) -> Term:
+    """What is resized has a size that no value decides."""
+    node.fixed(x, [d for d, a in plan if (a.size, a.scale) != (a.new, 1)])
+    return resize(x, plan, rule)
+
+
+@operator("Upsample", sized=True)
 def upsample(node: Node) -> Term:
     """Resize as it was up to operator set 9: nearest from below, or linear."""
     x = node.input(0)
@@ -95,4 +101,5 @@ def upsample(node: Node) -> Term:
         (d, Stretch(n, _stretched(n, s), s))
         for d, (n, s) in enumerate(zip(x.dims, scales, strict=True))
     ]
-    return resize(x, plan, Rule(mode=_mode(node), coordinates="asymmetric", nearest="floor"))
+    rule = Rule(mode=_mode(node), coordinates="asymmetric", nearest="floor")
+    return _resized(node, x, plan, rule)

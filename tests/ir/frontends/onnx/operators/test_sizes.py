@@ -42,6 +42,7 @@ def normal(y, axes):
     return apart / np.sqrt((apart**2).mean(axes, keepdims=True) + 1e-5)
 
 
+TWICE = np.array([2, 1], np.float32)
 FIRST, LAST, ONE = np.array([0]), np.array([-1]), np.array([1])
 CASES = {
     "mean": ([node("ReduceMean", "y a", "o", keepdims=0)], {"a": FIRST}, lambda y: y.mean(0)),
@@ -79,6 +80,11 @@ CASES = {
         [node("Hardmax", "y", "o", axis=0)],
         {},
         lambda y: (np.arange(len(y))[:, None] == y.argmax(0)).astype(np.float32),
+    ),
+    "resize": (
+        [node("Resize", "y n s", "o")],
+        {"n": np.zeros(0, np.float32), "s": TWICE[::-1]},
+        lambda y: y.repeat(2, 1),
     ),
     "reshape": (
         [node("Reshape", "y r", "o")],
@@ -201,6 +207,7 @@ def test_what_works_along_such_a_size_is_refused():
         ([node("Pad", "y p", "o", mode="edge")], {"p": pads}),
         ([node("Split", "y", "o p", axis=0, num_outputs=2)], {}),
         ([node("EyeLike", "y", "o")], {}),
+        ([node("Resize", "y n s", "o")], {"n": np.zeros(0, np.float32), "s": TWICE}),
     ]
     for nodes, constants in refused:
         with pytest.raises(UnsupportedError, match="depends on values"):
