@@ -87,7 +87,7 @@ def resize_node(node: Node) -> Term:
 
 
 def _resized(node: Node, x: Term, plan: list[tuple[int, Stretch]], rule: Rule) -> Term:
-    """What is resized has a size that no value decides."""
+    """Dimensions of other sizes, none of which depend on values before."""
     node.fixed(x, [d for d, a in plan if (a.size, a.scale) != (a.new, 1)])
     return resize(x, plan, rule)
 
