@@ -86,7 +86,7 @@ def test_inferred(text: str, shape: str) -> None:
     [
         ("(f32[2,3]) reshape(x)", "its result is one array, not (f32[2,3]{1,0})"),
         ("token[] bitcast(x)", "its result is one array, not token[]"),
-        ("f32[] partition-id()", "gives an integer, not f32[]"),
+        ("f32[] partition-id()", "gives a u32[], not f32[]"),
         ("f32[2,3] add(x, v)", "operands of add differ: f32[2,3]{1,0}, f32[2]{0}"),
         ("f32[2,4] add(x, x)", "its shape is f32[2,4]{1,0}, its operands give f32[2,3]{1,0}"),
         ("s32[2,3] add(x, x)", "its operands give f32[2,3]"),

@@ -59,7 +59,7 @@ def test_what_is_well_formed_reads_back(body: str) -> None:
         ("f32[4,6] collective-permute(x), source_target_pairs={{0,1},{0,2}}", "source twice"),
         ("f32[4,6] collective-permute(x), source_target_pairs={{0,1},{2,1}}", "target twice"),
         ("f32[4] collective-permute(x), source_target_pairs={{0,1}}", r"give f32\[4,6\]"),
-        ("f32[] partition-id()", "gives an integer"),
+        ("f32[] partition-id()", "gives a u32"),
     ],
 )
 def test_what_is_not_well_formed_is_refused(body: str, why: str) -> None:
