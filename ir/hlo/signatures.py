@@ -118,6 +118,11 @@ def floats_or_same(a: DType, b: DType) -> bool:
     return a == b or (a.is_float and b.is_float)
 
 
+def takes(a: DType, b: DType) -> bool:
+    """True if a scalar of type ``a`` may hold ``b``: a float any float, an integer no wider one."""
+    return floats_or_same(a, b) or (a.is_int and a.kind == b.kind and a.bits >= b.bits)
+
+
 def both_or_neither_complex(a: DType, b: DType) -> bool:
     """True if both types are complex, or neither is."""
     return (a.kind == "complex") == (b.kind == "complex")
@@ -161,13 +166,15 @@ def require_result(c: Computation, shape: AnyShape) -> None:
         refuse(f"`{c.name}` returns {show_shape(c.root.shape)}, not {show_shape(shape)}")
 
 
-def require_scalar_parameters(c: Computation, given: Sequence[Shape]) -> None:
-    """Require one scalar parameter for each of the arrays ``given``, of its type or, for floats,
-    of another precision."""
+def require_scalar_parameters(
+    c: Computation, given: Sequence[Shape], types: Likeness = floats_or_same
+) -> None:
+    """Require one scalar parameter for each of the arrays ``given``, of types that are alike by
+    ``types``, the parameter's first."""
     if len(c.parameters) != len(given):
         refuse(f"`{c.name}` takes {len(c.parameters)} scalars and gets {len(given)}")
     for p, s in zip(c.parameters, given, strict=True):
-        if not same_shape(p.shape, Shape(s.dtype), floats_or_same):
+        if not same_shape(p.shape, Shape(s.dtype), types):
             why = f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}"
             refuse(f"{why}, not a scalar that takes {s.dtype}")
 

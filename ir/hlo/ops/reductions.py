@@ -26,6 +26,7 @@ from ..signatures import (
     require_predicate,
     require_same_dims,
     require_scalar_parameters,
+    takes,
 )
 from .definition import (
     ComplexPolicy,
@@ -44,7 +45,7 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
     dims = dims_of(attrs, "dimensions", inputs[0].rank)
     for a, init in zip(inputs, inits, strict=True):
         require_same_dims(a, inputs[0], "reduced arrays")
-        if init.dims or not floats_or_same(init.dtype, a.dtype):
+        if init.dims or not takes(init.dtype, a.dtype):
             refuse(f"the initial value {show_shape(init)} does not fit {show_shape(a)}")
     kept = [k for k in range(inputs[0].rank) if k not in dims]
     types = reducer_types(attr(attrs, "to_apply", Computation), inputs)
@@ -103,7 +104,8 @@ def check_reducer(i: Instruction, operands: Shapes) -> None:
     """Require a reducer that takes the accumulators, then the new values."""
     given = arrays(operands)
     n = len(given) // 2
-    require_scalar_parameters(attr(i.attrs, "to_apply", Computation), given[n:] + given[:n])
+    reducer = attr(i.attrs, "to_apply", Computation)
+    require_scalar_parameters(reducer, given[n:] + given[:n], takes)
 
 
 def _check_map(i: Instruction, operands: Shapes) -> None:

@@ -348,8 +348,8 @@ ENTRY e { x = f32[5] parameter(0)
     assert "`w` in `slow`" in str(found.value)
 
 
-@pytest.mark.parametrize("dtype", ["s64[]", "u8[]", "f32[]"])
-def test_branches_are_chosen_by_a_truth_value_or_an_s32(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["s64[]", "u8[]", "f32[]", "pred[]"])
+def test_listed_branches_are_chosen_by_an_s32(dtype: str) -> None:
     text = f"""HloModule m
 a {{ ROOT p = f32[] parameter(0) }}
 b {{ p = f32[] parameter(0)
@@ -359,18 +359,6 @@ ENTRY e {{ i = {dtype} parameter(0)
  ROOT c = f32[] conditional(i, x, x), branch_computations={{a, b}} }}"""
     with pytest.raises(VerifyError, match="chooses"):
         build(parse(text))
-
-
-@pytest.mark.parametrize(("value", "wanted"), [("true", 3.0), ("false", -3.0)])
-def test_a_known_truth_value_chooses_among_listed_branches(value: str, wanted: float) -> None:
-    text = f"""HloModule m
-a {{ ROOT p = f32[] parameter(0) }}
-b {{ p = f32[] parameter(0)
- ROOT n = f32[] negate(p) }}
-ENTRY e {{ x = f32[] parameter(0)
- i = pred[] constant({value})
- ROOT c = f32[] conditional(i, x, x), branch_computations={{a, b}} }}"""
-    assert build(parse(text))(3.0) == wanted
 
 
 HANDED_ON = """HloModule m

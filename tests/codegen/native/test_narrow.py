@@ -217,16 +217,17 @@ def test_integers_wrap_in_their_own_bits(name: str) -> None:
     every = codes(dtype)
     x, y = (v.reshape(-1) for v in np.meshgrid(every, every))
     shape = f"{name}[{x.size}]"
+    meanings = {op: f for op, f in INTEGER.items() if signed or op != "abs"}
     rows = [f"x = {shape} parameter(0)", f"y = {shape} parameter(1)"]
     rows += [
-        f"r{n} = {shape} {op}({'x' if op in UNARY else 'x, y'})" for n, op in enumerate(INTEGER)
+        f"r{n} = {shape} {op}({'x' if op in UNARY else 'x, y'})" for n, op in enumerate(meanings)
     ]
-    results = ", ".join(f"r{n}" for n in range(len(INTEGER)))
-    rows.append(f"ROOT t = ({', '.join([shape] * len(INTEGER))}) tuple({results})")
+    results = ", ".join(f"r{n}" for n in range(len(meanings)))
+    rows.append(f"ROOT t = ({', '.join([shape] * len(meanings))}) tuple({results})")
     module = parse("HloModule m\nENTRY e {\n" + "\n".join(rows) + "\n}\n")
     pairs = list(zip(x.astype(int).tolist(), y.astype(int).tolist(), strict=True))
     for values in (nw.build(module)(x, y), evaluate(module, [x, y])):
-        for (op, meaning), got in zip(INTEGER.items(), values, strict=True):
+        for (op, meaning), got in zip(meanings.items(), values, strict=True):
             want = [wrapped(meaning(a, b, dtype.bits), dtype.bits, signed) for a, b in pairs]
             np.testing.assert_array_equal(got.astype(int), want, op)
 

@@ -88,7 +88,7 @@ class Places:
         batching = [d for d in range(rank) if roles[d] == "batching"]
         self.dropped = [d for d in range(rank) if roles[d] == "dropped"]
         self.kept = [d for d in range(rank) if roles[d] == "window"]
-        self.batching = [batching[k] for k in m.order(len(batching))]
+        self.batching = batching
         indexed = [d for d in range(rank) if roles[d] != "batching" and m.chance(0.7)]
         indexed += [d for d in self.dropped if d not in indexed]
         self.indexed = [indexed[k] for k in m.order(len(indexed))]
