@@ -43,6 +43,7 @@ FREE_TEXT = frozenset(
         "frontend_attributes",
         "origin",
         "original_value",
+        "outer_dimension_partitions",
         "parameter_replication",
         "result_accuracy",
         "sharding",

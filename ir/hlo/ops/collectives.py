@@ -319,7 +319,7 @@ DEFINITIONS = (
         result_type=floats_or_same,
         check=_reduced,
     ),
-    _collective("all-gather", GATHERS, check=_gathered),
+    _collective("all-gather", GATHERS, f"{GROUPS} mode", check=_gathered),
     _collective("all-to-all", "channel_id? constrain_layout? dimensions?", check=_all_to_all),
     _collective("reduce-scatter", GATHERS, f"{GROUPS} mode", calls=("to_apply",), check=_scattered),
     _collective("collective-broadcast", "channel_id?", shape=_same, check=_grouped),

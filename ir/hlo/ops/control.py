@@ -298,6 +298,7 @@ DEFINITIONS = (
         "call",
         attributes="is_composite?",
         calls=("to_apply",),
+        further="output_to_operand_aliasing",
         shape=_result_of("to_apply", "calls"),
         check=_check_call,
         numpy=_run_call,
@@ -393,7 +394,7 @@ DEFINITIONS = (
             "schedule? api_version?"
         ),
         further=(
-            "called_computations literal operand_layout_constraints operand_precision "
+            "called_computations literal opaque operand_layout_constraints operand_precision "
             "output_to_operand_aliasing to_apply"
         ),
         pattern=Pattern.LIBRARY,
