@@ -171,7 +171,10 @@ def test_a_pass_that_undoes_another_is_named(
         Lowering(broken).lower(func, CPU)
 
 
-def test_what_a_pass_cannot_take_is_laid_to_the_one_that_made_it() -> None:
+def test_what_a_pass_cannot_take_is_laid_to_the_one_that_made_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NESTWRIGHT_VERIFY", "stages")
     bad = parse(BAD["index"][1])
     first = next(n for n, row in enumerate(PASSES) if row.name == "simplify")
     rows = (*PASSES[:first], replace(PASSES[first], run=lambda f, t: bad))
