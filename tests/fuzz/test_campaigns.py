@@ -24,20 +24,20 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "main.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")
 FEW = {
-    "programs": 36,
-    "schedules": 70,
-    "hlo": 800,
-    "malformed": 800,
-    "bytes": 400,
-    "built": 40,
-    "stablehlo": 800,
-    "proto": 800,
-    "loop": 120,
-    "trace": 90,
-    "log": 14,
-    "nw": 150,
-    "report": 180,
-    "npz": 240,
+    "programs": 26,
+    "schedules": 50,
+    "hlo": 550,
+    "malformed": 550,
+    "bytes": 280,
+    "built": 28,
+    "stablehlo": 550,
+    "proto": 550,
+    "loop": 84,
+    "trace": 64,
+    "log": 10,
+    "nw": 110,
+    "report": 130,
+    "npz": 170,
 }
 """Cases of a run of the suite: a few seconds each."""
 

@@ -158,6 +158,7 @@ CASES += [("gt", "-inf", 64), ("le", "-1e9", 43), ("hidden", "-inf", -1)]
 CASES += [("last", "-inf", 130), ("last", LOWEST, 190), ("length", LOWEST, 0)]
 CASES += [("window", "-inf", 75), ("window", "-1e9", 205)]
 CASES += [("outside", "-inf", 75), ("far", "-1e9", 140)]
+INTERPRETED = ("ge", "-inf"), ("window", "-inf"), ("outside", "-inf")
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
@@ -174,7 +175,7 @@ def test_hidden_parts_are_left_out(mask: str, fill: str, by: int) -> None:
         args = arguments(func, bad)
         expected = evaluate_computation(computation(mask, fill, by), args)
         assert_same(compiled(*args), expected)
-    if fill == "-inf":
+    if (mask, fill) in INTERPRETED:
         assert_same(result(sch.func, args), expected)
         again = Trace.from_json(sch.trace.to_json()).onto(Schedule(func))
         assert again.show() == sch.show()
