@@ -29,13 +29,12 @@ class Formal:
 class Definition:
     """An operator as the package defines it in a version; ``defaults`` are AttributeProtos.
 
-    The last of ``inputs`` stands for any that follow where it is ``variadic``.
+    The last of ``inputs`` stands for any that follow.
     """
 
     schema: Any
     defaults: Mapping[str, Any]
     inputs: tuple[Formal, ...]
-    variadic: bool
 
 
 @cache
@@ -51,8 +50,7 @@ def definition(domain: str, name: str, version: int) -> Definition | None:
         Formal(i.name, frozenset(i.types), i.type_str if i.is_homogeneous else "")
         for i in schema.inputs
     )
-    last = schema.inputs[-1].option if inputs else None
-    return Definition(schema, found, inputs, last == defs.OpSchema.FormalParameterOption.Variadic)
+    return Definition(schema, found, inputs)
 
 
 def require_types(known: Definition, node: Node) -> None:
