@@ -68,7 +68,7 @@ class Fleet(Measurer):
             while not self._fit():
                 self._look()
                 list(self._serve(began + ARRIVAL))
-                asked = any(h.state == "asked" for h in self._workers.values())
+                asked = any(w.state == "asked" for w in self._workers.values())
                 if not self._fit() and not asked and (self._workers or self._late(began, ARRIVAL)):
                     raise self._nobody()
         except BaseException:
@@ -86,7 +86,7 @@ class Fleet(Measurer):
     @property
     def slots(self) -> int:
         """The number of candidates that are timed at the same time."""
-        return max(1, sum(h.slots for h in self._fit()))
+        return max(1, sum(w.slots for w in self._fit()))
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -110,7 +110,7 @@ class Fleet(Measurer):
             self._recall()
 
     def _fit(self) -> list[WorkerState]:
-        return [h for h in self._workers.values() if h.state == "fit"]
+        return [w for w in self._workers.values() if w.state == "fit"]
 
     def _late(self, began: float, patience: float) -> bool:
         return self._clock() - began >= patience
@@ -154,7 +154,7 @@ class Fleet(Measurer):
     def _require_workers(self, now: float) -> None:
         """Raise ``FleetError`` if nobody has been able to work for long."""
         fit = self._fit()
-        stuck = all(h.attempts and all(self._attempts[n].given_up for n in h.attempts) for h in fit)
+        stuck = all(w.attempts and all(self._attempts[n].given_up for n in w.attempts) for w in fit)
         if self._mute > max(TRIES, (1 + AHEAD) * self.slots):
             raise FleetError("the workers do not answer", self._summary())
         if fit and not stuck:
@@ -166,7 +166,7 @@ class Fleet(Measurer):
             raise self._nobody()
 
     def _nobody(self) -> FleetError:
-        left_out = [f"{h.title}: {h.why}" for h in self._workers.values() if h.why]
+        left_out = [f"{w.title}: {w.why}" for w in self._workers.values() if w.why]
         why = "; ".join(left_out[:4]) or f"none is there after {ARRIVAL:.0f} s"
         return FleetError("there is no worker to measure on", why)
 
@@ -381,8 +381,8 @@ class Fleet(Measurer):
 
     def _summary(self) -> str:
         fit = self._fit()
-        out = sum(h.state == "out" for h in self._workers.values())
-        workers = sum(h.slots for h in fit)
+        out = sum(w.state == "out" for w in self._workers.values())
+        workers = sum(w.slots for w in fit)
         parts = [f"{workers} worker{'' if workers == 1 else 's'}"]
         return ", ".join(parts + ([f"{out} left out"] if out else []))
 
