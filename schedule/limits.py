@@ -303,16 +303,13 @@ def box_of(buffer: Buffer, users: Sequence[Path]) -> tuple[int, ...]:
 
 def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
     """Return the bytes of a shared buffer, including all stages of a pipeline."""
-    stride = 1
+    size = 1
     shape = box_of(buffer, users)
     for d in reversed(range(len(shape))):
-        if buffer.align is not None and buffer.align[0] == d:
-            _, factor, offset = buffer.align
-            stride += (offset - stride) % factor
-        stride *= shape[d]
+        size = buffer.stride(d, size) * shape[d]
     depth = min(common(users[0], p) for p in users)
-    size = stride * buffer.dtype.bytes * _stages(loops_of(users[0][:depth]))
-    return -(-size // SHARED_ALIGN) * SHARED_ALIGN
+    taken = size * buffer.dtype.bytes * _stages(loops_of(users[0][:depth]))
+    return -(-taken // SHARED_ALIGN) * SHARED_ALIGN
 
 
 def _stages(loops: Sequence[For]) -> int:

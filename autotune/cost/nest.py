@@ -177,9 +177,7 @@ def _access(
 ) -> NestAccess:
     dims: list[tuple[IndexTerm, ...]] = []
     steps: dict[Var, int] = {}
-    size = math.prod(buffer.shape)
-    for e, extent in zip(index, buffer.shape, strict=True):
-        size //= max(1, extent)
+    for e, stride in zip(index, buffer.strides, strict=True):
         # What is not linear, as a clipped index of padding, is taken to move with its axes.
         dim = [
             IndexTerm(t.loops, t.step * k, t.count)
@@ -190,7 +188,7 @@ def _access(
         dims.append(tuple(dim))
         for t in dim:
             for v in t.loops:
-                steps[v] = steps.get(v, 0) + t.step * size
+                steps[v] = steps.get(v, 0) + t.step * stride
     return NestAccess(buffer, stored, tuple(dims), steps)
 
 

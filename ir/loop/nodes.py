@@ -205,11 +205,12 @@ OF_BLOCK = (Scope.SHARED, Scope.TENSOR)  # what all threads of a block have in c
 class Buffer:
     """A row-major array. ``shape`` extents are ints, or expressions over symbols.
 
-    In shared memory, two things keep threads off each other's banks. ``align`` is
-    (dimension, factor, offset): that dimension's stride is the least one, not below the dense one,
-    that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the chunks
-    of ``CHUNK`` bytes of the last dimension: chunk c of row r is at
-    c xor ((r // (8 // n)) mod n). Neither changes what an index means; flattening applies them.
+    ``align`` is (dimension, factor, offset): that dimension's stride is the least one, not below
+    the dense one, that is ``offset`` modulo ``factor``, in elements. It keeps threads off each
+    other's banks of shared memory, and neighbors in that dimension out of each other's sets of a
+    cache. ``swizzle`` n (2, 4 or 8) permutes the chunks of ``CHUNK`` bytes of the last dimension in
+    shared memory: chunk c of row r is at c xor ((r // (8 // n)) mod n). Neither changes what an
+    index means; flattening applies them.
     """
 
     name: str
@@ -221,6 +222,23 @@ class Buffer:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The elements from one index to the next in each dimension."""
+        found: list[int] = []
+        dense = 1
+        for d in reversed(range(len(self.shape))):
+            found.append(self.stride(d, dense))
+            dense = found[-1] * self.shape[d]
+        return tuple(reversed(found))
+
+    def stride(self, d: int, dense: int) -> int:
+        """Return the stride of dimension ``d``, behind which ``dense`` elements lie."""
+        if self.align is None or self.align[0] != d:
+            return dense
+        _, factor, offset = self.align
+        return dense + (offset - dense) % factor
 
 
 @quick

@@ -72,6 +72,8 @@ def verify(func: Func, *, on_threads: bool = False) -> None:
     for b in func.params:
         if b.scope is not Scope.GLOBAL:
             checker.fail(f"parameter {b.name} is in scope {b.scope.value}", "not in memory")
+        if b.align:
+            checker.fail(f"parameter {b.name} has an alignment", "its caller laid it out")
     for v in func.symbols:
         checker.introduce(v)
     checker.notes(func)
@@ -101,8 +103,10 @@ class _Checker:
             self.fail(f"buffer {b.name} is declared twice")
         if any(n < 0 for n in b.shape):
             self.fail(f"buffer {b.name} has a negative extent", str(list(b.shape)))
-        if (b.align or b.swizzle) and b.scope is not Scope.SHARED:
+        if b.swizzle and b.scope is not Scope.SHARED:
             self.fail(f"buffer {b.name} is laid out for shared memory", f"it is {b.scope.value}")
+        if b.align and b.scope not in (Scope.SHARED, Scope.GLOBAL):
+            self.fail(f"buffer {b.name} has an alignment", f"it is {b.scope.value}")
         if b.align and not (0 <= b.align[0] < len(b.shape) and 0 <= b.align[2] < b.align[1]):
             self.fail(f"buffer {b.name} has no alignment {b.align}", "(dimension, factor, offset)")
         if b.swizzle not in (0, 2, 4, 8):

@@ -210,7 +210,9 @@ class Methods:
     def storage_align(
         self, block: BlockRef | str, index: int, dim: int, factor: int, offset: int
     ) -> None:
-        """Pad the stride of a dimension of a block's shared write, to avoid bank conflicts."""
+        """Pad the stride of a dimension of a block's write, to avoid conflicts of banks or
+        cache sets.
+        """
         self.perform("storage_align", block, index, dim, factor, offset)
 
     def strassen(

@@ -1,7 +1,8 @@
-"""Layouts of shared memory that avoid bank conflicts: storage_align, swizzle."""
+"""Layouts that avoid conflicts in banks of shared memory and sets of caches."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...ir.loop.nodes import Block, Buffer, Func, Scope
@@ -19,13 +20,14 @@ SWIZZLES = (2, 4, 8)
 def storage_align(
     func: Func, block: BlockRef, index: int, dim: int, factor: int, offset: int
 ) -> Func:
-    """Pad the stride of a dimension of a block's shared write, to avoid bank conflicts.
+    """Pad the stride of a dimension of a block's write, to avoid conflicts of banks or cache sets.
 
     The stride of ``dim`` becomes the least one that is ``offset`` modulo ``factor``, in elements:
-    see ``nodes.Buffer``.
+    see ``nodes.Buffer``. On a CPU an odd number of cache lines keeps what is written or read side
+    by side in different sets of a cache.
 
     Refused:
-        - a buffer that is not in shared memory: no other memory has banks
+        - an argument or a result, which the caller laid out, and a buffer in registers
         - the last dimension, whose elements are contiguous
         - a factor above 1024, an offset that is not below the factor, and a swizzled buffer
 
@@ -35,7 +37,7 @@ def storage_align(
         sch.storage_align(a, 0, 0, 8, 4)
     """
     asked = f"align dimension {dim} of write {index} of block `{block.name}`"
-    buffer = _shared(func, block, index, asked)
+    buffer = _written(func, block, index, asked, _own_layout(func))
     rank = len(buffer.shape)
     if not -rank <= dim < rank or dim % max(rank, 1) == rank - 1:
         raise ScheduleError(
@@ -74,7 +76,7 @@ def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
         sch.swizzle(a, 0, 2)
     """
     asked = f"swizzle write {index} of block `{block.name}`"
-    buffer = _shared(func, block, index, asked)
+    buffer = _written(func, block, index, asked, _is_shared)
     if n not in (0, *SWIZZLES):
         have = ", ".join(map(str, SWIZZLES))
         raise ScheduleError(asked, f"chunks cannot be permuted by {n}", hint=have, nest=func)
@@ -92,16 +94,32 @@ def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
     return _changed(func, buffer, replace(buffer, swizzle=n))
 
 
-def _shared(func: Func, ref: BlockRef, index: int, asked: str) -> Buffer:
+Rule = Callable[[Block, Buffer], Reason | None]
+
+
+def _written(func: Func, ref: BlockRef, index: int, asked: str, allowed: Rule) -> Buffer:
     path = find_block(func, ref, asked)
     block = block_of(path)
     require(func, asked, not_opaque((path,)), has_region(block.writes, index, block, "writes"))
-    require(func, asked, _in_shared(block, index))
-    return block.writes[index].buffer
-
-
-def _in_shared(block: Block, index: int) -> Reason | None:
     buffer = block.writes[index].buffer
+    require(func, asked, allowed(block, buffer))
+    return buffer
+
+
+def _own_layout(func: Func) -> Rule:
+    def rule(block: Block, buffer: Buffer) -> Reason | None:
+        if buffer in func.params:
+            why = f"`{buffer}` is a parameter: its caller lays it out"
+        elif buffer.scope not in (Scope.SHARED, Scope.GLOBAL):
+            why = f"`{buffer}` is in {buffer.scope.value} memory, which has no strides"
+        else:
+            return None
+        return Reason(why, (block,), hint="cache_read or cache_write makes a copy in memory")
+
+    return rule
+
+
+def _is_shared(block: Block, buffer: Buffer) -> Reason | None:
     if buffer.scope is Scope.SHARED:
         return None
     return Reason(

@@ -129,13 +129,11 @@ def _access(buffer: Buffer, index: tuple[Expr, ...]) -> AccessPattern:
 def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
     """Return the stride along each axis of an index, in elements; None where it is not linear."""
     steps: dict[Var, int | None] = {}
-    size = 1
-    for extent, e in zip(reversed(buffer.shape), reversed(index), strict=True):
+    for stride, e in zip(buffer.strides, index, strict=True):
         for atom, k in linear(e).terms.items():
             for v in (atom,) if isinstance(atom, Var) else free_vars(atom):
                 old = steps.get(v, 0)
-                steps[v] = old + k * size if v is atom and old is not None else None
-        size *= extent
+                steps[v] = old + k * stride if v is atom and old is not None else None
     return steps
 
 

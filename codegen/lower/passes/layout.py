@@ -16,11 +16,8 @@ def strides(b: Buffer) -> tuple[int, ...]:
     found: list[int] = []
     dense = 1
     for d in reversed(range(len(b.shape))):
-        stride = dense
-        if b.align is not None and b.align[0] == d:
-            _, factor, offset = b.align
-            stride += (offset - stride) % factor
-        elif b.scope is Scope.REGISTER and d == len(b.shape) - 2:
+        stride = b.stride(d, dense)
+        if b.scope is Scope.REGISTER and d == len(b.shape) - 2:
             stride += -stride % min(WHOLE, 1 << (stride - 1).bit_length())
         found.append(stride)
         dense = stride * b.shape[d]

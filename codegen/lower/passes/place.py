@@ -201,7 +201,7 @@ def _lanes_apart(s: Stmt, apart: set[Buffer]) -> Stmt:
     if not around or not isinstance(body, For) or body.kind is not Kind.VECTOR:
         return map_stmt(s, lambda c: _lanes_apart(c, apart), lambda e: e)
     count, lane = as_int(body.extent) or 0, (body.var,)
-    lanes = {b: replace(b, shape=(count,)) for b in _of_lanes(around, body)}
+    lanes = {b: replace(b, shape=(count,), align=None) for b in _of_lanes(around, body)}
     body = _moved(body, {old: (new, lambda _: lane) for old, new in lanes.items()})
     apart.update(lanes.values())
     for buffer in reversed(around):

@@ -142,6 +142,12 @@ def test_violations_elsewhere(body: Stmt, message: str) -> None:
     assert message in str(e.value)
 
 
+def test_parameters_are_laid_out_by_the_caller() -> None:
+    aligned = Buffer("C", (4, 8), f32, align=(0, 32, 16))
+    with pytest.raises(VerifyError, match="parameter C has an alignment"):
+        verify(Func("f", (aligned,), 1, Store(aligned, (Const(0), Const(0)), ZERO)))
+
+
 GPU = """\
 @func(outputs=1)
 def f(A: f32[16, 16], C: f32[16, 16]):
@@ -178,6 +184,7 @@ def test_good_gpu_code_passes() -> None:
         ({"index": "threadIdx.w"}, "unknown thread index 'threadIdx.w'"),
         ({"index": "threadIdx.x"}, "it is in a loop over threadIdx.x"),
         ({"scope": "global"}, "buffer S is laid out for shared memory: it is global"),
+        ({"scope": "register", "swizzle": "0"}, "buffer S has an alignment: it is register"),
         ({"align": "2, 32, 8"}, "buffer S has no alignment (2, 32, 8)"),
         ({"align": "0, 8, 8"}, "buffer S has no alignment (0, 8, 8)"),
         ({"swizzle": "3"}, "buffer S has swizzle 3"),

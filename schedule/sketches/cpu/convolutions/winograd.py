@@ -23,7 +23,7 @@ from ....transforms import relative_error
 from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
-from ..products.batched import tile_cycles, tile_fits, tile_products, vectorize_ends
+from ..products.batched import spread, tile_cycles, tile_fits, tile_products, vectorize_ends
 from ..products.tiling import ROWS, beside_tiling
 
 CHUNKS = 8  # chunk sizes to choose from, at most
@@ -128,7 +128,7 @@ def _sketch(work: FuncInfo, shape: _Shape, target: Target) -> Sketch | None:
         decisions,
         valid=lambda c: _valid(shape, c, target),
         cost=lambda c: _cost(shape, c, target),
-        apply=lambda sch, c: _apply(sch, shape, c),
+        apply=lambda sch, c: _apply(sch, shape, c, target),
         others=others,
         target=target,
         fixed=fixed,
@@ -197,7 +197,7 @@ class _ChunkLoops:
     row: LoopRef
 
 
-def _apply(sch: Schedule, shape: _Shape, c: Choices) -> None:
+def _apply(sch: Schedule, shape: _Shape, c: Choices, target: Target) -> None:
     """Rewrite the convolution, and compute each chunk's steps in a loop of the result."""
     name, size, lanes = shape.k.anchor.name, int(c["size"]), int(c["lanes"])
     tiles, weights, inputs, outputs, copy = sch.winograd(name, size)
@@ -208,10 +208,11 @@ def _apply(sch: Schedule, shape: _Shape, c: Choices) -> None:
         sch.compute_inline(copy)
         out = shape.out.name
     loops, column = _tile_result(sch, shape, c, out, outputs)
-    numbers = tile_products(sch, name, c, loops.chunk, weights, [0, 2, 1, 3])
+    numbers = tile_products(sch, name, c, loops.chunk, weights, [0, 2, 1, 3], target)
     for block in (inputs, tiles):
         sch.compute_at(block, loops.chunk)
     vectorize_ends(sch, (inputs, tiles, weights, outputs), lanes)
+    spread(sch, inputs, 0, target)
     sch.vectorize(column)
     if c["parallel"]:
         if sch.extent(loops.chunk) > 1:

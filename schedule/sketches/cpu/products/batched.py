@@ -10,8 +10,13 @@ from .....ir.arrays import Array
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
+from ....space.lookup import block_node
 from ....space.space import Choices, Columns
 from ..nests.contraction import MOST_FMAS, tile_of
+
+BESIDE = 0.25  # of L1: a panel that stays there beside rows and results
+PANEL_WAITED, ROWS_WAITED = 0.3, 0.9
+"""Of the time in which a panel and a tile's rows come from L2: what products do not hide."""
 
 
 def tile_fits(c: Columns, terms: Array | int, target: Target) -> Array:
@@ -24,20 +29,28 @@ def tile_fits(c: Columns, terms: Array | int, target: Target) -> Array:
 def tile_cycles(c: Columns, terms: Array | int, target: Target) -> Array:
     """Estimate the cycles of a tile's products, and of storing them.
 
-    The rows' operand is in L1, and so are panels of columns that fit there beside it; others come
-    from L2.
+    Rows come from L2 once. So do panels of columns, again for each tile unless they fit in L1
+    beside rows and results. L2 is also filled with what comes next, so that a part of the time in
+    which it is read is waited for: more of that of rows, which are short streams.
     """
     core, rows, vectors, bits = target.core, c["rows"], c["vectors"], 32 * c["lanes"]
     turns, width = np.maximum(1.0, bits / core.vector_bits), 4 * vectors * c["lanes"]
     busy = np.maximum(rows * vectors / core.fmas, (rows + vectors) / core.loads) * turns
     busy = np.maximum(busy, core.fma_latency)
-    busy = np.maximum(busy, np.where(width * terms > 0.5 * core.l1.size, width / core.l2.rate, 0.0))
-    step = busy + 1.0 / c["unroll"]
+    far = np.where(width * terms > BESIDE * core.l1.size, width / core.l2.rate, 0.0)
+    waited = PANEL_WAITED * far + ROWS_WAITED * 4 * rows / core.l2.rate
+    step = np.maximum(busy, far) + waited + 1.0 / c["unroll"]
     return np.asarray(terms * step + 2 * rows * vectors / core.stores + 20.0)
 
 
 def tile_products(
-    sch: Schedule, name: str, c: Choices, at: LoopRef, weights: BlockRef, order: Sequence[int]
+    sch: Schedule,
+    name: str,
+    c: Choices,
+    at: LoopRef,
+    weights: BlockRef,
+    order: Sequence[int],
+    target: Target,
 ) -> LoopRef:
     """Compute the products ``name`` at a loop, in tiles of registers.
 
@@ -69,7 +82,19 @@ def tile_products(
     for loop in unrolled:
         sch.unroll(loop)
     sch.transform_layout(weights, 0, order, [(2, width)])
+    spread(sch, store, 0, target)
     return sch.fuse(number, panel)
+
+
+def spread(sch: Schedule, block: BlockRef | str, dim: int, target: Target) -> None:
+    """Put neighbors in a dimension of a block's result into different sets of L1.
+
+    What takes a line of each, as a sum of parts that is stored under many numbers, would have them
+    in one set if they were a multiple of its period apart. An odd number of lines apart, they take
+    all sets in turn.
+    """
+    line = target.core.l1.line // block_node(sch, block).writes[0].buffer.dtype.bytes
+    sch.storage_align(block, 0, dim, 2 * line, line)
 
 
 def _in_registers(sch: Schedule, row: LoopRef, vector: LoopRef, lane: LoopRef) -> None:

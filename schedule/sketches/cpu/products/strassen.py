@@ -28,14 +28,18 @@ from ....space.space import Batch, Choices, Columns, Sketch, columns_of
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
-from .batched import tile_cycles, tile_fits, tile_products, vectorize_ends
+from .batched import spread, tile_cycles, tile_fits, tile_products, vectorize_ends
 from .tiling import ROWS, beside_tiling
 
 BLOCKS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32)
-BEHIND = 1.15  # times the plain product's estimate up to which the sketch is worth trying
+AHEAD, BEHIND = 0.95, 1.15
+"""Times the plain product's estimate below which the sketch is the default, or worth trying."""
 SQUARE, LEAST_SQUARE = 16, 4  # rows of a vector of columns that are stored transposed
 WRITTEN = 0.5  # of the rate at which a cache is read: that at which it is written
-LATE = 0.3  # of the time in which weights arrive: what is not hidden behind products
+LATE = 0.2  # of the time in which weights arrive: what is not hidden behind products
+AGAIN = 0.7  # of the time in which they arrive for one more block of rows
+SUMS_WAITED = 0.3  # of the time in which strips read the sums of rows again
+OTHERS = 0.5  # of L3: what is left to one program beside others
 MOST_PADDED = 1.1  # times the columns, with their padding
 SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than products
 
@@ -43,13 +47,13 @@ SHALLOWEST = 48  # terms of a part, below which sums and stores take longer than
 @CPU.row(9)
 def match_faster(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product that is expected to be faster in parts."""
-    return beside_tiling(_matched(work, target), work, target, 0.0, 1.0)
+    return beside_tiling(_matched(work, target), work, target, 0.0, AHEAD)
 
 
 @CPU.row(11)
 def match_close(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a product that may be as fast in parts."""
-    return beside_tiling(_matched(work, target), work, target, 1.0, BEHIND)
+    return beside_tiling(_matched(work, target), work, target, AHEAD, BEHIND)
 
 
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
@@ -168,7 +172,7 @@ def _sketch(work: FuncInfo, shape: _Parted, target: Target) -> Sketch | None:
         decisions,
         valid=many.valid_one,
         cost=many.cost_one,
-        apply=lambda sch, c: _apply(sch, shape, c),
+        apply=lambda sch, c: _apply(sch, shape, c, target),
         others=work.besides(k.anchor, shape.out, *k.feeders),
         target=target,
         fixed={"lanes": lanes, "parallel": decisions["parallel"][0], "ahead": 1},
@@ -224,7 +228,7 @@ def _cost(shape: _Parted, c: Columns, target: Target) -> Array:
     others = np.where(c["private"] > 0, 0.0, blocks * block / far) * (threads > 1)
     pieces = np.where(c["private"] > 0, blocks, strips)
     share = -(-pieces // threads) / pieces
-    work = products + back + np.maximum(0.0, again - 0.5 * products)
+    work = products + back + SUMS_WAITED * again + np.maximum(0.0, again - 0.5 * products)
     cycles = work * share + others + sums * np.where(c["private"] > 0, share, 1 / threads)
     seconds = cycles / core.clock
     forks = np.where(threads == 1, 0, np.where(c["private"] > 0, 1, 2 * blocks))
@@ -255,16 +259,16 @@ def _weights_seconds(shape: _Parted, c: Columns, target: Target, seconds: Array)
     size = 4.0 * PRODUCTS**levels * (shape.terms >> levels) * (shape.n >> levels)
     arrives = np.where(threads > 1, core.bandwidth(target.threads), core.bandwidth(1))
     arrival = size / arrives * (1 if shape.k.frozen else 3)
-    # Private threads drift apart, so that not all find in L3 what the first has read.
-    apart = (threads - 1) * np.maximum(0.0, size - core.l3.size) / arrives
-    arrival = arrival + np.where(c["private"] > 0, apart, 0.0)
+    # Private threads drift apart, and what one has read is in its L2, not yet in L3.
+    arrival = arrival + np.where(c["private"] > 0, (threads - 1) * size / arrives, 0.0)
     passes = np.where(c["private"] > 0, -(-blocks // threads), blocks)
-    rate = threads * _rate(core, size / threads) * core.clock
-    again = (passes - 1) * size / rate
-    return np.asarray(np.maximum(LATE * arrival, arrival - 0.7 * seconds) + LATE * again)
+    near = np.maximum(threads * core.l3.rate * core.clock, arrives)
+    rate = np.where(size <= OTHERS * core.l3.size, near, arrives)
+    again = (passes - 1) * size / rate * np.where(c["private"] > 0, threads, 1)
+    return np.asarray(np.maximum(LATE * arrival, arrival - 0.7 * seconds) + AGAIN * again)
 
 
-def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
+def _apply(sch: Schedule, shape: _Parted, c: Choices, target: Target) -> None:
     """Rewrite the product, and compute each block's sums and products in loops of the result."""
     name, levels = shape.k.anchor.name, int(c["levels"])
     rows, vectors, lanes = tile_of(c)
@@ -278,13 +282,16 @@ def _apply(sch: Schedule, shape: _Parted, c: Choices) -> None:
         out = shape.out.name
     loops = _tile_result(sch, shape, c, out)
     sch.compute_at(result, loops.row)
-    numbers = tile_products(sch, name, c, loops.strip, right, [2, 0, 1, 3])
+    numbers = tile_products(sch, name, c, loops.strip, right, [2, 0, 1, 3], target)
     if c["ahead"]:
         sch.annotate(numbers, FETCH_AHEAD.key, 1)
     inside = int(c["blocks"]) > 1 or bool(c["private"])
     if inside:
         sch.compute_at(left, loops.block)
     vectorize_ends(sch, (left, right, result), lanes)
+    spread(sch, left, 0, target)
+    if not shape.k.frozen:
+        spread(sch, right, 1, target)
     sch.vectorize(loops.lane)
     if not c["parallel"]:
         return

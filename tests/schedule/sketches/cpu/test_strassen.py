@@ -12,7 +12,7 @@ from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
-from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.nodes import Func, Scope
 from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
@@ -127,7 +127,7 @@ def test_schedules_differ_by_rounding_only(
 
 
 def test_weights_are_summed_ahead_of_any_call_and_the_trace_replays() -> None:
-    func = func_of(128, 768, 768, "gelu")
+    func = func_of(512, 768, 768, "gelu")
     first = generate(func, XEON)[0]
     assert first.name == "strassen@1"
     sch = Schedule(func)
@@ -166,3 +166,17 @@ def test_products_that_do_not_divide_into_vectors_stay_whole(
 
 def test_few_rows_are_not_worth_it() -> None:
     assert offered(func_of(4, 1024, 1024), XEON) is None
+
+
+@pytest.mark.usefixtures("always")
+def test_numbered_sums_and_products_take_all_sets_of_l1() -> None:
+    """With 256 terms a part they would be whole pages apart, all in one set."""
+    func = func_of(128, 1024, 256, frozen=False)
+    sketch = offered(func, LOOSE)
+    assert sketch is not None
+    sch = Schedule(func)
+    sketch.apply(sch, {**sketch.default, "levels": 2})
+    line = LOOSE.core.l1.line // 4
+    numbered = [(b, b.shape.index(49)) for b in sch.func.allocs if 49 in b.shape]
+    apart = {b.name: b.strides[d] / line % 2 for b, d in numbered if b.scope is Scope.GLOBAL}
+    assert len(apart) == 3 and set(apart.values()) == {1}, apart
