@@ -8,37 +8,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.loop.nodes import Buffer, Const, Stmt, Store, Var
+from ...ir.dtypes import pred
+from ...ir.loop.nodes import Buffer, Const, Scope, Stmt, Store, Var
 from .index import Indices, LinearForm
-from .llvm.core import IRValue, memory_type
+from .llvm.core import IRValue, mangle, memory_type
 from .llvm.opaque import opaque
 from .scalarize import stored_type
 
 FARTHEST = 16  # elements between neighboring lanes: a shuffle each
+FARTHEST_MASKED = 4  # of them where lanes may be off: a mask and a shuffle each
+MASKS = 512  # bits of registers beside which there are registers of masks
 
 
 def is_near(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
-    """True if lanes access every few elements, and those in between exist as well."""
+    """True if lanes access every few elements, which vectors and shuffles load faster."""
+    step, lanes = form.lane, em.lanes
+    if em.device is not None or lanes is None or not 2 <= step <= FARTHEST:
+        return False
+    if lanes.mask is None:
+        return step <= lanes.count or _is_whole(buffer, form)
+    masks = em.target.vector_bits >= MASKS and buffer.scope is not Scope.REGISTER
+    return masks and step <= min(FARTHEST_MASKED, lanes.count)
+
+
+def _is_whole(buffer: Buffer, form: LinearForm) -> bool:
+    """True if lanes access one element each of whole steps, all of whose elements exist."""
     step = form.lane
-    if em.device is not None or em.lanes is None or em.lanes.mask is not None:
-        return False
-    if not 2 <= step <= FARTHEST:
-        return False
     within = form.constant % step == step - 1 or buffer.shape[0] % step == 0
     return within and all(factor % step == 0 for _, factor in form.terms.values())
 
 
 def load_near(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
-    """Load every few elements by as many contiguous loads, and shuffles."""
+    """Load every few elements by as many contiguous loads, and shuffles.
+
+    Whole steps are loaded where they exist, as accesses of their other elements load them, too.
+    Else nothing is read behind the last lane's element: the last load ends with it.
+    """
     assert em.lanes is not None
-    dtype, count, first = stored_type(buffer.dtype), em.lanes.count, form.constant % form.lane
-    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
-    parts = []
-    for start in range(0, form.lane * count, count):
-        pointer = em.pointer(buffer, replace(form, constant=form.constant - first + start))
-        text = f"load {type_}, ptr {pointer.text}, align {buffer.dtype.bytes}"
-        parts.append(em.read(text, dtype, count, buffer, pointer, pointer.depth))
-    return picked(em, parts, [divmod(form.lane * k + first, count) for k in range(count)])
+    step, count = form.lane, em.lanes.count
+    if em.lanes.mask is None and _is_whole(buffer, form):
+        first, starts = form.constant % step, list(range(0, step * count, count))
+    else:
+        last = step * (count - 1) + 1 - count
+        first, starts = 0, [*range(0, last, count), last]
+    begin = replace(form, constant=form.constant - first)
+    parts = [_load_part(em, buffer, begin, start) for start in starts]
+    wanted = [step * k + first for k in range(count)]
+    held = [next(n for n, s in enumerate(starts) if s <= e < s + count) for e in wanted]
+    return picked(em, parts, [(n, e - starts[n]) for n, e in zip(held, wanted, strict=True)])
+
+
+def _load_part(em: Indices, buffer: Buffer, form: LinearForm, start: int) -> IRValue:
+    """Load as many consecutive elements as there are lanes: where some are off, only theirs."""
+    assert em.lanes is not None
+    dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
+    type_, align = f"<{count} x {memory_type(buffer.dtype)}>", buffer.dtype.bytes
+    pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
+    if mask is None:
+        text = f"load {type_}, ptr {pointer.text}, align {align}"
+        return em.read(text, dtype, count, buffer, pointer, pointer.depth)
+    places = [divmod(start + k, form.lane) for k in range(count)]
+    order = [lane if not between else count for lane, between in places]
+    on = mixed(em, mask, em.const(False, pred, count), order)
+    name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
+    em.declare(name, type_, ["ptr", "i32", on.type, type_])
+    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {on}, {type_} zeroinitializer)"
+    return em.function.read(text, dtype, count, buffer, max(pointer.depth, on.depth))
 
 
 def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:

@@ -26,6 +26,12 @@ from .pointwise import (
 )
 
 NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
+ABREAST = (
+    1,
+    2,
+    4,
+    8,
+)  # vectors of columns that are summed at once, from neighboring lines of a row
 LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for
 
 
@@ -160,8 +166,13 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
         own = one_stretch(sch, info, own)
         reduce_columns(sch, info.name, own, lanes_of(info, target) * accumulators((info,)))
     elif spatial and own and side_by_side(info, lanes_of(info, target)):
-        outer, lane = sch.split(spatial[-1], [None, lanes_of(info, target)])
-        sch.reorder(*spatial[:-1], outer, *own, lane)
+        lanes = lanes_of(info, target)
+        columns = info.spatial[-1].extent // lanes
+        apart = target.threads if parallel and len(spatial) == 1 else 1
+        abreast = max(n for n in ABREAST if n * apart <= max(columns, apart))
+        outer, vector, lane = sch.split(spatial[-1], [None, abreast, lanes])
+        sch.reorder(*spatial[:-1], outer, *own, vector, lane)
+        sch.unroll(vector)
         sch.vectorize(lane)
         spatial[-1] = outer
     if parallel and spatial:

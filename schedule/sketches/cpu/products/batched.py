@@ -103,7 +103,7 @@ def _in_registers(sch: Schedule, row: LoopRef, vector: LoopRef, lane: LoopRef) -
     sch.unroll(row)
 
 
-def vectorize_ends(sch: Schedule, blocks: Sequence[BlockRef], lanes: int) -> None:
+def vectorize_ends(sch: Schedule, blocks: Sequence[BlockRef | str], lanes: int) -> None:
     """Vectorize the innermost loop of each block."""
     for block in blocks:
         loop = sch.get_loops(block)[-1]

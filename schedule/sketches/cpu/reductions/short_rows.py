@@ -16,11 +16,15 @@ from ....legality import update_of
 from ....space.analyze import BlockInfo, describe
 from ....space.lookup import below, own_loops
 from ....space.space import Choices, Sketch
+from ..nests.contraction import Contraction
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import lanes_of, may_share, pass_seconds, schedule_pointwise, sharing_pays
+from ..products.batched import vectorize_ends
 from .rows import find_rows, host_of, join_stages
 
 OTHERS = 2  # vectors that blocks before the rows process at once
+IMAGES = 2  # for each thread, of which each has its part of those blocks to itself
+HELD = 0.5  # of L2: what such a part may take
 NEAR = frozenset((0, 1, 2))  # elements between rows of which even many terms are loaded in vectors
 MOST = 64  # instances of blocks for one row: all of them are unrolled
 
@@ -58,7 +62,7 @@ def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
 
     Rows of more terms count where those of neighboring rows are neighbors too, as a filter's are.
     """
-    found = find_rows(work.blocks) if work.contraction is None else None
+    found = find_rows(work.blocks)
     if found is None or len(found.parts) != 1:
         return None
     (stages,) = found.parts
@@ -97,7 +101,8 @@ def _pays(k: ShortRows, longest: int) -> bool:
 
 def apply_short_rows(k: ShortRows, sch: Schedule, c: Choices, target: Target) -> None:
     """Compute all stages for a vector of rows, with what they pass to each other in registers."""
-    for info in k.others:
+    images = images_of(k, target)
+    for info in k.others if images is None else ():
         schedule_pointwise(sch, info, target, OTHERS, bool(c["parallel"]))
     outer = sch.get_loops(host_of(k.stages).name)[: k.count]
     at, lane = sch.split(outer[k.across], [None, k.lanes * int(c["vectors"])])
@@ -115,8 +120,41 @@ def apply_short_rows(k: ShortRows, sch: Schedule, c: Choices, target: Target) ->
             _vectorize_rows(k, sch, copy, at)
         _vectorize_rows(k, sch, info.name, at)
         _keep(k, sch, info)
+    if images is not None:
+        image = outer[0] if images == 1 else sch.fuse(*outer[:images])
+        for info in k.others:
+            sch.compute_at(info.name, image)
+            vectorize_ends(sch, [info.name], k.lanes)
+        rows = [image]
     if c["parallel"]:
-        sch.parallel(at if len(rows) == 1 else sch.fuse(*rows))
+        sch.parallel(rows[0] if len(rows) == 1 else sch.fuse(*rows))
+
+
+def images_of(k: ShortRows, target: Target) -> int | None:
+    """Return the leading axes that number parts of the other blocks' results, as images are.
+
+    One part is computed before the rows that read it, so that it stays in L2. None if the parts are
+    too few for the threads, or too large.
+    """
+    found = min((_alike(k, info) for info in k.others), default=0)
+    count = math.prod(a.extent for a in k.stages[0].spatial[:found])
+    made = [s.buffer for info in k.others for s in info.stores]
+    size = sum(math.prod(b.shape) * b.dtype.bytes for b in made)
+    if not found or count < IMAGES * target.threads or size > HELD * target.core.l2.size * count:
+        return None
+    return found
+
+
+def _alike(k: ShortRows, info: BlockInfo) -> int:
+    """Return how many leading axes index a block's result as they index that of the rows."""
+    if info.reduce or len(info.stores) != 1:
+        return 0
+    found = k.across
+    reads = [(b, a) for b in k.stages for a in b.loads if a.buffer is info.stores[0].buffer]
+    for b, access in reads:
+        forms = zip(b.spatial[:found], access.coefficients, strict=False)
+        found = next((n for n, (a, form) in enumerate(forms) if form != {a.var: 1}), found)
+    return found if reads else 0
 
 
 def _vectorize_rows(k: ShortRows, sch: Schedule, block: BlockRef | str, at: LoopRef) -> None:
@@ -151,8 +189,27 @@ def short_rows_cost(k: ShortRows, c: Choices, target: Target) -> float:
 @CPU.row(28)
 def match_short_rows(work: FuncInfo, target: Target) -> Sketch | None:
     """Match row-wise groups of rows that are few elements, or a few neighbors' terms."""
-    k = find_short_rows(work, target)
+    k = find_short_rows(work, target) if work.contraction is None else None
     return None if k is None else short_rows_sketch(k, target)
+
+
+@CPU.row(9)
+def match_padded_windows(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match windows of images that are padded along the lanes, where each lane would be checked."""
+    if work.contraction is None or not _pads_lanes(work.contraction):
+        return None
+    k = find_short_rows(work, target)
+    if k is None or images_of(k, target) is None:
+        return None
+    return short_rows_sketch(k, target)
+
+
+def _pads_lanes(k: Contraction) -> bool:
+    """True for windows without weights that move along the columns of what a feeder makes."""
+    made = {s.buffer for info in k.feeders for s in info.stores}
+    reduced = {a.var for a in k.anchor.reduce}
+    forms = (f or {} for a in k.anchor.loads if a.buffer in made for f in a.coefficients)
+    return k.weights is None and any(k.anchor_column in f and reduced & f.keys() for f in forms)
 
 
 def short_rows_sketch(k: ShortRows, target: Target) -> Sketch:
