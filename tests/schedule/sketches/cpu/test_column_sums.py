@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import nestwright as nw
@@ -49,3 +50,30 @@ def test_narrower_tiles_are_estimated_to_be_slower(shape: tuple[int, int]) -> No
         sketch.cost({**sketch.default, "vectors": v, "panels": 1}) for v in (1, 2, 8)
     )
     assert one > 1.1 * two and two > 1.1 * eight
+
+
+@pytest.mark.parametrize("shape", [(300, 333), (64, 17), (40, 1040), (9, 5)])
+def test_means_before_a_sum_of_columns_take_several_vectors(shape: tuple[int, int]) -> None:
+    """The mean of a variance is no anchor: its rows are read line after line all the same."""
+    rows, columns = shape
+    module = nw.parse(f"""HloModule variance
+add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+ENTRY main {{
+  x = f32[{rows},{columns}] parameter(0)
+  z = f32[] constant(0)
+  s = f32[{columns}] reduce(x, z), dimensions={{0}}, to_apply=add
+  n = f32[] constant({1 / rows})
+  nb = f32[{columns}] broadcast(n), dimensions={{}}
+  m = f32[{columns}] multiply(s, nb)
+  mb = f32[{rows},{columns}] broadcast(m), dimensions={{1}}
+  d = f32[{rows},{columns}] subtract(x, mb)
+  q = f32[{rows},{columns}] multiply(d, d)
+  v = f32[{columns}] reduce(q, z), dimensions={{0}}, to_apply=add
+  ROOT r = f32[{columns}] multiply(v, nb)
+}}
+""")
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    np.testing.assert_allclose(nw.build(module, cache=False)(x), x.var(0), rtol=2e-5)
+    if columns == 1040:
+        nest = nw.lower(module, target="cpu -mcpu=znver4 -threads=2").as_text("scheduled")
+        assert nest.index("in unroll(8)") < nest.index('block("sum')
