@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import select
 import sys
 import time
 import traceback
@@ -142,8 +143,8 @@ def _failed(error: Exception) -> int:
     match error:
         case NestwrightError():
             return _told(str(error), error.exit_status)
-        case BrokenPipeError():  # the reader has seen enough, as in `nestwright show M | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        case BrokenPipeError() if _is_unread(sys.stdout):  # as in `nestwright show M | head`
+            _drop(sys.stdout)
             return 0
         case OSError(filename=None):
             return _told(f"cannot read or write: {error.strerror or error}", UNUSABLE)
@@ -169,8 +170,26 @@ def _misused(error: click.ClickException) -> int:
 
 
 def _told(message: str, status: int, prefix: str = "nestwright: ") -> int:
-    click.echo(f"{prefix}{message}", err=True)
+    try:
+        click.echo(f"{prefix}{message}", err=True)
+    except OSError:  # nobody reads it, or the disk is full; the status remains
+        _drop(sys.stderr)
     return status
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """True if a stream is a pipe whose reader has gone: it has seen enough."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return bool(poll.poll(0))
+    except OSError:  # it is no file of the system
+        return False
+
+
+def _drop(stream: TextIO) -> None:
+    """Drop what is written to a stream from now on, and what it still holds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _warn(
@@ -182,4 +201,4 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """A warning as one line, without the place in our code that it comes from."""
-    click.echo(f"nestwright: warning: {message}", err=True)
+    _told(f"warning: {message}", 0)

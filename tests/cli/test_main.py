@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -121,6 +122,23 @@ def test_a_reader_that_has_seen_enough_is_no_error(softmax: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("where", ["| true", ">/dev/full"])
+def test_an_error_that_nobody_can_read_keeps_its_status(where: str) -> None:
+    command = shlex.join([*COMMAND, "build", "nope"])
+    line = f"{{ {command} 2>&1; echo $? >&3; }} 3>&2 {where}"
+    done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True)
+    assert done.stderr == "2\n"
+
+
+def test_a_broken_pipe_that_is_not_the_output_is_no_success(nestwright, softmax, monkeypatch):
+    def broken(*args: object, **more: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("nestwright.autotune.recipe.imported_model", broken)
+    said = nestwright("show", softmax)
+    assert said.status == 2 and said.err == "nestwright: cannot read or write: Broken pipe\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
