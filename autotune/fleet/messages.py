@@ -102,7 +102,7 @@ def decode_reply_of(data: object, count: int) -> Reply:
             raise ValueError("a phase")
         refusal = str(value["refusal"])
         reply = Reply(worker, refusal, told[1], float(value["rate"]), float(value["stream"]))
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as e:
         raise BadReply(f"{type(e).__name__}: {e}") from None
     if len(reply.outcomes) != (0 if refusal else count):
         raise BadReply(f"{len(reply.outcomes)} outcomes of {count} candidates")

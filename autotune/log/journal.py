@@ -333,10 +333,15 @@ def _merge(paths: Sequence[PathLike], out: PathLike, winners: bool) -> tuple[int
 
 
 def _identity(line: bytes) -> str | None:
-    """Return the key by which duplicate lines are found; None for lines that are not records."""
+    """Return the key by which duplicate lines are found; None for lines that are not records, and
+    for changed ones, whose id may be that of a good one.
+    """
     try:
-        record = decode(line.rstrip(b"\r\n"))
+        fields = fields_of(line.rstrip(b"\r\n"))
+        record = record_of(fields)
     except BadLine:
+        return None
+    if record is not None and not is_unchanged(fields):
         return None
     match record:
         case None:

@@ -190,5 +190,5 @@ def decode_reply(line: bytes) -> Phase | tuple[int, tuple[Outcome, ...]]:
             Outcome(**{**o, "runs": tuple(float(x) for x in o["runs"])}) for o in value["outcomes"]
         )
         return int(value["number"]), outcomes
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as e:
         raise ValueError(f"not a reply of a measuring child: {line[:80]!r}") from e

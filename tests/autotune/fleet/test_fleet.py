@@ -308,6 +308,9 @@ def test_messages_come_back_as_they_were() -> None:
         b"[]",
         "text",
         encode_reply(reply)[:-9],
+        b"[" * 100_000,
+        encode_reply(reply).replace(b'"rate": 1000000000.0', b'"rate": 1' + b"0" * 400),
+        encode_reply(reply).replace(b'\\"runs\\":[', b'\\"runs\\":' + b"[" * 100_000),
         None,
         encode_reply(Reply(identity())),
     ):

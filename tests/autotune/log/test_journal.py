@@ -195,6 +195,15 @@ def test_merge_drops_repeated_records_and_keeps_unknown_fields(tmp_path: Path) -
     assert merge([a, tmp_path / "out.jsonl"], a)[0] == 6
 
 
+def test_merge_takes_the_good_one_of_a_record_and_a_changed_copy(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jsonl", trial(1))
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(good.read_text().replace('"rows":1', '"rows":7'))
+    assert merge([bad, good], tmp_path / "out.jsonl")[0] == 3
+    held = read(tmp_path / "out.jsonl")
+    assert [t.decisions["rows"] for t in held.trials] == [1] and not held.problems
+
+
 def test_a_log_that_is_replaced_while_it_is_written_is_followed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", trial(1), trial(1))
     with LogWriter(path) as writer:
