@@ -132,12 +132,14 @@ def _taken(threads: int, libraries: str) -> Iterator[_Seat]:
                 _seats.add(seat)
         if seat.timer is not None:
             seat.timer.cancel()
-        with seat.busy:
-            if seat.gone:
-                continue
-            yield seat
-        seat.rest()
-        return
+        try:
+            with seat.busy:
+                if not seat.gone:
+                    yield seat
+                    return
+        finally:
+            if not seat.gone:
+                seat.rest()
 
 
 def _core() -> tuple[int | None, int]:

@@ -30,6 +30,7 @@ from .protocol import (
 )
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
+ENDING = 10.0  # seconds that a child may take to end once its output is closed
 AT_ONCE = 4096  # bytes that an empty pipe takes on any system, though nobody reads
 
 
@@ -197,7 +198,11 @@ class Worker:
     def _post_mortem(self) -> Outcome:
         assert self._process is not None
         phase = self._at()
-        code = self._process.wait()
+        try:
+            code = self._process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return Outcome("timeout", note=f"it closed its output and did not end in {phase}")
         self.kill()
         if code == OUT_OF_MEMORY:
             return Outcome("oom", note=f"out of memory in {phase}")

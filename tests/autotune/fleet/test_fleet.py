@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from nestwright.autotune.fleet import work
 from nestwright.autotune.fleet.fleet import PATIENCE, TRIES, Fleet
 from nestwright.autotune.fleet.identity import examine, question
 from nestwright.autotune.fleet.messages import (
@@ -336,3 +337,13 @@ def test_a_worker_refuses_what_it_is_not(changed: dict[str, str], why: str) -> N
     assert re.search(why, examine(request)[1])
     reply = decode_reply_of(perform(encode_request(request)), 3)
     assert re.search(why, reply.refusal) and not reply.outcomes
+
+
+def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch) -> None:
+    """A worker whose disk is full keeps no child, and no core, for ever."""
+    monkeypatch.setattr(work, "IDLE", 0.0)
+    with pytest.raises(OSError, match="full"), work._taken(2, "") as seat:
+        raise OSError("the disk is full")
+    assert seat.timer is not None
+    seat.timer.join()
+    assert seat.gone and seat not in work._seats

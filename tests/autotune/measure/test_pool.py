@@ -53,6 +53,9 @@ for line in sys.stdin.buffer:
             say(encode_phase(Phase("run", 0, "on trial")))
             while True:
                 time.sleep(1)
+        case "mute":
+            os.close(1)
+            time.sleep(60)
         case "babble":
             say(b"hello\\n")
             time.sleep(60)
@@ -107,6 +110,13 @@ def test_a_child_that_reads_no_job_is_killed() -> None:
     with Pool(workers=1, command=idle) as pool:
         ((_, (found,)),) = pool.run([large])
     assert found.status == "timeout" and "load" in found.note
+
+
+def test_a_child_that_closes_its_output_and_hangs_is_killed(command, monkeypatch) -> None:
+    monkeypatch.setattr("nestwright.autotune.measure.worker.ENDING", 0.1)
+    with Pool(workers=1, command=command) as pool:
+        mute, ok = run(pool, "mute", "ok")
+    assert (mute.status, ok.status) == ("timeout", "ok") and "did not end in build" in mute.note
 
 
 def test_waiting_for_the_lock_does_not_count_against_a_candidate(command) -> None:
