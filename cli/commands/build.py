@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,18 +97,8 @@ def build(
             "--sign needs -o OUT.nw", "only a built model that is written is signed"
         )
     if stage is not None:
-        given = {
-            "--sign": sign,
-            "--log": log,
-            **recipe.given,
-            "--excess-precision": None,  # it is a part of a stage's text
-            "--timings": timings or None,
-            "--format": library,
-        }
-        if unused := [option for option, value in given.items() if value is not None]:
-            raise ArgumentError(
-                f"{unused[0]} cannot be used with --from", hint=f"leave {unused[0]} out"
-            )
+        others = {"--timings": timings or None, "--format": library}
+        _refuse_beside_stage({"--sign": sign, "--log": log, **recipe.given, **others})
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
     from ...autotune.variants import built
@@ -138,12 +128,17 @@ def build(
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
-    for line in _lines(exe, made):
+    spent = {**stages, "other": total - sum(stages.values())} if timings else {}
+    for line in (*_lines(exe, made), *(f"  {name:<10} {t:8.3f} s" for name, t in spent.items())):
         click.echo(line)
-    if timings:
-        for name, seconds in stages.items():
-            click.echo(f"  {name:<10} {seconds:8.3f} s")
-        click.echo(f"  {'other':<10} {total - sum(stages.values()):8.3f} s")
+
+
+def _refuse_beside_stage(given: Mapping[str, object]) -> None:
+    """Raise ``ArgumentError`` for options that --from does not take; None is not given."""
+    for option, value in given.items():
+        if value is not None and option != "--excess-precision":  # a part of a stage's text
+            why = f"{option} cannot be used with --from"
+            raise ArgumentError(why, hint=f"leave {option} out")
 
 
 def _facts(exe: Executable, made: CLibrary | None) -> dict[str, Any]:

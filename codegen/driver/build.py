@@ -200,19 +200,11 @@ class PreparedModule:
             plan, pool, facts = parts
             plan = _with_names(plan, self.inputs, self.outputs)
             constants = pool.memory(cores())
-        made_of = {symbol(k): code for k, code in kernels.items()}
-        if fused is not None:
-            called = plan_kernels(plan)
-            joined = {
-                name: self._fused_kernel(fused, name) for name in called if name in fused.made
-            }
-            made_of = {name: code for name, code in made_of.items() if name in called} | joined
+        made_of = self._called(plan, kernels, fused)
         codes = {name: kernel.code for name, kernel in made_of.items()}
         buffers = {name: kernel.buffers for name, kernel in made_of.items()}
         with timed(spent, "llvm"):
             code = backend(target).finish(plan, seal(plan, codes, buffers), target, codes)
-        hlo = {} if self.constants or self.weights else _hlo(module)
-        strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
         bundle = Bundle(
             name=module.name,
             target=target,
@@ -223,14 +215,7 @@ class PreparedModule:
             runtime=code.runtime,
             constants=constants,
             costs=_costs(plan, facts),
-            notes=_draws(self.frozen)
-            | hlo
-            | _scheduled(self.groups, schedules)
-            | strict
-            | {FACTS: facts_json(facts)}
-            | self._narrow()
-            | self._interpreted()
-            | _devices(self.frozen),
+            notes=self._notes(schedules, facts),
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
@@ -246,6 +231,14 @@ class PreparedModule:
             return stage_text(module, target, stage, None, schedules, frozen, strict, weights)
 
         return show_stage
+
+    def _notes(self, schedules: Mapping[str, Trace], facts: Sequence[Facts]) -> dict[str, str]:
+        """Return what the bundle says of itself."""
+        hlo = {} if self.constants or self.weights else _hlo(self.module)
+        strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
+        given = hlo | strict | _draws(self.frozen) | _devices(self.frozen)
+        made = _scheduled(self.groups, schedules) | {FACTS: facts_json(facts)}
+        return given | made | self._narrow() | self._interpreted()
 
     def _narrow(self) -> dict[str, str]:
         """Return the note of what became of each weight, where they are narrow."""
@@ -279,6 +272,17 @@ class PreparedModule:
             self._refuse(refused)
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
         return {key: self._kernels[name] for key, name in names.items() if key not in self._refused}
+
+    def _called(
+        self, plan: Plan, kernels: Mapping[str, KernelCode], fused: FusedKernels | None
+    ) -> dict[str, KernelCode]:
+        """Return the kernels of a plan by symbol: of groups by key, and fused ones of several."""
+        alone = {symbol(key): code for key, code in kernels.items()}
+        if fused is None:
+            return alone
+        called = plan_kernels(plan)
+        joined = {name: self._fused_kernel(fused, name) for name in called if name in fused.made}
+        return {name: code for name, code in alone.items() if name in called} | joined
 
     def _fused_kernel(self, fused: FusedKernels, name: str) -> KernelCode:
         """Return the code of a fused kernel, compiled where it is not cached."""
