@@ -80,7 +80,7 @@ WORDS = (
     b"array<i64: 1>",
     b"\xff",
 )
-TURNS = 1 << 18  # of a scheduled function that the interpreter is asked for
+ITERATIONS = 1 << 18  # of a scheduled function that the interpreter is asked for
 CPU = Target.parse("cpu")
 
 
@@ -293,7 +293,7 @@ def trace() -> Format:
         given, want = inputs[at]
         if int(np.prod([b.shape for b in func.params][-1], dtype=np.int64)) > 1 << 12:
             return
-        if turns(replayed.body) > TURNS:  # right, but no interpreter comes to its end
+        if iterations(replayed.body) > ITERATIONS:  # right, but no interpreter comes to its end
             return
         for x, y in zip(run_loops(replayed, given), want, strict=True):
             assert np.allclose(x, y, 1e-4, 1e-4, equal_nan=True), "the trace changes the result"
@@ -301,9 +301,9 @@ def trace() -> Format:
     return Format("trace", make, read)
 
 
-def turns(s: Stmt) -> int:
+def iterations(s: Stmt) -> int:
     """Return how often the innermost statements run; loops of symbolic extent count once."""
-    within = sum(map(turns, children(s))) or 1
+    within = sum(map(iterations, children(s))) or 1
     match s:
         case For(extent=Const(value=int(extent))):
             return extent * within

@@ -191,7 +191,7 @@ def _cost(thunks: Sequence[Thunk], facts: Sequence[Facts]) -> Cost:
             total += chosen
         else:
             if isinstance(thunk, WhileThunk):
-                inner[-1:] = [body.share(thunk.turns) for body in inner[-1:]]
+                inner[-1:] = [body.share(thunk.unrolled) for body in inner[-1:]]
             total = sum(inner, total)
     return total
 

@@ -111,7 +111,7 @@ class WhileThunk(NamedTuple):
     """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again.
 
     ``trips`` says how often the body runs, where it is known: the condition need not be run then.
-    The body is that many ``turns`` of the model's loop.
+    The body is ``unrolled`` iterations of the model's loop.
     """
 
     condition: tuple[Thunk, ...]
@@ -119,7 +119,7 @@ class WhileThunk(NamedTuple):
     body: tuple[Thunk, ...]
     name: str = ""
     trips: int | None = None
-    turns: int = 1
+    unrolled: int = 1
 
 
 class ConditionalThunk(NamedTuple):
@@ -222,7 +222,7 @@ def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
                 yield f"{indent}library {call.target} {arrow}  # {name}"
             case WhileThunk(condition=condition, predicate=predicate, body=body, name=name):
                 often = f", {thunk.trips} times" if thunk.trips is not None else ""
-                often += f" {thunk.turns} turns" if thunk.turns > 1 else ""
+                often += f" {thunk.unrolled} iterations" if thunk.unrolled > 1 else ""
                 yield f"{indent}while  # {name}{often}"
                 yield from _show_all(condition, indent + "    ")
                 yield f"{indent}  test {predicate}"

@@ -63,9 +63,9 @@ STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
 Control flow that calls one computation twice has it twice in its plan."""
 
-TURNS = (2, 3, 5, 7)
+UNROLLED = (2, 3, 5, 7)
 LONGEST = 64
-"""Calls in a loop's body that has several turns, at most."""
+"""Calls in a loop's body that has several iterations, at most."""
 
 
 def make_plan(
@@ -377,13 +377,13 @@ class _Sequence:
                 thunks.append(CopyThunk(source, home, f"{i.name} start"))
         condition, predicate = self.run(i.attrs["condition"], [state])
         assert isinstance(predicate, BufferSlice)
-        body = self.turns(i, state, 1)
+        body = self.iterations(i, state, 1)
         loop = WhileThunk(tuple(condition), predicate, body, i.name, trips)
         thunks.append(self.longer(i, state, loop) if self.longer_loops else loop)
         return state
 
-    def turns(self, i: Instruction, state: Slices, count: int) -> tuple[Thunk, ...]:
-        """Return some turns of a loop, each of which reads what the one before has made."""
+    def iterations(self, i: Instruction, state: Slices, count: int) -> tuple[Thunk, ...]:
+        """Return some iterations of a loop, each of which reads what the one before has made."""
         thunks: list[Thunk] = []
         after = state
         for _ in range(count):
@@ -393,21 +393,21 @@ class _Sequence:
         return (*thunks, *self.parallel_copy(*both, f"{i.name} next"))
 
     def longer(self, i: Instruction, state: Slices, loop: WhileThunk) -> WhileThunk:
-        """Return a loop with several turns in its body, if that leaves less to copy.
+        """Return a loop with several iterations in its body, if that leaves less to copy.
 
-        What a turn makes is then where only the next one reads it, and the last one writes over the
-        state.
+        What an iteration makes is then where only the next one reads it, and the last one writes
+        over the state.
         """
         homes, units = tuple(leaves(state)), self.units
         if not loop.trips or any(map(children, loop.body)):
             return loop
         alone = copies_left(loop, homes, self.sizes)
         each = sum(not isinstance(t, CopyThunk) for t in loop.body)
-        for n in TURNS if alone else ():
+        for n in UNROLLED if alone else ():
             if loop.trips % n == 0 and each * n <= LONGEST:
-                body = self.turns(i, state, n)
+                body = self.iterations(i, state, n)
                 self.units = units
-                made = loop._replace(body=body, trips=loop.trips // n, turns=n)
+                made = loop._replace(body=body, trips=loop.trips // n, unrolled=n)
                 if copies_left(made, homes, self.sizes) < n * alone:
                     return made
         return loop

@@ -65,7 +65,7 @@ def test_programs_meet_most_operations() -> None:
     ("what", "seed", "number"), [("programs", 4451, 370), ("trace", 90213, 1555)]
 )
 def test_cases_on_which_a_campaign_itself_failed(what: str, seed: int, number: int) -> None:
-    """A program of which no step fitted; a trace that asks for 2**31 turns of a loop."""
+    """A program of which no step fitted; a trace that asks for 2**31 iterations of a loop."""
     if what == "programs":
         assert programs.judge(programs.draw(seed, number), number) == "right"
     else:

@@ -4,7 +4,7 @@ target triple = "${triple}"
 
 declare ${v} @llvm.fmuladd.v${lanes}f32(${v}, ${v}, ${v})
 
-define void @peak_fma(i64 %turns, ptr %sink) {
+define void @peak_fma(i64 %trips, ptr %sink) {
 entry:
   %x = load float, ptr %sink
   %i = insertelement ${v} poison, float %x, i32 0
@@ -16,7 +16,7 @@ loop:
 ${phis}
 ${steps}
   %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %turns
+  %more = icmp ult i64 %next, %trips
   br i1 %more, label %loop, label %done
 done:
 ${stores}
@@ -24,7 +24,7 @@ ${stores}
 }
 
 ; The first block follows the last one.
-define void @peak_read(ptr %source, i64 %blocks, i64 %turns, ptr %sink) {
+define void @peak_read(ptr %source, i64 %blocks, i64 %trips, ptr %sink) {
 entry:
   %x = load float, ptr %sink
   %i = insertelement ${v} poison, float %x, i32 0
@@ -42,14 +42,14 @@ ${reads}
   %last = icmp uge i64 %after, %blocks
   %following = select i1 %last, i64 0, i64 %after
   %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %turns
+  %more = icmp ult i64 %next, %trips
   br i1 %more, label %loop, label %done
 done:
 ${stores}
   ret void
 }
 
-define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %blocks, i64 %turns) {
+define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %blocks, i64 %trips) {
 entry:
   br label %loop
 loop:
@@ -63,24 +63,24 @@ ${copies}
   %last = icmp uge i64 %after, %blocks
   %following = select i1 %last, i64 0, i64 %after
   %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %turns
+  %more = icmp ult i64 %next, %trips
   br i1 %more, label %loop, label %done
 done:
   ret void
 }
 
-define i64 @peak_steps(i64 %turns, i64 %a, i64 %b) {
+define i64 @peak_steps(i64 %trips, i64 %a, i64 %b) {
 entry:
   br label %loop
 loop:
   %k = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %x0 = phi i64 [ %a, %entry ], [ %x${steps_in_a_turn}, %loop ]
+  %x0 = phi i64 [ %a, %entry ], [ %x${steps_in_an_iteration}, %loop ]
 ${one_cycle_steps}
   %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %turns
+  %more = icmp ult i64 %next, %trips
   br i1 %more, label %loop, label %done
 done:
-  ret i64 %x${steps_in_a_turn}
+  ret i64 %x${steps_in_an_iteration}
 }
 
 define void @peak_nothing(ptr %context, i64 %begin, i64 %end) {
@@ -100,17 +100,17 @@ done:
   ret void
 }
 
-; The context has the turns of each thread's loop, then the sink of each.
+; The context has the trip count of each thread's loop, then the sink of each.
 define void @peak_part(ptr %context, i64 %begin, i64 %end) {
 entry:
-  %turns = load i64, ptr %context
+  %trips = load i64, ptr %context
   br label %loop
 loop:
   %k = phi i64 [ %begin, %entry ], [ %next, %loop ]
   %next = add i64 %k, 1
   %at = getelementptr ptr, ptr %context, i64 %next
   %sink = load ptr, ptr %at
-  call void @peak_fma(i64 %turns, ptr %sink)
+  call void @peak_fma(i64 %trips, ptr %sink)
   %more = icmp ult i64 %next, %end
   br i1 %more, label %loop, label %done
 done:

@@ -34,10 +34,12 @@ from .placement import placed
 
 CHAINS = 16  # independent accumulators at most: over latency times ports on any current CPU
 BESIDE = 4  # registers that accumulators leave
-STEPS = 32  # of one cycle each, in a turn of their loop; even
-TURNS = 100_000  # of a loop in registers, per call
+STEPS = 32  # of one cycle each, in an iteration of their loop; even
+TRIPS = 100_000  # of a loop in registers, per call
 FORKS = 200  # parallel loops per call
-BURST = 16_000  # turns of the loop in registers in a burst of each thread: some 50 microseconds
+BURST = (
+    16_000  # iterations of the loop in registers in a burst of each thread: some 50 microseconds
+)
 LINE = 128  # bytes, of the longest cache line
 REPEATS = 7
 LEAST = 0.02  # seconds per repetition
@@ -147,19 +149,19 @@ class PeakLoops:
     def fma(self, threads: int) -> Looping:
         """Return the loop of f32 multiply-adds; its amount is in operations."""
         fma = self._function("peak_fma", _INT, _POINTER)
-        amount = 2.0 * chains_of(self.target) * self.target.lanes(f32) * TURNS
-        return Looping(lambda n: fma(TURNS, self._sink[n].ctypes.data), amount, threads)
+        amount = 2.0 * chains_of(self.target) * self.target.lanes(f32) * TRIPS
+        return Looping(lambda n: fma(TRIPS, self._sink[n].ctypes.data), amount, threads)
 
     def read(self, size: int, threads: int) -> Looping:
         """Return the loop that reads ``size`` bytes, others for each thread; in bytes."""
         read = self._function("peak_read", _POINTER, _INT, _INT, _POINTER)
-        data, blocks, turns = self._blocks(size, threads)
+        data, blocks, trips = self._blocks(size, threads)
         places = [(d.ctypes.data, s.ctypes.data) for d, s in zip(data, self._sink, strict=False)]
 
         def call(n: int) -> object:
-            return read(places[n][0], blocks, turns, places[n][1])
+            return read(places[n][0], blocks, trips, places[n][1])
 
-        return Looping(call, float(turns * self._block), threads, data)
+        return Looping(call, float(trips * self._block), threads, data)
 
     def copy(self, size: int, threads: int) -> Looping:
         """Return the loop that copies half of ``size`` bytes to the other half; in bytes.
@@ -167,29 +169,29 @@ class PeakLoops:
         Bytes read and bytes written both count.
         """
         copy = self._function("peak_copy", _POINTER, _POINTER, _INT, _INT)
-        source, blocks, turns = self._blocks(size // 2, threads)
+        source, blocks, trips = self._blocks(size // 2, threads)
         goal, *_ = self._blocks(size // 2, threads)
         places = [(a.ctypes.data, b.ctypes.data) for a, b in zip(source, goal, strict=True)]
 
         def call(n: int) -> object:
-            return copy(*places[n], blocks, turns)
+            return copy(*places[n], blocks, trips)
 
-        return Looping(call, 2.0 * turns * self._block, threads, [*source, *goal])
+        return Looping(call, 2.0 * trips * self._block, threads, [*source, *goal])
 
     @property
     def _block(self) -> int:
-        """The bytes that one turn of a loop over memory accesses."""
+        """The bytes that one iteration of a loop over memory accesses."""
         return chains_of(self.target) * 4 * self.target.lanes(f32)
 
     def _blocks(self, size: int, threads: int) -> tuple[list[Array], int, int]:
-        """Return a buffer for each thread, the blocks in it, and turns for a call."""
+        """Return a buffer for each thread, the blocks in it, and the trip count of a call."""
         blocks = max(1, size // self._block)
         return _buffers(blocks * self._block, threads), blocks, max(blocks, PASSED // self._block)
 
     def cycles(self) -> Looping:
         """Return the chain of steps of one cycle each."""
         steps = self._function("peak_steps", _INT, _INT, _INT)
-        return Looping(lambda n: steps(TURNS, 12345, 54321), float(STEPS * TURNS))
+        return Looping(lambda n: steps(TRIPS, 12345, 54321), float(STEPS * TRIPS))
 
     def forks(self) -> Looping:
         """Return the parallel loops without work, on all the target's threads; in loops."""
@@ -384,7 +386,7 @@ def module_text(target: Target) -> str:
         "stores": chains(store),
         "reads": chains(read),
         "copies": chains(copy),
-        "steps_in_a_turn": STEPS,
+        "steps_in_an_iteration": STEPS,
         "one_cycle_steps": "\n".join(_one_cycle(n) for n in range(STEPS)),
     }
     return render(__package__, "peak.ll", names=names)

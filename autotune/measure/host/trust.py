@@ -21,7 +21,7 @@ from .placement import placed, priority
 WATCHED = 0.2  # seconds during which other programs' use of the cores is counted
 FREE = 0.9  # of a core: one that counts as free
 REPEATS = 200  # of a piece of work
-PIECE = 20_000  # turns of a loop in it: about half a millisecond
+PIECE = 20_000  # iterations of a loop in it: about half a millisecond
 FREE_CORES, REAL_TIME = "free cores", "real-time priority"
 EVEN, UNEVEN = 0.05, 0.25  # spreads from which figures are fairly, and hardly, certain
 

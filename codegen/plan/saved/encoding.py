@@ -93,7 +93,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
                 "body": [_thunk_to_json(t) for t in thunk.body],
                 "name": thunk.name,
                 "trips": thunk.trips,
-                "turns": thunk.turns,
+                "unrolled": thunk.unrolled,
             }
         case ConditionalThunk():
             branches = [[_thunk_to_json(t) for t in b] for b in thunk.branches]
@@ -225,7 +225,7 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
                 body,
                 _name(data["name"]),
                 None if trips is None else _size(trips),
-                max(1, _size(data.get("turns", 1))),
+                max(1, _size(data.get("unrolled", 1))),
             )
         case "branch":
             branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])

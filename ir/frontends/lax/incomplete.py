@@ -12,7 +12,7 @@ from .special import lgamma
 from .term import Term
 
 STEPS = 20000
-"""Turns of a loop at most: about 6 times the square root of ``a`` are needed where x is near it."""
+"""Iterations of a loop at most: about 6 times the square root of ``a`` are needed for x near it."""
 _CLOSE = 2.0**-50
 _TINY = 1e-300  # stands for a denominator of 0
 
@@ -79,7 +79,7 @@ def _series(a: Term, x: Term) -> Term:
 def _fraction(a: Term, x: Term) -> Term:
     """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / ..)), from the front.
 
-    Numerator and denominator of each turn are kept as quotients by those of the one before
+    Numerator and denominator of each iteration are kept as quotients by those of the one before
     (W. J. Lentz, Applied Optics 15, 1976; I. J. Thompson and A. R. Barnett, Journal of
     Computational Physics 64, 1986), which do not overflow.
     """

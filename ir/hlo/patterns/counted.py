@@ -1,4 +1,4 @@
-"""A ``while`` that counts its turns, built of what one turn does."""
+"""A ``while`` that counts its iterations, built of what one iteration does."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from ..rewrite import assemble, make, parameter
 from . import build
 
 Values: TypeAlias = Sequence[Instruction]
-Turn: TypeAlias = Callable[[Instruction, Values, Values], Values]
-"""``turn(number, carried, fixed)`` returns what is carried on; the number is a scalar s64."""
+Iteration: TypeAlias = Callable[[Instruction, Values, Values], Values]
+"""``iteration(number, carried, fixed)`` returns what is carried on; the number is a scalar s64."""
 
 
 def counted_loop(
-    origin: Instruction, count: Instruction | int, inits: Values, fixed: Values, turn: Turn
+    origin: Instruction,
+    count: Instruction | int,
+    inits: Values,
+    fixed: Values,
+    iteration: Iteration,
 ) -> list[Instruction]:
-    """Return the values carried after ``count`` turns, the first of which has the number 0.
+    """Return the values carried after ``count`` iterations, the first of which has the number 0.
 
-    ``inits`` are carried from turn to turn, and ``fixed`` are the same in all of them. A count that
-    is computed is a scalar s64. The loop has the name and the metadata of ``origin``.
+    ``inits`` are carried from each to the next, and ``fixed`` are the same in all of them. A count
+    that is computed is a scalar s64. The loop has the name and the metadata of ``origin``.
     """
     number = build.scalar(0, s64)
     limit = [] if isinstance(count, int) else [count]
@@ -35,7 +39,7 @@ def counted_loop(
         name=origin.name,
         metadata=origin.metadata,
         condition=_condition(f"{name}_more", state.shape, count),
-        body=_body(f"{name}_turn", state.shape, len(inits), len(fixed), turn),
+        body=_body(f"{name}_body", state.shape, len(inits), len(fixed), iteration),
     )
     return [build.element(loop, 1 + n) for n in range(len(inits))]
 
@@ -49,10 +53,12 @@ def _condition(name: str, shape: TupleShape, count: Instruction | int) -> Comput
     return assemble(name, (state,), test)
 
 
-def _body(name: str, shape: TupleShape, carried: int, fixed: int, turn: Turn) -> Computation:
-    """Return one turn, which hands on what is fixed."""
+def _body(
+    name: str, shape: TupleShape, carried: int, fixed: int, iteration: Iteration
+) -> Computation:
+    """Return one iteration, which hands on what is fixed."""
     state = parameter(0, shape, "state")
     number, *values = (build.element(state, n) for n in range(len(shape.elements)))
-    new = turn(number, values[:carried], values[carried:][:fixed])
+    new = iteration(number, values[:carried], values[carried:][:fixed])
     following = build.pointwise("add", number, build.scalar(1, s64))
     return assemble(name, (state,), build.tuple_of([following, *new, *values[carried:]]))

@@ -29,7 +29,7 @@ HERE = Target.parse("cpu -threads=2")
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> PeakLoops:
     monkeypatch.setattr(peak, "PASSED", 1 << 14)
-    monkeypatch.setattr(peak, "TURNS", 10)
+    monkeypatch.setattr(peak, "TRIPS", 10)
     monkeypatch.setattr(peak, "FORKS", 3)
     monkeypatch.setattr(peak, "BURST", 5)
     return PeakLoops(HERE)

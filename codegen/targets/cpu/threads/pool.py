@@ -19,7 +19,7 @@ instance of the model has its own (``c_library.instance``). Both have
 ``void nw_pool_init(i32 threads)``, ``void nw_pool_set_threads(i32)``, ``i32 nw_pool_threads()``
     of the process's pool; the first once, before anything else.
 
-Workers start at the first parallel call, spin about 2,000 turns for more work and then sleep on a
+Workers start at the first parallel call, spin about 2,000 times for more work and then sleep on a
 futex. A child of ``fork`` has no workers: the pid is compared at every launch, and the child starts
 its own. Where there is no futex (anything but Linux on the processors below) calls run serially.
 """
@@ -34,7 +34,7 @@ from ....emit.llvm.template import render
 from ....runtime.structs import JOB, POOL, RECORD, SEAT, SEGMENT
 from . import each
 
-SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
+SPINS = 2000  # times that an idle worker looks for work before it sleeps, about 20 microseconds
 _HEADER = 64  # bytes in front of a segment's memory, so that it is aligned
 
 _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(

@@ -1,9 +1,9 @@
 """LU and Cholesky factors of batches of small matrices: loops over columns, in lanes over a batch.
 
-Each turn of a loop eliminates one column of all matrices ``[rows, columns, batch]``: what it reads
-is contiguous, and the update is one kernel, in place. Rows are not swapped: ``place`` says where
-LAPACK would have each by now. A turn stores its column of L and its row of U aside, so that what is
-done need not be kept from further updates.
+Each iteration of a loop eliminates one column of all matrices ``[rows, columns, batch]``: what it
+reads is contiguous, and the update is one kernel, in place. Rows are not swapped: ``place`` says
+where LAPACK would have each by now. An iteration stores its column of L and its row of U aside, so
+that what is done need not be kept from further updates.
 Golub and Van Loan, Matrix Computations, algorithms 3.4.1 and 4.2.1, right-looking.
 """
 
@@ -22,8 +22,8 @@ ROWS = 32
 """Rows and columns, up to which a loop beats the routine."""
 
 UPDATES = 1_000_000
-"""Elements that all turns update, up to which it does: what is in caches. Beyond, a routine does
-fewer for each matrix, and threads share the matrices."""
+"""Elements that all iterations update, up to which it does: what is in caches. Beyond, a routine
+does fewer for each matrix, and threads share the matrices."""
 
 
 def pays(a: Instruction) -> bool:
@@ -173,7 +173,7 @@ def solve(
     """Return x ``[n, q, batch]`` of ``a x = b``, with the triangle of ``a [n, n, batch]``."""
     n, dtype = a.array.dims[0], b.array.dtype
 
-    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+    def iteration(number: Instruction, carried: Values, fixed: Values) -> Values:
         (left, x), (a,) = carried, fixed
         (_, q, count), at = left.array.dims, number
         if not lower:
@@ -188,7 +188,7 @@ def solve(
         row = build.reshape(build.rows(x, at, 1), (q, count))
         return [less(left, column, row), x]
 
-    return counted_loop(origin, n, [b, build.full(0, dtype, b.array.dims)], [a], turn)[1]
+    return counted_loop(origin, n, [b, build.full(0, dtype, b.array.dims)], [a], iteration)[1]
 
 
 def first_without(diagonal: Instruction) -> Instruction:

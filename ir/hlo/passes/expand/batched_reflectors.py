@@ -110,12 +110,12 @@ def made_whole(origin: Instruction, a: Instruction, tau: Instruction) -> Instruc
     one = compare("EQ", build.iota(s32, dims), build.iota(s32, dims, 1))
     start = select(one, build.full(1, dtype, dims), build.full(0, dtype, dims))
 
-    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+    def iteration(number: Instruction, carried: Values, fixed: Values) -> Values:
         (q,), (given, factors) = carried, fixed
         at = build.pointwise("subtract", build.scalar(steps - 1, s64), number)
         column = build.reshape(build.rows(given, at, 1, 1), (m, count))
         v = _reflector(column, build.convert(at, s32))
         return [_reflected(q, v, build.reshape(build.rows(factors, at, 1), (count,)))]
 
-    (q,) = counted_loop(origin, steps, [start], [given, factors], turn)
+    (q,) = counted_loop(origin, steps, [start], [given, factors], iteration)
     return build.reshape(build.transpose(q, (2, 0, 1)), a.array.dims)

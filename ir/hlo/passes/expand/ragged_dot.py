@@ -1,8 +1,8 @@
 """``ragged-dot`` as a loop: groups of consecutive rows, each with a right operand of its own.
 
 Experts of a mixture are such groups: tokens are sorted by expert, and ``sizes`` says how many each
-has. A turn of the loop multiplies one tile of rows by the operand of their group, which it reads
-where it is, so work and traffic are those of the experts in use. The number of turns follows from
+has. An iteration of the loop multiplies one tile of rows by the operand of their group, which it
+reads where it is, so work and traffic are those of the experts in use. The trip count follows from
 the sizes. Other ragged products are a loop over groups, whose other rows are masked.
 """
 
@@ -26,7 +26,7 @@ LEAST_TILE, MOST_TILE = 8, 128
 Dims = tuple[int, ...]
 
 Own: TypeAlias = Callable[[Instruction, int], Instruction]
-"""``own(value, dim)``: where along a dimension of a value the rows of the turn's group are."""
+"""``own(value, dim)``: where along a dimension of a value the rows of the iteration's group are."""
 
 
 def expand_ragged_dot(module: HloModule) -> HloModule:
@@ -65,13 +65,13 @@ def _by_tiles(i: Instruction) -> Instruction:
     high = _tile(rows.array.dims[0], sizes.array.dims[0])
     dims = (rows.array.dims[0], *i.array.dims[: free.index(ragged)])
     dims += i.array.dims[free.index(ragged) + 1 :]
-    *plan, turns = _plan(sizes, rows.array.dims[0], high)
+    *plan, trips = _plan(sizes, rows.array.dims[0], high)
     blank = build.full(0, i.array.dtype, dims)
 
-    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
-        return [_tile_turn(i, number, carried[0], fixed, high, len(inner))]
+    def iteration(number: Instruction, carried: Values, fixed: Values) -> Values:
+        return [_tile_iteration(i, number, carried[0], fixed, high, len(inner))]
 
-    (out,) = counted_loop(i, turns, [blank], [rows, w, *plan], turn)
+    (out,) = counted_loop(i, trips, [blank], [rows, w, *plan], iteration)
     order = list(range(1, len(dims)))
     order.insert(free.index(ragged), 0)
     return build.transpose(out, tuple(order))
@@ -84,29 +84,29 @@ def _tile(rows: int, groups: int) -> int:
 
 
 def _plan(sizes: Instruction, rows: int, high: int) -> list[Instruction]:
-    """Return for each turn its group, the place of its tile, and the tile's first and last row.
+    """Return each iteration's group, the place of its tile, and the tile's first and last row.
 
-    A tile lies within the rows. The last value is the number of turns.
+    A tile lies within the rows. The last value is the trip count.
     """
     groups = sizes.array.dims[0]
     start, stop = _spans(sizes, rows)
     counts = build.pointwise("subtract", stop, start)
     tiles = _binary("divide", _binary("add", counts, high - 1), high)
     after = _cumulated(tiles)
-    turns = rows // high + groups
-    turn = build.iota(s64, (turns, groups), 0)
-    one = build.iota(s64, (turns, groups), 1)
-    done = build.pointwise("compare", _across(after, turns), turn, direction="LE")
+    trips = rows // high + groups
+    iteration = build.iota(s64, (trips, groups), 0)
+    one = build.iota(s64, (trips, groups), 1)
+    done = build.pointwise("compare", _across(after, trips), iteration, direction="LE")
     begun = build.convert(done, s64)
     count = _binary("minimum", sum_over(begun, (1,)), groups - 1)
     own = build.pointwise("compare", one, _along(count, groups), direction="EQ")
 
     def of_group(value: Instruction) -> Instruction:
-        zeros = build.full(0, s64, (turns, groups))
-        return sum_over(build.pointwise("select", own, _across(value, turns), zeros), (1,))
+        zeros = build.full(0, s64, (trips, groups))
+        return sum_over(build.pointwise("select", own, _across(value, trips), zeros), (1,))
 
     before = build.pointwise("subtract", after, tiles)
-    number = build.pointwise("subtract", build.iota(s64, (turns,)), of_group(before))
+    number = build.pointwise("subtract", build.iota(s64, (trips,)), of_group(before))
     first = build.pointwise("add", of_group(start), _binary("multiply", number, high))
     last = build.pointwise("minimum", of_group(stop), _binary("add", first, high))
     place = _binary("minimum", first, rows - high)
@@ -146,7 +146,7 @@ def _binary(opcode: str, x: Instruction, value: int) -> Instruction:
     return build.pointwise(opcode, x, build.full(value, x.array.dtype, x.array.dims))
 
 
-def _tile_turn(
+def _tile_iteration(
     i: Instruction, number: Instruction, out: Instruction, fixed: Values, high: int, inner: int
 ) -> Instruction:
     """Multiply a tile, and put those of its rows that are the group's into the result so far."""
@@ -193,7 +193,7 @@ def _by_groups(i: Instruction, kind: str) -> Instruction:
     blank = build.full(0, i.array.dtype, i.array.dims)
     by = _own_rows if kind == "free" else _own_product
 
-    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+    def iteration(number: Instruction, carried: Values, fixed: Values) -> Values:
         first, last = (build.reshape(build.rows(s, number, 1), ()) for s in fixed[2:])
 
         def of_group(value: Instruction, dim: int) -> Instruction:
@@ -202,7 +202,7 @@ def _by_groups(i: Instruction, kind: str) -> Instruction:
 
         return [by(i, number, carried[0], fixed[0], fixed[1], of_group)]
 
-    (out,) = counted_loop(i, sizes.array.dims[0], [blank], [x, w, *spans], turn)
+    (out,) = counted_loop(i, sizes.array.dims[0], [blank], [x, w, *spans], iteration)
     return out
 
 

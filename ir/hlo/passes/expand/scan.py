@@ -34,7 +34,7 @@ def expansion(i: Instruction) -> Instruction:
     extent = [*(x.array.dims[dim] for x in inputs), *(s.dims[dim] for s in outputs), 0][0]
     blank = [build.full(0, s.dtype, s.dims) for s in outputs]
 
-    def turn(number: Instruction, carried: Values, fixed: Values) -> Values:
+    def iteration(number: Instruction, carried: Values, fixed: Values) -> Values:
         at = number
         if i.attrs.get("is_reverse"):
             at = build.pointwise("subtract", build.scalar(extent - 1, s64), number)
@@ -44,7 +44,7 @@ def expansion(i: Instruction) -> Instruction:
         new = [_put(o, m, at, dim) for o, m in zip(old, made[: len(outputs)], strict=True)]
         return [*new, *made[len(outputs) :]]
 
-    found = counted_loop(i, extent, [*blank, *inits], inputs, turn)
+    found = counted_loop(i, extent, [*blank, *inits], inputs, iteration)
     return build.tuple_of(found) if isinstance(i.shape, TupleShape) else found[0]
 
 

@@ -1,7 +1,8 @@
-"""Products that a loop adds up: one product after it, of what all its turns multiply.
+"""Products that a loop adds up: one product after it, of what all its iterations multiply.
 
-The gradient of a recurrent layer's weights is such a sum. Each turn's product has few terms, and
-reads and writes all of the sum; one of all terms writes it once, and runs at the machine's peak.
+The gradient of a recurrent layer's weights is such a sum. Each iteration's product has few terms,
+and reads and writes all of the sum; one of all terms writes it once, and runs at the machine's
+peak.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...patterns.match import all_static
 from ...rewrite import assemble, make, map_computations, rebuild, users, with_attrs
 
 LIMIT = 64 << 20
-"""Most bytes of the factors of all turns, for one loop."""
+"""Most bytes of the factors of all iterations, for one loop."""
 
 GAIN = 1.5
 """Elements of a product for each of its factors from which keeping these pays."""
@@ -42,8 +43,8 @@ class _AddedProduct:
 def sink_products(module: HloModule) -> HloModule:
     """s = s + dot(a, b) in a loop  ->  s + dot(as, bs), multiplied after the loop
 
-    ``as`` and ``bs`` are what all turns multiply, kept in order. The terms of the sum are the same;
-    their order is that of the larger product.
+    ``as`` and ``bs`` are what all iterations multiply, kept in order. The terms of the sum are the
+    same; their order is that of the larger product.
     """
     return map_computations(module, lambda c: rebuild(c, _loop))
 
@@ -118,7 +119,7 @@ def _turned(
 def _pays(
     dot: Instruction, body: Computation, using: Mapping[Instruction, Sequence[Instruction]]
 ) -> bool:
-    """True if both factors of a product differ from turn to turn, and are small beside it."""
+    """True if both factors of a product differ between iterations, and are small beside it."""
     if dot.opcode != "dot" or len(using[dot]) != 1 or not all_static(dot):
         return False
     if any(_is_fixed(o, body) for o in dot.operands):
@@ -142,7 +143,7 @@ def _keeping(
     sums: Sequence[_AddedProduct],
     factors: Sequence[Instruction],
 ) -> Computation:
-    """Return a body that keeps each turn's factors, and leaves the sums alone."""
+    """Return a body that keeps each iteration's factors, and leaves the sums alone."""
     names = [o.name for o in factors]
     body = with_more_state(body, shape)
     (state,) = body.parameters
@@ -150,18 +151,18 @@ def _keeping(
     root = list(body.root.operands)
     for s in sums:
         root[s.number] = build.element(state, s.number)
-    turn = build.element(state, len(root))
+    iteration = build.element(state, len(root))
     rows = []
     for n, name in enumerate(names):
         new = build.reshape(made[name], (1, *made[name].array.dims))
-        rows.append(build.put_rows(build.element(state, len(root) + 1 + n), new, turn))
-    after = build.pointwise("add", turn, build.scalar(1, s32))
+        rows.append(build.put_rows(build.element(state, len(root) + 1 + n), new, iteration))
+    after = build.pointwise("add", iteration, build.scalar(1, s32))
     parts = (*root, after, *rows)
     return assemble(body.name, body.parameters, replace(body.root, shape=shape, operands=parts))
 
 
 def _product(s: _AddedProduct, every: Mapping[Instruction, Instruction]) -> Instruction:
-    """Return the product of all turns, its transpositions done."""
+    """Return the product of all iterations, its transpositions done."""
     attrs = {k: v for k, v in s.dot.attrs.items() if k not in (*CONTRACTED, *BATCHED)}
     for name in BATCHED:
         if s.dot.attrs.get(name):

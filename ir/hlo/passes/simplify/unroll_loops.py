@@ -1,4 +1,4 @@
-"""Short loops of element-wise work, written out: their turns become one pass over memory."""
+"""Short loops of element-wise work, written out: their iterations become one pass over memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...patterns.match import is_static
 from ...rewrite import map_computations, rebuild
 from ..prepare.inline_calls import inline
 
-TURNS = 8
-"""Most turns of a loop that are written out."""
+TRIPS = 8
+"""Most iterations of a loop that are written out."""
 
 LARGEST = 512
 """Most instructions that a loop becomes."""
@@ -22,7 +22,8 @@ _PLACES = (Pattern.ALIAS, Pattern.BROADCAST, Pattern.ELEMENTWISE, Pattern.INJECT
 def unroll_loops(module: HloModule) -> HloModule:
     """``while (i < 3) x = f(x)``  ->  ``f(f(f(x)))``, where f works on elements alone
 
-    As the rounds of JAX's random bits: each turn alone writes its state to memory, and copies it.
+    As the rounds of JAX's random bits: each iteration alone writes its state to memory, and copies
+    it.
     """
     return map_computations(module, lambda c: rebuild(c, _unrolled))
 
@@ -31,7 +32,7 @@ def _unrolled(i: Instruction) -> Instruction | None:
     if i.opcode != "while" or i.operands[0].opcode != "tuple":
         return None
     trips, body = trip_count(i), i.attrs["body"]
-    if trips is None or trips > TURNS or not _is_pointwise(body):
+    if trips is None or trips > TRIPS or not _is_pointwise(body):
         return None
     if trips * len(body.instructions) > LARGEST:
         return None

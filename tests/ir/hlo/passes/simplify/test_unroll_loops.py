@@ -10,7 +10,7 @@ from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.simplify.unroll_loops import LARGEST, TURNS, unroll_loops
+from nestwright.ir.hlo.passes.simplify.unroll_loops import LARGEST, TRIPS, unroll_loops
 
 STATE = "(s32[], u32[5], u32[5])"
 TEXT = """HloModule rounds
@@ -58,7 +58,7 @@ def loops(m: HloModule) -> int:
     return sum(i.opcode == "while" for c in m.computations for i in c.instructions)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, TURNS])
+@pytest.mark.parametrize("trips", [0, 1, 2, TRIPS])
 def test_short_loops_are_written_out(trips: int) -> None:
     m = module(trips)
     made = unroll_loops(m)
@@ -89,7 +89,7 @@ def test_other_loops_stay(step: str) -> None:
 
 
 def test_longer_loops_stay() -> None:
-    m = module(TURNS + 1)
+    m = module(TRIPS + 1)
     assert loops(unroll_loops(m)) == 1
     counted = TEXT.format(state=STATE, trips=3, step=MIX)
     unknown = parse(

@@ -1,4 +1,4 @@
-"""Counted loops on GPUs: several turns in one where that saves copies of their states."""
+"""Counted loops on GPUs: several iterations in one where that saves copies of their states."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def text(trips: int, after: str) -> str:
         (5, "b, c, next"),
     ],
 )
-def test_results_are_those_of_single_turns(trips: int, after: str) -> None:
+def test_results_are_those_of_single_iterations(trips: int, after: str) -> None:
     module = parse(text(trips, after))
     rng = np.random.default_rng(0)
     args = [rng.integers(-9, 9, 9).astype(np.float32) for _ in "ab"]
@@ -62,14 +62,14 @@ def test_results_are_those_of_single_turns(trips: int, after: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("trips", "turns"), [(10, 2), (9, 3)])
-def test_state_is_not_copied_in_the_loop(trips: int, turns: int) -> None:
+@pytest.mark.parametrize(("trips", "unrolled"), [(10, 2), (9, 3)])
+def test_state_is_not_copied_in_the_loop(trips: int, unrolled: int) -> None:
     exe = build(parse(text(trips, "next, other, c")), SIM)
     (loop,) = [t for t in exe.plan.thunks if isinstance(t, WhileThunk)]
-    assert (loop.trips, loop.turns) == (trips // turns, turns)
+    assert (loop.trips, loop.unrolled) == (trips // unrolled, unrolled)
     assert not [t for t in loop.body if isinstance(t, CopyThunk)]
     single = build(parse(text(trips, "next, other, c")))
-    assert [t.turns for t in single.plan.thunks if isinstance(t, WhileThunk)] == [1]
+    assert [t.unrolled for t in single.plan.thunks if isinstance(t, WhileThunk)] == [1]
     costs = [e.cost_analysis()["flops"] for e in (exe, single)]
     assert costs[0] == costs[1]
     assert from_json(json.loads(json.dumps(to_json(exe.plan)))) == exe.plan
