@@ -168,6 +168,7 @@ def test_a_worker_that_leaves_has_its_jobs_done_by_one_that_comes() -> None:
         found = [next(running)[0].number]
         workers.acts = {"c": answer}
         found += [done.number for done, _ in running]
+        assert workers.cancelled == 1, "what the one that left was asked"
     assert sorted(found) == list(range(12))
     assert ("c", None) in workers.given
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from nestwright.autotune.log import journal
 from nestwright.autotune.log.contents import Log, describe, stats
+from nestwright.autotune.log.encoding import encode
 from nestwright.autotune.log.journal import LogWriter, check, merge, read, stamped
 from nestwright.autotune.log.records import (
     Best,
@@ -216,6 +218,33 @@ def test_a_log_that_is_replaced_while_it_is_written_is_followed(tmp_path: Path) 
     assert [t.decisions["rows"] for t in read(path).trials] == [4]
 
 
+def test_merge_waits_for_who_is_writing(tmp_path: Path) -> None:
+    """Else it would replace the log by one without what is appended meanwhile."""
+    path = write(tmp_path / "a.jsonl", trial(1))
+    merging = threading.Thread(target=merge, args=([path], path))
+    with LogWriter(path) as writer:
+        with writer._locked(), path.open("a") as file:
+            merging.start()
+            merging.join(0.05)
+            file.write(encode(trial(2)) + "\n")
+        merging.join()
+    assert [t.decisions["rows"] for t in read(path).trials] == [1, 2]
+
+
+def test_winners_are_on_the_disk_at_once_and_all_at_the_end(tmp_path, monkeypatch) -> None:
+    synced: list[int] = []
+    before = set(os.listdir("/proc/self/fd"))
+    with LogWriter(tmp_path / "a.jsonl") as writer:
+        writer.append(trial(1))
+        monkeypatch.setattr(journal.os, "fsync", synced.append)
+        monkeypatch.setattr(journal, "SYNC_EVERY", 1e9)
+        writer.append(trial(2))
+        assert not synced, "now and then is enough for trials"
+        writer.append(verdict(1.0, w1=""))
+        assert len(synced) == 1
+    assert len(synced) == 2 and set(os.listdir("/proc/self/fd")) <= before
+
+
 def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
     log = Log(())
     slow = trial(1, 4e-6, sketch="default", decisions={})
@@ -347,7 +376,7 @@ def _tuned_log(path: Path) -> None:
     races += [raced(fourth[1], 13.0), raced(fourth[0], 14.0)]
     with LogWriter(path) as writer:
         writer.append(DeviceRecord(device, "cpu", {}), model, *works)
-        writer.append(*first, *second, *third, *fourth, *races, old, verdict)
+        writer.append(*first, *second, *third, *fourth, *races, verdict, old)  # as if merged
 
 
 def test_winners_are_kept_and_nothing_else(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import W, X, built, library, need, ran, run, same, wanted
+import nestwright as nw
+
+from .conftest import Library, W, X, built, library, need, ran, run, same, wanted
 
 HERE = Path(__file__).parent
 V3 = "cpu -mcpu=x86-64-v3 -threads=2"  # valgrind knows no wider vectors
@@ -51,9 +53,11 @@ def test_the_example_refuses_other_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "shape.npy", X.T)
     np.save(tmp_path / "type.npy", X.view(np.int32))
     (tmp_path / "short.raw").write_bytes(X.tobytes()[:-4])
-    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00\xff\xff{")
+    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00\xff\xff{'descr': '<f4'")
     for name in ("shape.npy", "type.npy", "short.raw", "cut.npy"):
         assert "not an array of the input's type" in run(program, tmp_path / name, status=1)
+    checked = one.program(one.folder / "main.c", flags=["-fsanitize=address"])
+    assert "not an array of the input's type" in run(checked, tmp_path / "cut.npy", status=1)
     assert "cannot be read" in run(program, tmp_path / "nowhere", status=1)
     assert "input 0: x, f32[33,70]" in run(program, status=2)
     for option in ("-r", "-t"):
@@ -73,8 +77,24 @@ def test_instances_in_threads_without_a_race_or_leak(tmp_path: Path) -> None:
     assert run(one.program(HERE / "threads.c", flags=flags)) == "good\n"
 
 
-@pytest.mark.parametrize("source", ["forked.c", "unused.c"])
-def test_children_of_fork(source: str, tmp_path: Path) -> None:
+SORT = """HloModule net
+less { a = f32[] parameter(0)  b = f32[] parameter(1)
+ ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY main { x = f32[8,4096] parameter(0)
+ ROOT y = f32[8,4096] sort(x), dimensions={1}, to_apply=less }
+"""
+
+
+def test_private_memory_of_kernels_is_freed(tmp_path: Path) -> None:
+    exe = nw.build(nw.parse(SORT), target="cpu -threads=2")
+    assert "@nw_scratch" in exe.as_text("llvm")
+    exe.export_c(tmp_path / "net", name="net")
+    one = Library(tmp_path / "net", "net", exe)
+    run(one.program(HERE / "scratch.c", flags=["-fsanitize=address"]))
+
+
+@pytest.mark.parametrize("source", ["forked.c", "unused.c", "fewer.c"])
+def test_children_of_fork_and_too_few_threads(source: str, tmp_path: Path) -> None:
     one = library(tmp_path)
     run("timeout", 60, one.program(HERE / source))
 
@@ -105,7 +125,10 @@ def test_weights_of_another_training(tmp_path: Path) -> None:
 
 def test_weights_are_checked(tmp_path: Path) -> None:
     one = library(tmp_path, weights="file")
-    run(one.program(HERE / "weights.c"), one.weights)
+    data = bytearray(one.weights.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "damaged.weights").write_bytes(data)
+    run(one.program(HERE / "weights.c"), one.weights, tmp_path / "damaged.weights")
     program = one.program(one.folder / "main.c")
     other = library(tmp_path / "other", weights="file", target=V2)
     for path, why in {

@@ -1,5 +1,5 @@
 /* Weights in memory of the caller: as they are in their file, misaligned, cut off, damaged, and in
-   another order. */
+   another order; and files of weights, of which no descriptor and no mapping is left. */
 #define _POSIX_C_SOURCE 200809L
 #include "net.h"
 
@@ -16,8 +16,40 @@ static void swap(unsigned char *words) {
   memcpy(words + 8, first, 8);
 }
 
+/* The descriptor that the next file gets. */
+static int next_file(void) {
+  FILE *file = fopen("/proc/self/maps", "r");
+  int number = file == NULL ? -1 : fileno(file);
+  if (file != NULL) fclose(file);
+  return number;
+}
+
+/* How often files of weights are mapped. */
+static int mappings(void) {
+  char line[4352];
+  int count = 0;
+  FILE *file = fopen("/proc/self/maps", "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL)
+    count += strstr(line, ".weights") != NULL;
+  if (file != NULL) fclose(file);
+  return count;
+}
+
+/* Makes an instance of a file; 0 if that is answered so, and all is given back. */
+static int try_file(const char *path, int expected, int mapped) {
+  net_instance *instance = NULL;
+  net_options options;
+  int first = next_file();
+  memset(&options, 0, sizeof options);
+  options.weights_path = path;
+  if (net_create(&instance, &options) != expected) return 1;
+  if (next_file() != first || mappings() != mapped) return 2;
+  net_destroy(instance);
+  return mappings() == 0 ? 0 : 3;
+}
+
 int main(int argc, char **argv) {
-  FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+  FILE *file = argc > 2 ? fopen(argv[1], "rb") : NULL;
   net_instance *instance = NULL;
   net_options options;
   unsigned char *data = NULL;
@@ -52,5 +84,8 @@ int main(int argc, char **argv) {
   if (net_create(&instance, &options) != NET_NO_WEIGHTS) return 9;
   if (net_create(&instance, NULL) != NET_NO_WEIGHTS || instance != NULL) return 10;
   free(data);
+  if (try_file(argv[1], NET_OK, 1)) return 13;
+  if (try_file(argv[2], NET_DAMAGED_WEIGHTS, 0)) return 14;
+  if (try_file("/dev/null", NET_NOT_WEIGHTS, 0)) return 15;
   return 0;
 }
