@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -262,6 +264,7 @@ def test_leaving_early_cancels_what_is_out() -> None:
         assert list(made.run(map(job, range(9)), until=5.0)) == []
         assert workers.cancelled == AHEAD, "what has not begun"
     assert workers.cancelled >= 1 + AHEAD
+    assert not workers.acts, "the pool is closed"
 
 
 def test_a_straggler_does_not_block_a_round() -> None:
@@ -275,7 +278,7 @@ def test_a_straggler_does_not_block_a_round() -> None:
         assert max(again.values()) == 2, "those of the slow one, and no other"
 
 
-def test_models_travel_with_their_race(tmp_path) -> None:
+def test_models_travel_with_their_race(tmp_path, monkeypatch) -> None:
     got: list[tuple[bytes, ...]] = []
 
     def record(packet: bytes, *models: bytes) -> bytes:
@@ -292,6 +295,10 @@ def test_models_travel_with_their_race(tmp_path) -> None:
     with fleet(Named(a=record)) as made:
         ((_, told),) = made.run([race])
         assert [o.status for o in told] == ["ok", "ok"]
+        with monkeypatch.context() as patch:
+            patch.setattr("nestwright.autotune.fleet.workers.LARGEST", 17)
+            ((_, told),) = made.run([race])
+        assert told[0].status == "invalid" and "are sent to a worker" in told[0].note
         places[1].unlink()
         ((_, told),) = made.run([race])
     assert got[1] == (bytes(9), b"\1" * 9)
@@ -340,11 +347,28 @@ def test_a_worker_refuses_what_it_is_not(changed: dict[str, str], why: str) -> N
     assert re.search(why, reply.refusal) and not reply.outcomes
 
 
-def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch) -> None:
+def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch, tmp_path) -> None:
     """A worker whose disk is full keeps no child, and no core, for ever."""
     monkeypatch.setattr(work, "IDLE", 0.0)
-    with pytest.raises(OSError, match="full"), work._taken(2, "") as seat:
+    monkeypatch.setattr(work, "cache_folder", lambda: tmp_path)
+    with pytest.raises(OSError, match="full"), work._taken(1, "") as seat:
         raise OSError("the disk is full")
     assert seat.timer is not None
     seat.timer.join()
     assert seat.gone and seat not in work._seats
+    core, lock = work._core()
+    os.close(lock)
+    assert core == min(os.sched_getaffinity(0)), "the first one is free again"
+
+
+def test_a_worker_keeps_no_model_after_its_race(monkeypatch) -> None:
+    seen: list[Path] = []
+
+    def serve(worker: object, job: Job) -> tuple[Outcome, ...]:
+        seen.extend(Path(c.bundle) for c in job.candidates)
+        assert [p.read_bytes() for p in seen] == [b"a", b"b"]
+        return ()
+
+    monkeypatch.setattr(work, "serve", serve)
+    work._measured(None, QUESTION, job(0, candidates=2), [b"a", b"b"])  # type: ignore[arg-type]
+    assert len(seen) == 2 and not any(p.exists() for p in seen)
