@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import warnings
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -402,6 +404,26 @@ def test_large_weights_are_written_aside_and_mapped(
     (file,) = kept.glob("*.nw")
     file.unlink()
     np.testing.assert_array_equal(second(x), first(x))
+
+
+@pytest.mark.parametrize("short", ["disk", "folder"])
+def test_weights_too_large_for_disk_or_folder_are_not_kept(
+    kept: Path,
+    frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    short: str,
+) -> None:
+    path, constants = frozen
+    size = nw.build(path, constants=constants, cache=False).bundle.constants.nbytes
+    free = store.FREE * size - (short == "disk")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(store, "LARGEST", 4 * size - (short == "folder"))
+    assert counted(path, constants=constants)[1:] == (1, 0)
+    assert not list(kept.glob("*.nw"))
+    free += 1
+    monkeypatch.setattr(store, "LARGEST", 4 * size)
+    assert counted(path, constants=constants)[1:] == (1, 0)
+    assert counted(path, constants=constants)[1:] == (0, 1)
 
 
 def test_one_bit_of_a_weight_makes_another_model(
