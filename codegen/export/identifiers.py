@@ -13,9 +13,11 @@ false float for friend goto if inline int long mutable namespace new noexcept no
 operator or or_eq private protected public register reinterpret_cast requires restrict return short
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true
 try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile wchar_t
-while xor xor_eq errno linux unix assert main std none
+while xor xor_eq errno linux unix assert main std none BUFSIZ EOF INFINITY NAN NULL RAND_MAX
+SIZE_MAX
 """
 _KEYWORDS = frozenset(_WORDS.split())
+"""Words of C and C++, macros of their usual headers, and names that ours have."""
 LONGEST = 48
 
 _SYSTEM_WORDS = """

@@ -133,6 +133,18 @@ def test_names_do_not_leave_their_comments(tmp_path: Path) -> None:
     assert "input 0: x */ int y" in run(tmp_path / "m" / "program", status=2)
 
 
+def test_arrays_that_are_called_as_parts_of_the_wrapper(tmp_path: Path) -> None:
+    need("gcc", "g++")
+    names = ("span", "inputs", "error", "results", "model", "NULL", "instance")
+    parameters = "\n".join(f" {name} = f32[2] parameter({n})" for n, name in enumerate(names))
+    text = f"HloModule model\nENTRY e {{\n{parameters}\n ROOT outputs = f32[2] negate(NULL) }}"
+    nw.build(nw.parse(text)).export_c(tmp_path / "m")
+    source = '#include "model.hpp"\nint main() { model::model m; m.run({}); }\n'
+    (tmp_path / "m" / "m.cpp").write_text(source)
+    for compiler, file in (("g++", "m.cpp"), ("gcc", "main.c")):
+        run(compiler, "-fsyntax-only", "-Iinclude", file, cwd=tmp_path / "m")
+
+
 def test_a_model_without_arguments_or_results(tmp_path: Path) -> None:
     need("gcc", "g++")
     for name, text in {
