@@ -213,6 +213,20 @@ def test_new_places_get_new_graphs_and_old_ones_go(fake: Any) -> None:
     assert 3 <= fake.graphs <= 8
 
 
+def test_places_in_use_keep_their_graph(fake: Any) -> None:
+    exe = fake.executable(CHAIN)
+    program: Any = exe.loaded()
+    often, *others = [[program.put(a) for a in arguments(exe)] for _ in range(12)]
+    out = tuple(program.put(np.zeros(r.dims, np.float32)) for r in exe.plan.results)
+    exe(*often, out=out)
+    (known,) = program._recorder._known.values()
+    (prepared,) = known.prepared.values()
+    for other in others:
+        exe(*other, out=out)
+        exe(*often, out=out)
+    assert prepared.graph is not None and prepared in known.prepared.values()
+
+
 def test_a_profile_has_a_row_for_each_thunk(fake: Any) -> None:
     for text in (CHAIN, COUNT):
         exe = fake.executable(text)
