@@ -116,6 +116,7 @@ class FakeApi:
     contexts: list[Any] = field(default_factory=list)
     modules: dict[int, bytes] = field(default_factory=dict)
     graphs: int = 0
+    captured: int = 0  # recordings as graphs that cannot be launched yet
     static: int = 0  # bytes of shared memory that each kernel has of its own
     busy: bool = False  # other libraries' streams are at work
     broken: Status | None = None
@@ -413,6 +414,7 @@ class FakeApi:
             return Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None
         if not joined:
             return Status.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, None
+        self.captured += 1
         return recorded.in_late_order()
 
     def cuStreamDestroy(self, stream: Any) -> None: ...
@@ -421,7 +423,8 @@ class FakeApi:
         self.graphs += 1
         return list(graph)
 
-    def cuGraphDestroy(self, graph: list[Work]) -> None: ...
+    def cuGraphDestroy(self, graph: list[Work]) -> None:
+        self.captured -= 1
 
     def cuGraphLaunch(self, graph: list[Work], stream: Any) -> None:
         for work in graph:

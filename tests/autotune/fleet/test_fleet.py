@@ -361,11 +361,12 @@ def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch, t
     assert core == min(os.sched_getaffinity(0)), "the first one is free again"
 
 
-def test_a_worker_keeps_no_model_after_its_race(monkeypatch) -> None:
+def test_a_worker_has_files_of_its_own_and_no_model_after_its_race(monkeypatch) -> None:
     seen: list[Path] = []
 
     def serve(worker: object, job: Job) -> tuple[Outcome, ...]:
         seen.extend(Path(c.bundle) for c in job.candidates)
+        assert {p.parent for p in (*seen, Path(job.reference))} == {work._folder().path}
         assert [p.read_bytes() for p in seen] == [b"a", b"b"]
         return ()
 

@@ -324,6 +324,13 @@ def test_a_program_without_the_seal_is_refused(saved: bytes, tmp_path: Path) -> 
         load(tmp_path / "b")
 
 
+def test_a_member_that_the_manifest_does_not_name_is_refused(saved: bytes, tmp_path: Path) -> None:
+    more = members_of(saved) | {"kernels/more.o": b""}
+    (tmp_path / "b").write_bytes(packed(Random(0), more))
+    with pytest.raises(ArtifactError, match=r"does not know kernels/more\.o"):
+        load(tmp_path / "b")
+
+
 OF_A_VARIANT = {"buffers", "costs", "record", "target"}
 
 

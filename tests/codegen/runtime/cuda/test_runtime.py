@@ -225,6 +225,7 @@ def test_places_in_use_keep_their_graph(fake: Any) -> None:
         exe(*other, out=out)
         exe(*often, out=out)
     assert prepared.graph is not None and prepared in known.prepared.values()
+    assert fake.captured == 0 < fake.graphs
 
 
 def test_a_profile_has_a_row_for_each_thunk(fake: Any) -> None:
