@@ -15,6 +15,7 @@ from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver, DriverError
 from nestwright.codegen.runtime.cuda.staging import PIECE
+from nestwright.codegen.runtime.cuda.steps import chosen
 from nestwright.ir.errors import (
     ArgumentError,
     DeviceError,
@@ -192,6 +193,11 @@ def test_calls_from_several_threads_are_right(fake: Any) -> None:
     for w in workers:
         w.join()
     assert not wrong
+
+
+def test_a_selector_out_of_range_selects_the_last_branch() -> None:
+    assert [chosen(3, False, n) for n in (-(2**31), -2, -1, 0, 1, 2, 3)] == [2, 2, 2, 0, 1, 2, 2]
+    assert [chosen(2, True, n) for n in (0, 1, 255)] == [1, 0, 0]
 
 
 def test_new_places_get_new_graphs_and_old_ones_go(fake: Any) -> None:
