@@ -44,6 +44,7 @@ from .flushing import definitions, parallel_call
 from .interleaved import store_interleaved
 from .interrupt_polls import close_loop, return_if_interrupted
 from .lane_dots import accumulate_dot
+from .lane_trees import reduce_neighbors
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
 from .pieces import few_pieces
@@ -150,7 +151,7 @@ def emit_loop(em: Emitter, s: For) -> None:
         em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
         em.threaded = True
         emit_stmt(em, s.body)
-    elif s.kind is Kind.UNROLLED and (store_interleaved(em, s) or store_transposed(em, s)):
+    elif s.kind is Kind.UNROLLED and _together(em, s):
         pass
     elif s.kind is Kind.UNROLLED and count is not None:
         for k in range(count):
@@ -166,6 +167,11 @@ def emit_loop(em: Emitter, s: For) -> None:
         _parallel(em, s, extent)
     else:
         serial_loop(em, s, extent)
+
+
+def _together(em: Emitter, s: For) -> bool:
+    """Emit all iterations of an unrolled loop together where that is better; else False."""
+    return store_interleaved(em, s) or store_transposed(em, s) or reduce_neighbors(em, s)
 
 
 def serial_loop(em: Emitter, s: For, extent: IRValue) -> None:
