@@ -66,7 +66,7 @@ def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
     if found is None or len(found.parts) != 1:
         return None
     (stages,) = found.parts
-    across = _last_wide(stages[0], found.count)
+    across = last_wide(stages[0], found.count)
     if across is None:
         return None
     lanes = min(lanes_of(b, target) for b in stages)
@@ -80,7 +80,7 @@ def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
     return None if any(None in _steps(b, k) for b in stages) else k
 
 
-def _last_wide(info: BlockInfo, count: int) -> int | None:
+def last_wide(info: BlockInfo, count: int) -> int | None:
     """Return the last of the leading axes that has more than one element; None if none has."""
     wide = [n for n, a in enumerate(info.spatial[:count]) if a.extent > 1]
     return wide[-1] if wide else None
@@ -111,15 +111,14 @@ def apply_short_rows(k: ShortRows, sch: Schedule, c: Choices, target: Target) ->
     join_stages(k.stages, at, sch)
     for info in k.stages:
         copies = [
-            sch.cache_write(info.name, n)
+            copy_of_result(sch, info, n, at)
             for n, a in enumerate(info.stores)
             if info.reduce and a.buffer in sch.func.params
         ]
         for copy in copies:
-            sch.reverse_compute_at(copy, at)
             _vectorize_rows(k, sch, copy, at)
         _vectorize_rows(k, sch, info.name, at)
-        _keep(k, sch, info)
+        keep_rows(sch, info, k.across)
     if images is not None:
         image = outer[0] if images == 1 else sch.fuse(*outer[:images])
         for info in k.others:
@@ -167,9 +166,17 @@ def _vectorize_rows(k: ShortRows, sch: Schedule, block: BlockRef | str, at: Loop
     sch.vectorize(lane)
 
 
-def _keep(k: ShortRows, sch: Schedule, info: BlockInfo) -> None:
-    """Keep what a stage passes on in registers, neighboring rows in a vector."""
-    row = info.spatial[k.across].var
+def copy_of_result(sch: Schedule, info: BlockInfo, n: int, at: LoopRef) -> BlockRef:
+    """Return a block inside of ``at`` that stores what a block inside computes."""
+    copy = sch.cache_write(info.name, n)
+    if at not in sch.get_loops(copy):
+        sch.reverse_compute_at(copy, at)
+    return copy
+
+
+def keep_rows(sch: Schedule, info: BlockInfo, across: int) -> None:
+    """Keep what a stage passes on in registers, neighbors on an axis in a vector."""
+    row = info.spatial[across].var
     for n, access in enumerate(describe(sch.block(info.name)).stores):
         own = [d for d, form in enumerate(access.coefficients) if form is None or row in form]
         if access.buffer in sch.func.params or len(own) != 1:

@@ -135,7 +135,7 @@ FILTERS = {
         "size=3x3 stride=2x2 pad=1_1x0_0",
         "short_rows@1",
     ),
-    "many": ("1,9,20,48", "3,3,48,1", "1,9,20,1", "size=3x3 pad=1_1x1_1", "rows@1"),
+    "many": ("1,9,20,48", "3,3,48,1", "1,9,20,1", "size=3x3 pad=1_1x1_1", "row_tiles@1"),
 }
 
 
