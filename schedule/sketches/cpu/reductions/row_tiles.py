@@ -34,10 +34,12 @@ from .short_rows import copy_of_result, find_short_rows, keep_rows, last_wide
 OTHERS = 2  # vectors that blocks before the rows process at once
 FEWEST = 4  # rows of a tile
 LEVELS = 3.0  # instructions of a tree for each vector of partial sums
-ACROSS = 6.0  # cycles of the sum across lanes of a row by itself
+ACROSS = 2.0  # cycles of each level of the sum across lanes of a row by itself
+SLOWER = 3.0  # instructions of a maximum or minimum that sees NaN
 STRETCH = 2048  # bytes of a row from which prefetchers follow it
 FAR = 1.1  # times as long as such rows tiles wait for what is beyond the second cache
-STREAMED = 1.4  # and plain sums of what is in it, whose rows need little beside
+NEAR = 1.2  # and for what is in it
+STREAMED = 1.6  # and if that is only added up: rows by themselves have little work beside
 CROWDED = 1.5  # and tiles whose rows share sets of the first cache
 
 
@@ -65,9 +67,15 @@ class RowTiles:
         return math.prod(a.extent for a in self.stages[0].spatial[: self.count])
 
     @property
-    def sums(self) -> int:
-        """The number of reductions of a row."""
-        return sum(b.reduce != () for b in self.stages)
+    def operations(self) -> tuple[str, ...]:
+        """What the reductions of a row combine their terms by."""
+        updates = (update_of(b.block) for b in self.stages if b.reduce)
+        return tuple(u[1] for u in updates if u is not None)
+
+    @property
+    def work(self) -> float:
+        """The instructions that combine a vector of each reduction with another."""
+        return sum(SLOWER if o in ("maximum", "minimum") else 1.0 for o in self.operations)
 
     @property
     def terms(self) -> int:
@@ -77,9 +85,9 @@ class RowTiles:
     @property
     def plain(self) -> bool:
         """True for sums of one array as it is."""
-        updates = [(b, update_of(b.block)) for b in self.stages if b.reduce]
-        added = all(u is not None and u[1] == "add" for _, u in updates)
-        return added and all(len(b.inputs) == 1 and b.flops <= b.points for b, _ in updates)
+        sums = [b for b in self.stages if b.reduce]
+        alone = all(len(b.inputs) == 1 and b.flops <= b.points for b in sums)
+        return alone and {*self.operations} == {"add"}
 
     def is_crowded(self, rows: int, target: Target) -> bool:
         """True if the rows of a tile share sets of the first cache that are too small for them."""
@@ -93,7 +101,8 @@ class RowTiles:
             return CROWDED
         if size > core.l2.size:
             return FAR if longest >= STRETCH else 1.0
-        return STREAMED if self.plain and size > core.l1.size else 1.0
+        near = STREAMED if self.plain else NEAR
+        return near if size > core.l1.size else 1.0
 
     def _distances(self) -> tuple[int, ...]:
         """Return the bytes from a row to the next where reductions read them."""
@@ -193,15 +202,16 @@ def row_tiles_cost(k: RowTiles, c: Choices, target: Target) -> float:
     tiles = -(-k.neighbors // rows) * (k.rows // k.neighbors)
     threads = min(target.threads, tiles) if c["parallel"] else 1
     rounds = -(-tiles // threads) * threads / tiles
-    work = k.sums * k.rows * (LEVELS + vectors - 1) / core.fmas + _scalars(k, rows, target)
+    trees = k.rows * k.work * (LEVELS + vectors - 1) / core.fmas
+    work = core.seconds(trees + _scalars(k, rows, target)) / threads
     waits = k.late(rows, target) * pass_seconds(k.stages, threads, target)
-    return rounds * (waits + core.seconds(work) / threads)
+    return rounds * (waits + work)
 
 
 def _alone_cost(k: RowTiles, target: Target) -> float:
     """Estimate the seconds of rows by themselves: sums across lanes, and scalars."""
     threads = target.threads if sharing_pays(k.stages, target) else 1
-    work = k.sums * k.rows * ACROSS + _scalars(k, 1, target)
+    work = k.rows * k.work * ACROSS * math.log2(k.lanes) + _scalars(k, 1, target)
     return pass_seconds(k.stages, threads, target) + target.core.seconds(work) / threads
 
 

@@ -111,7 +111,7 @@ def test_every_choice_computes_the_same(body: str, n: int, k: int, dtype: str, s
         ("product", 100000, 64, "row_tiles@1"),
         ("product", 4096, 4096, "rows@1"),  # a row is a stream of memory
         ("sum", 512, 256, "rows@1"),  # and of the second cache
-        ("length", 512, 256, "row_tiles@1"),
+        ("length", 512, 64, "row_tiles@1"),
         ("length", 3, 64, "rows@1"),
         ("length", 64, 4, "short_rows@1"),
         ("product", 2, 100000, "total@1"),
