@@ -68,7 +68,7 @@ class RowTiles:
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What the reductions of a row combine their terms by."""
+        """The operations that combine the terms of a row, one for each reduction."""
         updates = (update_of(b.block) for b in self.stages if b.reduce)
         return tuple(u[1] for u in updates if u is not None)
 

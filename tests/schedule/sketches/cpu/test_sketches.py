@@ -382,7 +382,7 @@ PREFERRED = {
     "softmax": "rows",
     "log softmax too": "rows",
     "layer norm": "rows",
-    "sum rows": "rows",
+    "sum rows": "row_tiles",
     "argmax": "rows",
     "max and argmax down": "alone",
     "max and argmax of few columns": "alone",
