@@ -22,7 +22,7 @@ from .index import Lanes
 from .llvm.core import IRValue
 from .ops import apply
 from .small_strides import mixed
-from .vector import SMALLEST, reduction, vectorizable, widest
+from .vector import PIECES, SMALLEST, reduction, vectorizable, widest
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _reductions(em: Emitter, s: For) -> _Reductions | None:
         return None
     rows, lanes = (n or 0 for n in counts)
     width = min(em.target.lanes(widest(store)), 1 << (lanes - 1).bit_length())
-    if min(rows, width) < 2 or not _are_neighbors(store, s.var):
+    if min(rows, width) < 2 or lanes > PIECES * width or not _are_neighbors(store, s.var):
         return None
     return _Reductions(store, *how, (s.var, rows), (inner.var, lanes), width)
 
@@ -85,19 +85,30 @@ def _are_neighbors(store: Store, row: Var) -> bool:
 
 def _partial(em: Emitter, r: _Reductions) -> IRValue:
     """Return one vector that holds the terms of one result, reduced to so many."""
-    (lane, count), width = r.lanes, r.width
+    (_, count), width = r.lanes, r.width
     found: IRValue | None = None
     for base in range(0, count, width):
-        on = min(width, count - base)
-        mask = em.first_lanes(on, width) if on < width else None
-        em.lanes = Lanes(lane, em.const(base, index), width, mask)
-        x = em.broadcast(em.value(r.term), width)
-        if mask is not None:
-            x = em.select(mask, x, em.like(identity(r.name, x.dtype), x))
+        x = _terms(em, r, base, min(width, count - base))
         found = x if found is None else apply(em, r.name, (found, x))
-    em.lanes = None
     assert found is not None
     return found
+
+
+def _terms(em: Emitter, r: _Reductions, base: int, count: int) -> IRValue:
+    """Return so many terms from one on, followed by what changes no result."""
+    lane, lanes = r.lanes[0], 1 << (count - 1).bit_length()
+    em.env[lane] = em.const(base, index)
+    mask = em.first_lanes(count, lanes) if count < lanes else None
+    em.lanes = Lanes(lane, em.env[lane], lanes, mask) if lanes > 1 else None
+    x = em.broadcast(em.value(r.term), lanes if lanes > 1 else r.width)
+    em.lanes = None
+    neutral = em.like(identity(r.name, x.dtype), x)
+    if lanes == 1 or mask is not None:
+        x = em.select(em.first_lanes(count, x.lanes), x, neutral)
+    if x.lanes < r.width:
+        order = [*range(lanes), *[lanes] * (r.width - lanes)]
+        x = mixed(em, x, neutral, order)
+    return x
 
 
 def _across_all(em: Emitter, name: str, rows: list[IRValue]) -> IRValue:

@@ -23,7 +23,7 @@ SPECS = ("cpu", "cpu -mcpu=skylake-avx512", "cpu -mcpu=haswell", "cpu -mcpu=x86-
 TARGETS = [t for t in map(Target.parse, SPECS) if t.is_host]
 GAP = 16  # elements around the results of a shape that must stay
 FILL = 3
-SHAPES = [(2, 16), (3, 5), (4, 64), (7, 21), (16, 2), (16, 16), (17, 40), (33, 8)]
+SHAPES = [(2, 16), (3, 5), (4, 64), (7, 21), (16, 2), (16, 16), (17, 40), (5, 33), (33, 8)]
 OPERATIONS = {"add": np.add, "maximum": np.maximum, "xor": np.bitwise_xor, "or": np.bitwise_or}
 
 
@@ -83,3 +83,13 @@ def test_a_square_takes_two_shuffles_and_an_addition_for_each_pair(
     assert adds + hadds == side
     assert counts.total() + 2 * hadds == 2 * (side - 1)
     assert not re.search(r"\sv(?:perm[ti]|extract)|\sv\w+s[sd]\s", asm)
+
+
+def test_many_terms_stay_loops() -> None:
+    target = Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+    loads = [
+        emit(kernel("f32", "add", [(4, k)])[0], target).count("load <16 x float>")
+        for k in (256, 1024)
+    ]
+    assert loads[0] == 4 * 16
+    assert loads[1] <= 4 * 4  # a term, and the partial sums

@@ -53,6 +53,12 @@ BODIES = {
   ROOT s = T[N] reduce(e, zero), dimensions={1}, to_apply=add""",
     "softmax": f"""{LENGTH} b = T[N,K] broadcast(s), dimensions={{0}}
   ROOT y = T[N,K] divide(x, b)""",
+    "weighted": """x2 = T[N,4,K] parameter(1)
+  v = T[K] parameter(2)
+  w = T[N,4,K] broadcast(v), dimensions={2}
+  p = T[N,4,K] multiply(x2, w)
+  zero = T[] constant(0)
+  ROOT s = T[N] reduce(p, zero), dimensions={1,2}, to_apply=add""",
     "planes": """x2 = T[N,4,K] parameter(1)
   low = T[] constant(-100)
   ROOT m = T[N] reduce(x2, low), dimensions={1,2}, to_apply=max""",
@@ -85,6 +91,7 @@ def arguments(module: HloModule) -> list[Array]:
         ("cell", 9, 64, "bf16", "cpu -threads=1"),
         ("length", 10, 100, "f32", "cpu -mcpu=haswell"),
         ("both", 40, 33, "f32", "cpu -mcpu=x86-64-v2"),
+        ("weighted", 16, 21, "f32", "cpu -mcpu=haswell"),
         ("planes", 18, 21, "s32", "cpu -threads=1"),
     ],
 )
