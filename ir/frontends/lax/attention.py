@@ -20,6 +20,7 @@ from .shaping import (
     expand_dims,
     full,
     iota,
+    pad,
     reshape,
     split,
     stack,
@@ -105,6 +106,24 @@ def attend(
         weights = blind.select(0, weights)
     found = dot_general(weights.to(q.dtype), values, ([3], [2]), ([0, 1], [0, 1]))
     return Attended(found, (raw, capped, masked, weights))
+
+
+def with_sink(k: Term, v: Term, masks: Masks, sink: Term | None) -> tuple[Term, Term, Masks]:
+    """Keys, values and masks with one more key, that all queries see and whose value is zero.
+
+    Its score is ``sink``, one for each of the heads of the queries; 0 without it.
+    """
+    keys, values = (pad(t, 0, [0] * 4, [0, 0, 1, 0]) for t in (k, v))
+    seen, bias = masks.seen, masks.bias
+    if seen is not None:
+        seen = pad(seen, 1, [0] * seen.rank, [0] * (seen.rank - 1) + [1])
+    if bias is not None:
+        bias = pad(bias, 0, [0] * bias.rank, [0] * (bias.rank - 1) + [1])
+    if sink is not None:
+        j = iota(k.site, s32, (1, 1, 1, keys.dims[2]), 3)
+        last = j.equals(k.dims[2]).select(reshape(sink.to(k.dtype), (1, -1, 1, 1)), 0)
+        bias = last if bias is None else bias + last
+    return keys, values, Masks(seen, bias)
 
 
 def band(like: Term, queries: int, keys: int, offset: Term | int, left: int, right: int) -> Term:

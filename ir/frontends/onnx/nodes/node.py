@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -56,9 +56,11 @@ class Node:
     defaults: Mapping[str, Any]
     body: Callable[[Any], Body]
     sources: Callable[[Term], tuple[str, ...]]
+    asked: set[int] = field(default_factory=set)
 
     def has(self, n: int) -> bool:
         """True if input ``n`` is given."""
+        self.asked.add(n)
         return n < len(self.inputs) and self.inputs[n] is not None
 
     def wants(self, n: int) -> bool:
@@ -74,6 +76,7 @@ class Node:
 
     def optional(self, n: int) -> Term | None:
         """Return input ``n``, an array, or None where it is left out."""
+        self.asked.add(n)
         found = self.inputs[n] if n < len(self.inputs) else None
         if isinstance(found, Sequence):
             self.malformed(f"input {n} is a sequence, where an array is expected")
@@ -85,6 +88,7 @@ class Node:
 
     def sequence(self, n: int) -> Sequence:
         """Return input ``n``, a sequence."""
+        self.asked.add(n)
         found = self.inputs[n] if n < len(self.inputs) else None
         if not isinstance(found, Sequence):
             self.malformed(f"input {n} is not a sequence")
@@ -200,6 +204,12 @@ class Node:
         if not -rank <= axis < max(rank, 1):
             self.malformed(f"axis {axis} of an array of rank {rank}")
         return axis % rank if rank else 0
+
+    def require_asked(self) -> None:
+        """Refuse a node with an input that nothing asked for: it means more than was computed."""
+        for n, given in enumerate(self.inputs):
+            if given is not None and n not in self.asked:
+                self.unsupported(f"what its input {n} means is not computed")
 
     def require_fixed(self) -> None:
         """Refuse inputs of which any size varies."""

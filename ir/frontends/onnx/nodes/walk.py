@@ -113,7 +113,10 @@ class Walk:
         if known is not None:
             if not known.sized:
                 node.require_fixed()
-            return known.meaning(node)
+            found = known.meaning(node)
+            if defined is None:
+                node.require_asked()
+            return found
         body = function_body(defined, node) if defined else None
         if body is None:
             self._refuse(node, defined)

@@ -6,7 +6,15 @@ from math import sqrt
 
 from .....dtypes import s32
 from ....lax import indexing, linear, shaping
-from ....lax.attention import Masks, attend, band, join_heads, rotated, split_heads
+from ....lax.attention import (
+    Masks,
+    attend,
+    band,
+    join_heads,
+    rotated,
+    split_heads,
+    with_sink,
+)
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator
@@ -52,13 +60,17 @@ def _scale(node: Node, q: Term) -> float:
     return given if given else 1 / sqrt(q.dims[3])
 
 
-def _attended(node: Node, q: Term, k: Term, v: Term, mask: Term | None, bias: Term | None) -> Term:
-    """The result ``[b, queries, hidden]`` of heads ``[b, heads, s, d]``."""
+def _attended(
+    node: Node, heads: tuple[Term, Term, Term], past: int, mask: Term | None, bias: Term | None
+) -> Term:
+    """The result ``[b, queries, hidden]`` of queries, keys and values ``[b, heads, s, d]``, of
+    which ``past`` keys were there before the first query's own."""
+    q, k, v = heads
     queries, keys = q.dims[2], k.dims[2]
     padding = None if mask is None else padding_bias(node, mask, queries, keys, q)
     masks = Masks(bias=_plus(padding, bias))
     if node.int_("unidirectional", 0):
-        masks = masks.only(band(q, queries, keys, keys - queries, -1, 0))
+        masks = masks.only(band(q, queries, keys, past, -1, 0))
     return join_heads(attend(q, k, v, masks, _scale(node, q)).values)
 
 
@@ -82,14 +94,19 @@ def _self_attention(
     node: Node, made: Term, mask: Term | None, past: Term | None, bias: Term | None
 ) -> tuple[Value, ...]:
     """Attention of queries, keys and values ``made`` in one array."""
+    if node.int_("do_rotary", 0):
+        node.unsupported("it rotates queries and keys")
     sizes = node.ints("qkv_hidden_sizes") or [made.dims[2] // 3] * 3
+    if node.wants(1) and sizes[1] != sizes[2]:
+        node.unsupported("keys and values of unequal sizes are not one array `present`")
     heads = node.int_("num_heads")
     q, k, v = (split_heads(p, heads) for p in shaping.split(made, sizes, -1))
     if past is not None:
         pair = shaping.unstack(past, 0)
         k, v = (shaping.concatenate([p, t], 2) for p, t in zip(pair, (k, v), strict=True))
     present = shaping.stack([k, v]) if node.wants(1) else None
-    return _attended(node, q, k, v, mask, bias), present
+    before = 0 if past is None else past.dims[3]
+    return _attended(node, (q, k, v), before, mask, bias), present
 
 
 @operator("MultiHeadAttention", domain=DOMAIN)
@@ -103,7 +120,9 @@ def multi_head_attention(node: Node) -> tuple[Value, ...]:
                 k = shaping.concatenate([node.input(6), k], 2)
             else:
                 v = shaping.concatenate([node.input(7), v], 2)
-    return _attended(node, q, k, v, node.optional(4), node.optional(5)), k, v
+    past = node.optional(6)
+    before = 0 if past is None else past.dims[2]
+    return _attended(node, (q, k, v), before, node.optional(4), node.optional(5)), k, v
 
 
 def _given_heads(node: Node, heads: int) -> list[Term]:
@@ -163,22 +182,39 @@ def group_query_attention(node: Node) -> tuple[Term, ...]:
     queries = q.dims[2]
     total = shaping.reshape(node.input(5).to(s32), (-1, 1)) + 1
     past = total - queries  # keys that were there before, [b, 1]
-    if node.has(3) and node.input(3).dims[2] == 0:
+    if _total(node) in (0, queries) or (node.has(3) and node.input(3).dims[2] == 0):
         past = past * 0
+    at = node.optional(9)
     if node.int_("do_rotary", 0):
-        first = past.do("maximum", 0)
-        at = first + shaping.iota(q.site, s32, (1, queries), 1)
+        if at is None:
+            at = past.do("maximum", 0) + shaping.iota(q.site, s32, (1, queries), 1)
         turn = bool(node.int_("rotary_interleaved", 0))
         q, k = (_rotated_at(t, at, node.input(7), node.input(8), turn) for t in (q, k))
     keys, values = _cached(node, k, v, past)
-    i = shaping.iota(q.site, s32, (1, 1, queries, 1), 2) + shaping.expand_dims(past, [2, 3])
-    j = shaping.iota(q.site, s32, (1, 1, 1, keys.dims[2]), 3)
-    seen = j <= i
+    scale, softcap = _scale(node, q), node.float_("softcap", 0.0)
+    masks, sink = _group_masks(node, q, keys.dims[2], past, total), node.optional(11)
+    k, v = keys, values
+    if sink is not None or node.int_("smooth_softmax", 0):
+        k, v, masks = with_sink(keys, values, masks, sink)
+    return join_heads(attend(q, k, v, masks, scale, softcap).values), keys, values
+
+
+def _total(node: Node) -> int:
+    """The number of keys in use after the call in the longest row; 0 where it is not given."""
+    return int(node.known(6).reshape(())) if node.has(6) else 0
+
+
+def _group_masks(node: Node, q: Term, room: int, past: Term, total: Term) -> Masks:
+    """The keys of a cache that a query sees, and the bias of their scores."""
+    i = shaping.iota(q.site, s32, (1, 1, q.dims[2], 1), 2) + shaping.expand_dims(past, [2, 3])
+    j = shaping.iota(q.site, s32, (1, 1, 1, room), 3)
+    seen = j <= i if node.int_("causal", 1) else j < shaping.expand_dims(total, [2, 3])
     if (size := node.int_("local_window_size", -1)) > 0:
         seen = seen & (i - size < j)
-    masks = Masks(seen=seen, bias=node.optional(10))
-    found = attend(q, keys, values, masks, _scale(node, q), node.float_("softcap", 0.0))
-    return join_heads(found.values), keys, values
+    bias = node.optional(10)
+    if bias is not None:
+        bias = shaping.pad(bias, 0, [0] * 4, [0, 0, 0, max(room - bias.dims[3], 0)])
+    return Masks(seen, bias)
 
 
 def _query_groups(node: Node, heads: int, groups: int) -> list[Term]:
@@ -193,11 +229,10 @@ def _query_groups(node: Node, heads: int, groups: int) -> list[Term]:
 
 def _cached(node: Node, k: Term, v: Term, past: Term) -> list[Term]:
     """The caches with the new keys and values behind those of each row."""
-    most = node.known(6).reshape(()) if node.has(6) else 0
     found = []
     for new, n in ((k, 3), (v, 4)):
         held = node.optional(n)
-        room = max(int(most), 0 if held is None else held.dims[2])
+        room = max(_total(node), 0 if held is None else held.dims[2])
         if held is None or not held.dims[2]:
             found.append(shaping.pad(new, 0, [0] * 4, [0, 0, max(room - new.dims[2], 0), 0]))
             continue

@@ -19,23 +19,6 @@ def codes(dtype, *dims):
     return RNG.integers(info.min, info.max + 1, dims).astype(dtype)
 
 
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def heads_of(x, n):
-    b, s, h = x.shape
-    return x.reshape(b, s, n, h // n).transpose(0, 2, 1, 3)
-
-
-def attended(q, k, v, bias=0.0):
-    """Attention of heads ``[b, n, s, d]``, joined again."""
-    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[3]) + bias
-    y = softmax(scores) @ v
-    return y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1).astype(np.float32)
-
-
 def test_skipped_layer_norm_returns_the_sum(check):
     x, skip, gamma, beta, bias = floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8), floats(8)
     total = x + skip + bias
@@ -52,53 +35,6 @@ def test_rms_norm_as_onnx_runtime_writes_it(check, domain):
     wanted = [x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-3)) * gamma]
     attributes = {"domain_": domain, "epsilon": 1e-3} | ({} if domain else {"version_": 17})
     check("SimplifiedLayerNormalization", [x, gamma], wanted=wanted, **attributes)
-
-
-@pytest.mark.parametrize("mask", [[3, 5], [3, 5, 0, 1], [[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]])
-def test_attention_leaves_out_what_its_mask_does(check, mask):
-    x, weights, bias = floats(2, 5, 8), floats(8, 24), floats(24)
-    q, k, v = (heads_of(p, 2) for p in np.split(x @ weights + bias, 3, -1))
-    live = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
-    if np.size(mask) != 2:
-        live[1] = [0, 1, 1, 1, 1]
-    wanted = attended(q, k, v, (1 - np.array(live))[:, None, None] * -10000.0)
-    inputs = [x, weights, bias, np.array(mask, np.int32)]
-    check("Attention", inputs, wanted=[wanted], domain_=DOMAIN, num_heads=2, rtol_=1e-4)
-
-
-def test_keys_and_values_may_come_packed(check):
-    q, kv = floats(2, 5, 8), floats(2, 4, 2, 2, 4)
-    k, v = (kv[:, :, :, n].transpose(0, 2, 1, 3) for n in range(2))
-    wanted = [attended(heads_of(q, 2), k, v)]
-    check("MultiHeadAttention", [q, kv], wanted=wanted, domain_=DOMAIN, num_heads=2, rtol_=1e-4)
-
-
-def test_grouped_queries_with_rows_of_unequal_length_in_the_cache(check):
-    q, k, v = floats(2, 1, 32), floats(2, 1, 16), floats(2, 1, 16)
-    past_k, past_v = floats(2, 2, 6, 8), floats(2, 2, 6, 8)
-    lengths = np.array([4, 6], np.int32)  # keys after this call, less one
-    rows, keys, values = [], [], []
-    for b, n in enumerate(lengths):
-        pair = []
-        for past, new in ((past_k, k), (past_v, v)):
-            wide = np.concatenate([past[b], np.zeros((2, 1, 8), np.float32)], 1)
-            wide[:, n] = heads_of(new, 2)[b, :, 0]
-            pair.append(wide)
-        keys.append(pair[0])
-        values.append(pair[1])
-        of_heads = [np.repeat(t[:, : n + 1], 2, 0)[None] for t in pair]
-        rows.append(attended(heads_of(q[b : b + 1], 4), *of_heads)[0])
-    check(
-        "GroupQueryAttention",
-        [q, k, v, past_k, past_v, lengths, np.array(7, np.int32)],
-        3,
-        known=[6],
-        wanted=[np.stack(rows), np.stack(keys), np.stack(values)],
-        domain_=DOMAIN,
-        num_heads=4,
-        kv_num_heads=2,
-        rtol_=1e-4,
-    )
 
 
 def in_bytes(x, block):
