@@ -71,7 +71,7 @@ class SizedModel:
         self._compilations: list[Compilation] = []
         self._compiling = RLock()
 
-    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, out: Any = None, **named: Any) -> Any:
         """Run the model; return an array or a tuple, like the model's root.
 
         ``ArgumentError`` for inputs whose sizes are not among those asked for,

@@ -56,7 +56,7 @@ class Specialized:
         self._compilations: list[Compilation] = []
         self._compiling = RLock()
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the model for these arguments; return an array or a tuple, like the model's root.
 
         Raises ``ArgumentError`` if the model does not take these arguments.

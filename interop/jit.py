@@ -39,7 +39,7 @@ class Jitted(Specialized):
         self._trees: dict[Hashable, Callable[..., Any]] = {}
         update_wrapper(self, function.function, updated=())
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the function for these arguments, as ``jit`` says."""
         return self._call(args, named) if has_x64() else super().__call__(*args, **named)
 

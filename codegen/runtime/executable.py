@@ -62,13 +62,14 @@ class Executable:
         if loads_eagerly(bundle.target) and bundle.target.is_host:
             self.loaded()
 
-    def __call__(self, *args: object, **named: object) -> Any:
+    def __call__(self, /, *args: object, **named: object) -> Any:
         """Run the model; return one array or a tuple of arrays, as the HLO root says.
 
         The arguments are the entry's parameters in order, without frozen ones; after those that are
         given by place, others may be given by name (``input_names``). Arrays must have the exact
         element type and shape; see ``arguments`` for other accepted types. ``out=``, an array
-        or tuples of arrays like the result, receives the results and is returned. It may overlap
+        or tuples of arrays like the result, receives the results and is returned (unless it is the
+        name of an input that is not given by place). It may overlap
         arguments; one that the model copies and then updates, such as a cache, is updated where it
         is if it is also given for that result. Raises
         ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, if the results
@@ -113,12 +114,13 @@ class Executable:
     def _first_call(self, *args: object) -> Any:
         return self.loaded().call(*args)
 
-    def _tree_call(self, *args: object, **named: object) -> Any:
+    def _tree_call(self, /, *args: object, **named: object) -> Any:
         assert self._tree is not None
         return self._tree.call(self._flat_call, args, named)
 
-    def _flat_call(self, *args: object, **named: object) -> Any:
-        out = named.pop("out", None)
+    def _flat_call(self, /, *args: object, **named: object) -> Any:
+        is_input = "out" in named and "out" in self.input_names[len(args) :]
+        out = None if is_input else named.pop("out", None)
         if named:
             args = _ARGUMENTS.in_order(args, named, self.input_names, self.name)
         loaded = self._loaded or self.loaded()

@@ -485,6 +485,16 @@ def test_arguments_go_by_name(add: Executable) -> None:
         plus(x=X)
 
 
+@pytest.mark.parametrize("name", ["self", "args", "out"])
+def test_any_name_of_an_input_is_a_keyword(name: str) -> None:
+    text = PLUS.replace("add(x,", f"subtract({name},").replace("x =", f"{name} =")
+    minus = nw.build(nw.parse(text))
+    assert minus.input_names == (name, "y")
+    np.testing.assert_array_equal(minus(y=X, **{name: 3 * X}), 2 * X)
+    out = np.empty_like(X)
+    assert minus(3 * X, X, out=out) is out
+
+
 class Broken:
     def __array__(self, *args: object, **options: object) -> Any:
         raise ZeroDivisionError("boom")
