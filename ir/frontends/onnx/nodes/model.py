@@ -29,7 +29,10 @@ MAX_BYTES = (1 << 31) - 1
 MAX_NODES = 1 << 17
 """Nodes of a graph, counting those of functions once per call."""
 
-HOMES = {"SimplifiedLayerNormalization": "com.microsoft"}
+RUNTIME = "com.microsoft"
+"""The domain of ONNX Runtime's own operators, which its optimizer does not always import."""
+
+HOMES = {"SimplifiedLayerNormalization": RUNTIME}
 """Domains of operators that ONNX Runtime writes in ONNX's own, which does not have them."""
 
 SHOWN = 300  # characters of the checker's message
@@ -134,11 +137,13 @@ def _declared(graph: Any) -> dict[str, str]:
 
 
 def _move_home(proto: Any) -> None:
-    """Write the domains of ``HOMES`` in the nodes of a model's own graph."""
+    """Write the domains of ``HOMES`` in the nodes of a model's own graph, and import what ONNX
+    Runtime imports in any model."""
     moved = [n for n in proto.graph.node if not domain(n.domain) and n.op_type in HOMES]
     for node in moved:
         node.domain = HOMES[node.op_type]
-    for home in {n.domain for n in moved} - {i.domain for i in proto.opset_import}:
+    wanted = {RUNTIME, *(n.domain for n in moved)}
+    for home in sorted(wanted - {i.domain for i in proto.opset_import}):
         proto.opset_import.add(domain=home, version=1)
 
 

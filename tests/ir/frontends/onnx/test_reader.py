@@ -115,6 +115,15 @@ def test_a_layout_of_one_processor_is_refused_with_a_way_out(onnx, make) -> None
         nw.build(model)
 
 
+def test_operators_of_onnx_runtime_need_no_import(make) -> None:
+    nodes = [("QuickGelu", "x", "y", {"domain": "com.microsoft"})]
+    model = make(nodes, {"x": (np.float32, [3])}, ["y"])
+    assert [i.domain for i in model.opset_import] == [""]
+    x = np.array([-4, 0, 4], np.float32)
+    np.testing.assert_allclose(nw.build(model)(x), x / (1 + np.exp(-1.702 * x)), rtol=1e-5)
+    assert [i.domain for i in model.opset_import] == [""]  # the model is the caller's
+
+
 def test_functions_are_called_with_their_attributes(onnx, make) -> None:
     helper = onnx.helper
     inner = helper.make_node("LeakyRelu", ["a"], ["b"])
