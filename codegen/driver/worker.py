@@ -10,6 +10,7 @@ what all executables share: the answer has the sizes of its objects, which follo
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any, BinaryIO
 
@@ -55,4 +56,7 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:  # the parent was killed
+        os._exit(1)  # Python would try to write the rest at its end

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -428,6 +431,16 @@ def test_a_helper_that_dies_or_dawdles_costs_nothing(
     monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 1)
     done, errors = parallel.compile_all(jobs, Target.parse("cpu"), {})
     assert set(done) == set(jobs) and not errors
+
+
+def test_a_helper_whose_parent_is_gone_says_nothing() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "nestwright.codegen.driver.worker"]
+    asked = b'{"shared": false}\n'
+    ended = subprocess.run(command, input=asked, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert ended.stderr == b""
 
 
 def _jobs() -> dict[str, parallel.CompileJob]:
