@@ -80,11 +80,11 @@ class SizedModel:
         more = named if out is None else {**named, "out": out}
         return self.executable(*args, **named)(*args, **more)
 
-    def profile(self, *args: Any, rounds: int | None = None, **named: Any) -> Profile:
+    def profile(self, /, *args: Any, rounds: int | None = None, **named: Any) -> Profile:
         """Return the profile of a call with these inputs; see ``Executable.profile``."""
         return self.executable(*args, **named).profile(*args, rounds=rounds, **named)
 
-    def executable(self, *args: Any, **named: Any) -> Executable:
+    def executable(self, /, *args: Any, **named: Any) -> Executable:
         """Return the executable for these inputs, compiling it if need be."""
         key = tuple(
             [(k, *_kind(a, k)) for k, a in enumerate(args)]

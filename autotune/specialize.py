@@ -69,11 +69,11 @@ class Specialized:
             return self._call(args, named)
         return known(*args)
 
-    def lower(self, *args: Any, **named: Any) -> Lowered:
+    def lower(self, /, *args: Any, **named: Any) -> Lowered:
         """Return the model for these arguments, to be shown, tuned and compiled."""
         return self._lowered(self._import(args, named))
 
-    def executable(self, *args: Any, **named: Any) -> Executable:
+    def executable(self, /, *args: Any, **named: Any) -> Executable:
         """Return the executable for these arguments, compiling it if their shapes are new."""
         return self._executables[self._prepare(args, named)[0]]
 
@@ -109,7 +109,7 @@ class Specialized:
 
     def _import(self, args: tuple[Any, ...], named: dict[str, Any]) -> GraphLike:
         """Return the model for these arguments."""
-        return self._make(*args)
+        return self._make(*self._flatten(args, named)[0])
 
     def _lowered(self, model: GraphLike) -> Lowered:
         return lower(

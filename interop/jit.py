@@ -47,7 +47,7 @@ class Jitted(Specialized):
         """Return the method of an instance, where this was made of a class's function."""
         return self if instance is None else MethodType(self, instance)
 
-    def imported(self, *args: Any, **named: Any) -> Imported:
+    def imported(self, /, *args: Any, **named: Any) -> Imported:
         """Return the function's graph for such arguments, as front-ends do."""
         return self._function.imported(args, named)
 

@@ -359,7 +359,7 @@ class Executable:
         hint = "the model that it was built from has it"
         return ArtifactError(f"{self.name} does not contain its HLO", why, hint=hint)
 
-    def profile(self, *args: object, rounds: int | None = None, **named: object) -> Profile:
+    def profile(self, /, *args: object, rounds: int | None = None, **named: object) -> Profile:
         """Return the time of every step of a call, what it computes and where; see ``Profile``.
 
         Arguments are as for a call, without ``out=``. ``rounds`` calls as they are and as many with

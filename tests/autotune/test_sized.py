@@ -135,6 +135,8 @@ def test_sizes_outside_of_what_was_asked_for(rows: Path) -> None:
             f(data(n))
     with pytest.raises(ArgumentError, match="over the largest bucket, 8"):
         nw.build(rows, shapes={"x": (None, 3)}, rule=[4, 8])(data(9))
+    with pytest.raises(ArgumentError, match="there is no input 'self'"):
+        f(self=data(2))
     with pytest.raises(ArgumentError, match="there is no input 'y'"):
         nw.build(rows, shapes={"y": (None, 3)})(data(4))
     for rule in ("bucket", 0, [], [3, 0], True, 2.5):

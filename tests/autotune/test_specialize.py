@@ -73,6 +73,13 @@ def test_a_wrong_number_of_arguments_is_the_executables_to_refuse() -> None:
         f(np.zeros(2, np.float32))
 
 
+def test_self_is_a_keyword_like_any_other() -> None:
+    f = nw.Specialized(scale)
+    for call in (f, f.lower, f.executable):
+        with pytest.raises(ArgumentError, match="unknown keyword 'self'"):
+            call(self=np.zeros(3, np.float32))
+
+
 def test_a_jax_function_is_lowered_for_its_shapes() -> None:
     pytest.importorskip("jax")
     f = nw.jit(lambda x, by: {"b": x["a"] * by, "a": x["a"].sum()})
