@@ -101,10 +101,11 @@ def refusal(node: torch.fx.Node) -> str:
         return _OPEN_SHAPE if is_open(node.meta.get("val")) else ""
     if is_item(node) or is_expression(node):
         return ""
-    if (subgraphs := list(_subgraphs(node))) or row(target) is None:
-        inner = next((why for gm in subgraphs for _, why in unsupported(gm)), "")
-        if inner or row(target) is None:
-            return inner if row(target) is not None else why_not(target)
+    if row(target) is None:
+        return why_not(target)
+    for gm in _subgraphs(node):
+        for inner, why in unsupported(gm):
+            return f"{operator(inner)} in it: {why}"
     return "its effects have an order" if target != str(node.target) else _open_reason(node)
 
 

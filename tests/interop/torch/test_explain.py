@@ -38,6 +38,19 @@ def test_outside_operators_and_breaks_are_named() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_the_operator_inside_a_branch_is_named() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not in this environment")
+
+    def f(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: torch.rand_like(x), lambda x: x.cos(), (x,))
+
+    with torch.no_grad():
+        (left, *_) = nw.explain(f, torch.ones(3)).graphs[0].left
+    assert left.operator == "cond"
+    assert left.reason.startswith("aten.rand_like.default in it: its numbers come from")
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_backward_graphs_are_told() -> None:
     torch = pytest.importorskip("torch", reason="torch is not in this environment")
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))

@@ -398,6 +398,7 @@ ROWS: Rows = sized(
         "aten.clamp_max.default": lambda c, x, high: _clamp(c, x, None, high),
         "aten.neg.default": _own("negate"),
         "prims.neg.default": _own("negate"),
+        "aten._neg_view.default": _own("negate"),
         "aten.abs.default": _abs,
         "prims.abs.default": _abs,
         "aten.sign.default": _sign,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import DType, f64, s64, to_numpy
+from ....dtypes import f64, s64
 from ...lax import bounded
 from ...lax.indexing import dynamic_update_slice, scatter_nd, take, windows, wrap
 from ...lax.linear import diagonal
@@ -302,21 +302,11 @@ def _broadcast_in_dim(c: AtenCall, x: Term, shape: Ints, mapped: Ints) -> Term:
     return reshape(x, sizes).like(c.shape)
 
 
-def _view_dtype(c: AtenCall, x: Term, dtype: DType) -> Term:
-    """The same bytes under another type: the last dimension shrinks or grows."""
-    if dtype.kind == "pred" or x.dtype.kind == "pred":
-        c.refuse("truth values have no bits to view", "convert them with .to(dtype)")
-    old, new = (to_numpy(d).itemsize for d in (x.dtype, dtype))
-    if old < new:
-        x = reshape(x, (*x.dims[:-1], x.dims[-1] * old // new, new // old))
-    found = Term(c.graph, c.graph.infer("bitcast-convert", [x.value], new_dtype=dtype))
-    return reshape(found, c.dims)
-
-
 _COPIES = (
     "clone",
     "alias",
     "detach",
+    "detach_copy",
     "lift_fresh",
     "lift_fresh_copy",
     "contiguous",
@@ -328,6 +318,7 @@ _SHAPED = (
     "_unsafe_view.default",
     "reshape.default",
     "view_copy.default",
+    "_reshape_copy.default",
     "unsqueeze.default",
     "squeeze.default",
     "squeeze.dim",
@@ -419,8 +410,6 @@ ROWS: Rows = {
     ),
     "prims.as_strided.default": _as_strided,
     "prims.as_strided_scatter.default": _as_strided_scatter,
-    "aten.view.dtype": _view_dtype,
-    "prims.view_element_type.default": _view_dtype,
     "aten.roll.default": _roll,
     "aten.diagonal.default": _diagonal,
     "aten.as_strided.default": _as_strided,
