@@ -171,6 +171,15 @@ def test_interpolations_stay_whole_without_gradients(mode: str, size: tuple[int,
 
 
 @torch.no_grad()
+def test_rows_of_operators_that_this_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nestwright.ir.frontends.torch.operators import resampling
+
+    newer = {**resampling.ROWS, "aten.of_a_newer_torch.default": None}
+    monkeypatch.setattr(resampling, "ROWS", newer)
+    same(torch.relu, torch.randn(3, 4))
+
+
+@torch.no_grad()
 def test_what_has_no_row_stays_outside() -> None:
     def middle(x: Any) -> Any:
         y = torch.relu(x) * 2
