@@ -301,6 +301,21 @@ def test_gradients_of_inputs() -> None:
     torch.testing.assert_close(torch.autograd.grad(compiled(f)(x, y), (x, y)), want)
 
 
+def test_gradients_of_solutions_and_determinants() -> None:
+    def found(a: Any, b: Any) -> Any:
+        turned = a.mT * 1  # in column-major order
+        return torch.linalg.solve(a, b).sum() + torch.linalg.slogdet(turned)[1]
+
+    pair = []
+    for run in (found, compiled(found)):
+        torch.manual_seed(0)
+        a = (torch.randn(4, 4) + 3 * torch.eye(4)).requires_grad_()
+        b = torch.randn(4, 2, requires_grad=True)
+        run(a, b).backward()
+        pair.append((a.grad, b.grad))
+    torch.testing.assert_close(pair[1], pair[0])
+
+
 @torch.no_grad()
 def test_options_reach_the_build() -> None:
     net, x = torch.nn.Sequential(torch.nn.Linear(128, 128)).eval(), torch.randn(4, 128)

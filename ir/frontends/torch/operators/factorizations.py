@@ -7,7 +7,9 @@ looked at ``info``; here what it computed is NaN. Batches go through a routine o
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -82,11 +84,43 @@ def _lu_factor(c: AtenCall, x: Term, *, pivot: bool = True, **_: bool) -> tuple[
     return _lu(c, x)
 
 
-def _solved(c: AtenCall, a: Term, b: Term) -> tuple[Term, Term, Term, Term]:
-    """L and U, pivots, what solves ``a x = b`` and ``info``, for matrices ``b``."""
+def _factored(c: AtenCall, x: Term) -> tuple[Term, Term]:
+    """L and U, and pivots, as torch's determinants hand them to their gradients.
+
+    They are of the transposed matrix where the operand is real and in row-major order: LAPACK reads
+    that one without a copy, and the gradients take it so.
+    """
+    factors, pivots, _info = _lu(c, shaping.swap_axes(x, -1, -2) if _turns(c, x) else x)
+    return factors, pivots
+
+
+@cache
+def solutions_turn() -> bool:
+    """True if this torch factors such matrices transposed for solutions, too, as 2.9 does."""
+    if "torch" not in sys.modules:
+        return False
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        a = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        return bool(torch._linalg_solve_ex(a, a)[1][0, 0] == 2)
+
+
+def _turns(c: AtenCall, a: Term) -> bool:
+    expected, plain = 1, True
+    strides = c.first[0] if c.first is not None else ()
+    for size, stride in zip(reversed(a.dims), reversed(strides), strict=False):
+        plain = plain and (size == 1 or stride == expected)
+        expected *= size
+    return a.dtype not in _REAL and (plain or not a.shape.size)
+
+
+def _solved(c: AtenCall, a: Term, b: Term) -> tuple[Term, Term]:
+    """Return what solves ``a x = b``, and ``info``, for matrices ``b``."""
     shapes = a.shape, _batch(a, a.dims[-1], dtype=s32), b.shape, _batch(a, dtype=s32)
-    factors, pivots, found, info = _routine(c, "gesv", [a, b], shapes)
-    return factors, pivots, _where_done(found, info), info
+    _factors, _pivots, found, info = _routine(c, "gesv", [a, b], shapes)
+    return _where_done(found, info), info
 
 
 def _solve(
@@ -95,20 +129,22 @@ def _solve(
     vector = b.rank == 1 or (b.rank + 1 == a.rank and b.dims == a.dims[:-1])
     columns = shaping.expand_dims(b, [b.rank]) if vector else b
     lead = c.dims[: len(c.dims) - (1 if vector else 2)]
-    a = shaping.broadcast_to(a, (*lead, *a.dims[-2:]))
+    every = shaping.broadcast_to(a, (*lead, *a.dims[-2:]))
     columns = shaping.broadcast_to(columns, (*lead, *columns.dims[-2:]))
     if left or vector:
-        factors, pivots, found, info = _solved(c, a, columns)
+        found, info = _solved(c, every, columns)
     else:
-        turned = shaping.swap_axes(columns, -1, -2)
-        factors, pivots, found, info = _solved(c, shaping.swap_axes(a, -1, -2), turned)
+        rows = shaping.swap_axes(columns, -1, -2)
+        found, info = _solved(c, shaping.swap_axes(every, -1, -2), rows)
         found = shaping.swap_axes(found, -1, -2)
-    return (shaping.squeeze(found, [-1]) if vector else found), factors, pivots, info
+    found = shaping.squeeze(found, [-1]) if vector else found
+    turned = solutions_turn() and _turns(c, a)
+    factors, pivots, _info = _lu(c, shaping.swap_axes(every, -1, -2) if turned else every)
+    return found, factors, pivots, info
 
 
 def _inverse(c: AtenCall, x: Term, **_: bool) -> tuple[Term, Term]:
-    *_rest, found, info = _solved(c, x, _unit(x))
-    return found, info
+    return _solved(c, x, _unit(x))
 
 
 def _diagonal(x: Term) -> Term:
@@ -123,12 +159,12 @@ def _swaps(pivots: Term, dtype: DType) -> Term:
 
 
 def _determinant(c: AtenCall, x: Term) -> tuple[Term, Term, Term]:
-    factors, pivots, _info = _lu(c, x)
+    factors, pivots = _factored(c, x)
     return reductions.prod_(_diagonal(factors), [-1]) * _swaps(pivots, x.dtype), factors, pivots
 
 
 def _log_determinant(c: AtenCall, x: Term) -> tuple[Term, Term, Term, Term]:
-    factors, pivots, _info = _lu(c, x)
+    factors, pivots = _factored(c, x)
     diagonal = _diagonal(factors)
     size = diagonal.do("abs")
     sign = reductions.prod_(diagonal.do("sign"), [-1]) * _swaps(pivots, x.dtype)
@@ -327,6 +363,8 @@ def _lu_solve(
     c: AtenCall, factors: Term, pivots: Term, b: Term, *, left: bool = True, adjoint: bool = False
 ) -> Term:
     """Solve ``a x = b``, with the adjoint of ``a`` or from the right if so asked."""
+    if not c.shape.size:
+        return shaping.full(c.graph, 0, c.dtype, c.dims)
     lead = c.dims[:-2]
     factors, b = (shaping.broadcast_to(x, (*lead, *x.dims[-2:])) for x in (factors, b))
     pivots = shaping.broadcast_to(pivots, (*lead, pivots.dims[-1]))
@@ -415,7 +453,7 @@ def _exponential(c: AtenCall, x: Term) -> Term:
         power = linear.matmul(power, square)
         even, odd = even + power * numbers[k], odd + power * numbers[k + 1]
     odd = linear.matmul(small, odd)
-    made = _solved(c, even - odd, even + odd)[2]
+    made = _solved(c, even - odd, even + odd)[0]
 
     def squared(k: Term, y: Term) -> list[Term]:
         return [_for_each(k < halvings, y).select(linear.matmul(y, y), y)]

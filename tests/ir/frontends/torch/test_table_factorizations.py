@@ -11,6 +11,7 @@ import pytest
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import c64, c128, f16, f32, f64, from_numpy, s32
 from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.frontends.torch.operators import factorizations
 from nestwright.ir.library import lapack_numpy
 
 Called = Callable[..., Any]
@@ -232,3 +233,42 @@ def test_triangles_by_the_older_name(called: Called) -> None:
         found, kept = called("aten.triangular_solve.default", results, b, a, True, transpose)
         close((a.T if transpose else a) @ found, b)
         np.testing.assert_array_equal(kept, a)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.complex64])
+@pytest.mark.parametrize("row_major", [True, False])
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("left", [True, False])
+def test_gradients_are_given_the_factors_that_torch_gives(
+    called: Called,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Any,
+    row_major: bool,
+    older: bool,
+    left: bool,
+) -> None:
+    """Those of the transposed matrix, where it is real and in row-major order.
+
+    Solutions of newer versions have those of the matrix itself.
+    """
+    monkeypatch.setattr(factorizations, "solutions_turn", lambda: older)
+    a, b, dtype = square(kind), drawn(kind, 4, 4, seed=1), from_numpy(np.dtype(kind))
+    a = a if row_major else np.asfortranarray(a)
+    of = a.T if row_major and dtype == f32 else a
+    lu, one = [(dtype, (4, 4)), (s32, (4,))], (dtype, ())
+    solved = [(dtype, (4, 4)), *lu, (s32, ())]
+    solve = called("aten._linalg_solve_ex.default", solved, a, b, left=left)
+    given = (
+        (of if older else a, solve[1:3]),
+        (of, called("aten._linalg_det.default", [one, *lu], a)[1:]),
+        (of, called("aten._linalg_slogdet.default", [one, (f32, ()), *lu], a)[2:]),
+    )
+    for matrix, (factors, pivots) in given:
+        found = called("aten.linalg_lu_solve.default", [(dtype, (4, 4))], factors, pivots, b)
+        close(found, np.linalg.solve(matrix, b))
+
+
+def test_a_system_of_nothing_is_solved(called: Called) -> None:
+    none, pivots = np.zeros((0, 0), np.float32), np.zeros(0, np.int32)
+    found = called("aten.linalg_lu_solve.default", [(f32, (0, 0))], none, pivots, none)
+    assert found.shape == (0, 0)
