@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .lists import lists
 from .losses import losses
 from .operators import resampling
 from .table import row
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return torch's own decompositions, by overload, of the operators that the table lacks.
+    """Return torch's own decompositions, by overload, of the operators that the table lacks, and
+    ours of operators on lists.
 
     For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``. Operators that
     draw random numbers stay whole: their parts draw others than eager mode does.
@@ -28,7 +30,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if isinstance(op, OpOverload)
         and row(str(op)) is None
         and Tag.nondeterministic_seeded not in op.tags
-    }
+    } | lists()
 
 
 def export_decompositions() -> dict[Any, Callable[..., Any]]:

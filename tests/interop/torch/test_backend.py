@@ -461,3 +461,22 @@ def test_blocks_are_added_up(stride: int, padding: int, dilation: int) -> None:
         return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
     same(fold, torch.randn(2, 5 * 6, count(9, 2) * count(7, 3)))
+
+
+@torch.no_grad()
+def test_operators_on_lists_are_compiled() -> None:
+    def step(xs: list[Any], ys: list[Any]) -> Any:
+        torch._foreach_mul_(xs, 0.9)
+        torch._foreach_addcdiv_(xs, ys, ys, [0.5, -2.0])
+        torch._foreach_addcmul_(xs, ys, ys, value=-0.1)
+        norms = torch._foreach_norm(xs, 1)
+        return torch._foreach_sub(xs, ys, alpha=2), norms, torch._foreach_maximum(xs, 0.25)
+
+    lists = [[torch.rand(3, 4), torch.rand(5)] for _ in range(2)]
+    pair = [copy.deepcopy(lists) for _ in range(2)]
+    want, found = step(*pair[0]), compiled(step)(*pair[1])
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(pair[1], pair[0])
+    flat = [*lists[0], *lists[1]]
+    (graph,) = nw.explain(lambda *t: step([*t[:2]], [*t[2:]]), *flat).graphs
+    assert {left.operator for left in graph.left} == {"aten.copy_.default"}
