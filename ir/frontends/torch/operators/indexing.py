@@ -316,6 +316,19 @@ def _masked_scatter(c: AtenCall, x: Term, mask: Term, source: Term) -> Term:
     return wide.do("select", reshape(chosen, c.dims), x)
 
 
+def _masked_scatter_backward(c: AtenCall, grad: Term, mask: Term, sizes: Sequence[int]) -> Term:
+    """The elements that a mask chooses, in order, before zeros; those beyond the sizes are left."""
+    count = c.shape.size
+    nothing = full(c.graph, 0, grad.dtype, (count,))
+    if not count or not grad.shape.size:
+        return reshape(nothing, c.dims)
+    flat = reshape(broadcast_to(mask, grad.dims), (grad.shape.size, 1))
+    numbers = cumulative(flat.to(s64), "add", 0) - 1
+    places = flat.do("select", numbers, numbers.number(count).like(numbers.shape))
+    found = scatter_nd(nothing, places, reshape(grad, (grad.shape.size,)))
+    return reshape(found, c.dims)
+
+
 def _put(c: AtenCall, x: Term, index: Term, source: Term, accumulate: bool = False) -> Term:
     if not index.shape.size:
         return x
@@ -417,6 +430,7 @@ ROWS: Rows = {
     **_named("embedding_dense_backward", _embedding_backward),
     **_named("embedding_renorm", _renormalized),
     **_named("masked_scatter", _masked_scatter),
+    **_named("masked_scatter_backward", _masked_scatter_backward),
     **_named("put", _put),
     **_named("nonzero_static", _nonzero_static),
 }

@@ -129,6 +129,25 @@ def _cdist(c: AtenCall, a: Term, b: Term, p: float, mode: int | None = None) -> 
     return _distance(apart, p)
 
 
+def _cdist_backward(c: AtenCall, grad: Term, a: Term, b: Term, p: float, distances: Term) -> Term:
+    """The gradient of the first rows; rows at distance 0 have none, whatever the norm."""
+    if not c.shape.size or not grad.shape.size or not p:
+        return full(c.graph, 0, c.dtype, c.dims)
+    apart = expand_dims(a, [a.rank - 1]) - expand_dims(b, [b.rank - 2])
+    size, last = apart.do("abs"), [distances.rank]
+    far, along = expand_dims(distances, last), expand_dims(grad, last)
+    away, none = far.differs(0), apart.number(0)
+    if p == math.inf:
+        share = size.equals(far).do("select", apart.do("sign"), none)
+    elif p < 2:
+        kept = away.do("and", apart.differs(0)) if p < 1 else away
+        share = kept.do("select", apart.do("sign") * (size / far) ** (p - 1), none)
+    else:
+        part = apart / far if p == 2 else apart / far * (size / far) ** (p - 2)
+        share = away.do("select", part, none)
+    return sum_(along * share, [-2])
+
+
 def _pdist(c: AtenCall, x: Term, p: float = 2) -> Term:
     if not c.shape.size or not x.dims[-1]:
         return full(c.graph, 0, c.dtype, c.dims)
@@ -197,6 +216,7 @@ ROWS: Rows = {
     "aten.addr.default": _addr,
     "aten._trilinear.default": _trilinear,
     "aten._cdist_forward.default": _cdist,
+    "aten._cdist_backward.default": _cdist_backward,
     "aten._pdist_forward.default": _pdist,
     "aten._grouped_mm.default": _grouped_mm,
     "transformers.grouped_mm_fallback.default": _grouped_mm,

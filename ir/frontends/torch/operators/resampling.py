@@ -90,19 +90,24 @@ def _interpolated(x: Term, axis: int, out: int, align: bool, scale: float | None
 
 
 def _nearest_backward(rank: int, exact: bool) -> Operator:
-    """Each number added at the place that it was taken from: a product with zeros and ones."""
-
     def write(c: AtenCall, grad: Term, size: Any, input_size: Sequence[int], *scales: Any) -> Term:
         found = wide(grad)
         for axis, scale in zip(range(2, grad.rank), _scales(rank, scales), strict=True):
-            n, out = c.dims[axis], grad.dims[axis]
-            places = _nearest_places(n, out, scale, exact)
-            matrix = (places[:, None] == np.arange(n)).astype(np.float32)
-            chosen = Term(c.graph, c.graph.constant(matrix)).to(found.dtype)
-            found = move_axis(dot_general(found, chosen, ([axis], [0])), -1, axis)
+            places = _nearest_places(c.dims[axis], grad.dims[axis], scale, exact)
+            ones = np.ones((len(places), 1))
+            found = _returned(found, axis, c.dims[axis], Samples(places[:, None], ones))
         return found
 
     return write
+
+
+def _returned(grad: Term, axis: int, n: int, found: Samples) -> Term:
+    """Each number added to the elements that it was made of, by their weights: a product."""
+    rows = np.arange(len(found.positions))[:, None]
+    matrix = np.zeros((len(rows), n))
+    np.add.at(matrix, (rows, found.positions), found.weights)
+    weights = Term(grad.site, grad.site.constant(matrix.astype(np.float32))).to(grad.dtype)
+    return move_axis(dot_general(grad, weights, ([axis], [0])), -1, axis)
 
 
 def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
@@ -133,23 +138,43 @@ def _bytes(c: AtenCall, x: Term, rule: Rule, align: bool, scales: Sequence[Any])
 
 
 def _antialiased(mode: str) -> Operator:
-    """Kernels as wide as a step where the image shrinks, by the weights of what is in the image."""
-    rule = Rule(mode, "half_pixel", cubic=-0.5, exclude_outside=True, antialias=True)
+    rule = _wide_kernel(mode)
 
     def write(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
         if x.dtype == u8:
             return _bytes(c, x, rule, align, scales)
         found = _floats(x)
         for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
-            n, out = x.dims[axis], c.dims[axis]
-            ratio = float(_ratio(n, out, scale))
-            if align:
-                ratio = (n - 1) / (out - 1) if out > 1 else 0.0
-            stretch = Stretch(n, out, 1 / ratio if ratio else math.inf)
+            stretch = _stretch(x.dims[axis], c.dims[axis], align, scale)
             found = resample(found, axis, samples(stretch, rule))
         return _rounded(found, x)
 
     return write
+
+
+def _antialiased_backward(mode: str) -> Operator:
+    rule = _wide_kernel(mode)
+
+    def write(c: AtenCall, grad: Term, size: Any, given: Any, align: bool, *scales: Any) -> Term:
+        found = wide(grad)
+        for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
+            stretch = _stretch(c.dims[axis], grad.dims[axis], align, scale)
+            found = _returned(found, axis, c.dims[axis], samples(stretch, rule))
+        return found
+
+    return write
+
+
+def _wide_kernel(mode: str) -> Rule:
+    """Kernels as wide as a step where the image shrinks, by the weights of what is in the image."""
+    return Rule(mode, "half_pixel", cubic=-0.5, exclude_outside=True, antialias=True)
+
+
+def _stretch(n: int, out: int, align: bool, scale: float | None) -> Stretch:
+    ratio = float(_ratio(n, out, scale))
+    if align:
+        ratio = (n - 1) / (out - 1) if out > 1 else 0.0
+    return Stretch(n, out, 1 / ratio if ratio else math.inf)
 
 
 def _grid_sample(
@@ -169,9 +194,14 @@ _LINEAR = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3}
 
 ROWS: Rows = {
     **_both("upsample_bicubic2d", _cubic),
-    **_both("_upsample_bilinear2d_aa", _antialiased("linear")),
-    **_both("_upsample_bicubic2d_aa", _antialiased("cubic")),
-    **_both("_upsample_lanczos2d_aa", _antialiased("lanczos")),
+    **{
+        k: v
+        for name, mode in (("bilinear", "linear"), ("bicubic", "cubic"), ("lanczos", "lanczos"))
+        for k, v in {
+            **_both(f"_upsample_{name}2d_aa", _antialiased(mode)),
+            f"aten._upsample_{name}2d_aa_backward.default": _antialiased_backward(mode),
+        }.items()
+    },
     "aten.grid_sampler_2d.default": _grid_sample,
     "aten.grid_sampler_3d.default": _grid_sample,
     **{

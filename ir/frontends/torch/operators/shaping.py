@@ -328,6 +328,7 @@ _SHAPED = (
 )
 _ZEROS = (
     "zeros.default",
+    "_efficientzerotensor.default",
     "zeros_like.default",
     "new_zeros.default",
     "empty.memory_format",

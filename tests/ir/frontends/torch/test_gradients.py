@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.arrays import Array
-from nestwright.ir.dtypes import f32, s64
+from nestwright.ir.dtypes import f32, f64, s64
 
 Called = Callable[..., Any]
 
@@ -135,3 +135,47 @@ def start(i: int, u: np.float32, n: int, out: int, size: int) -> int:
         return n - size
     step = np.float32((n - size) / (out - 1))
     return int((np.float32(i) + u) * step) - int(u * step)
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("align", [False, True])
+def test_antialiased_resizing_and_its_gradient(called: Called, kind: str, align: bool) -> None:
+    x, grad = normal(1, 2, 7, 5), normal(1, 2, 3, 8)
+    name = f"aten._upsample_{kind}2d_aa"
+    out = called(f"{name}.default", [(f32, grad.shape)], x, [3, 8], align)
+    operands = [grad, [3, 8], list(x.shape), align]
+    back = called(f"{name}_backward.default", [(f32, x.shape)], *operands)
+    np.testing.assert_allclose((back * x).sum(), (grad * out).sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, np.inf])
+def test_gradients_of_distances(called: Called, p: float) -> None:
+    a, b, grad = normal(2, 4, 3), normal(2, 5, 3), normal(2, 4, 5)
+    b[0, 1], b[1, 2, 0] = a[0, 2], a[1, 3, 0]  # two rows, and one element of two rows, are the same
+
+    def distances(rows: Array) -> Array:
+        return called("aten._cdist_forward.default", [(f64, (2, 4, 5))], rows, b.astype("f8"), p)
+
+    rows = a.astype(np.float64)
+    far = distances(rows)
+    operands = [grad, a, b, p, far.astype(np.float32)]
+    found = called("aten._cdist_backward.default", [(f32, a.shape)], *operands)
+    known = np.ones(a.shape, bool)
+    known[0, 2], known[1, 3, 0] = p == 0, p == 0  # where it has no slope
+    want = np.zeros_like(rows)
+    for at in np.ndindex(a.shape):
+        step = np.zeros_like(rows)
+        step[at] = 1e-6
+        want[at] = ((distances(rows + step) - distances(rows - step)) * grad).sum() / 2e-6
+    np.testing.assert_allclose(found[known], want[known], rtol=1e-3, atol=1e-4)
+    assert np.isfinite(found).all()
+
+
+def test_what_a_mask_scatters_comes_back(called: Called) -> None:
+    grad, mask = normal(3, 4), np.array([True, False, True, True])
+    name = "aten.masked_scatter_backward.default"
+    found = called(name, [(f32, (2, 5))], grad, mask, [2, 5])
+    chosen = grad[:, mask].ravel()
+    np.testing.assert_array_equal(found.ravel(), np.append(chosen, [0])[:10])
+    few = called(name, [(f32, (4,))], grad, mask, [4])
+    np.testing.assert_array_equal(few, chosen[:4])
