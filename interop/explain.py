@@ -64,9 +64,10 @@ def explain(
 
 
 def _is_torch(model: Any, arguments: tuple[Any, ...]) -> bool:
-    """True for a torch module, and for a function that is called with tensors."""
+    """True for a torch module, and for a function that is called with tensors, also nested."""
     torch = sys.modules.get("torch")
     if torch is None or not callable(model):
         return False
-    tensors = any(isinstance(a, torch.Tensor) for a in arguments)
+    leaves = torch.utils._pytree.tree_leaves(arguments)
+    tensors = any(isinstance(a, torch.Tensor) for a in leaves)
     return isinstance(model, torch.nn.Module) or tensors
