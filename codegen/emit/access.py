@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.dtypes import DType, index, pred, s8, s32
-from ...ir.loop.nodes import Buffer, Expr, Scope
+from ...ir.loop.nodes import Buffer, Expr, Load, Scope
+from ...ir.loop.unclamped import unclamped
+from ...ir.loop.visit import loads_in, map_expr
 from .fetch import LINE, fetch_far
 from .index import Indices, LinearForm
 from .llvm.convert import convert
@@ -17,7 +19,7 @@ from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
 from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
-from .small_strides import is_near, load_near
+from .small_strides import is_near, load_near, masks_loads
 
 SMALL = 2**31 - 1
 NONTEMPORAL = ", !nontemporal !0"
@@ -53,6 +55,35 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
     return _gather(em, buffer, em.pointer(buffer, form), steps)
+
+
+def inside(em: Indices, cond: Expr, e: Expr) -> Expr | None:
+    """Return ``e`` as it is where ``cond`` holds, if its loads are of neighbors then; else None.
+
+    In ``select(0 <= y and y < n, x[min(max(y, 0), n - 1)], 0)`` each lane at an end has an index of
+    its own. Where the condition holds the index is ``y``, so that a load of those lanes alone is
+    one of neighbors. None also where loads are so in any case, and without masked loads.
+    """
+    loads = [x for x in loads_in(e) if x.buffer.scope is not Scope.REGISTER]
+    if em.device is not None or all(_is_near(em, x.index[0]) for x in loads):
+        return None
+    for x in loads:
+        masked = masks_loads(em.target, x.buffer.dtype)
+        if not masked or not _is_near(em, unclamped(x.index[0], cond)):
+            return None
+
+    def freed(x: Expr) -> Expr:
+        if isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER:
+            return Load(x.buffer, (unclamped(x.index[0], cond),))
+        return map_expr(x, freed)
+
+    return freed(e)
+
+
+def _is_near(em: Indices, at: Expr) -> bool:
+    """True if lanes are neighbors, or the same element."""
+    form = em.form(at)
+    return form is not None and form.lane in (0, 1)
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:

@@ -11,7 +11,7 @@ from ...ir.loop.affine import Interval, bounds
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, loads_in, own_writes
 from ...ir.target import Target
-from .access import SMALL, load_element
+from .access import SMALL, inside, load_element
 from .align import divisor
 from .codes import emit_codes, emit_decoded
 from .fetch import LINE, FetchedLines
@@ -164,6 +164,8 @@ class Emitter(Indices):
             apart = _limits_indices(c) and (self.reads_beyond(a) or self.reads_beyond(b))
         else:
             apart = _fetches(a) or _fetches(b)
+        if not apart and cond.lanes and (known := inside(self, c, a)) is not None:
+            return self.select(cond, self.where(cond, known), self.value(b))
         if not apart:
             return self.operation(e, "select", (cond, self.value(a), self.value(b)))
         if cond.lanes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.dtypes import pred
+from ...ir.dtypes import DType, pred
 from ...ir.loop.nodes import Buffer, Const, Scope, Stmt, Store, Var
+from ...ir.target import Target
 from .index import Indices, LinearForm
 from .llvm.core import IRValue, mangle, memory_type
 from .llvm.opaque import opaque
@@ -17,7 +18,8 @@ from .scalarize import stored_type
 
 FARTHEST = 16  # elements between neighboring lanes: a shuffle each
 FARTHEST_MASKED = 4  # of them where lanes may be off: a mask and a shuffle each
-MASKS = 512  # bits of registers beside which there are registers of masks
+MASKED = {512: 1, 256: 4}
+"""Bytes from which elements are loaded by themselves, by the bits of the processor's vectors."""
 
 
 def is_near(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
@@ -27,8 +29,13 @@ def is_near(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
         return False
     if lanes.mask is None:
         return step <= lanes.count or _is_whole(buffer, form)
-    masks = em.target.vector_bits >= MASKS and buffer.scope is not Scope.REGISTER
+    masks = masks_loads(em.target, buffer.dtype) and buffer.scope is not Scope.REGISTER
     return masks and step <= min(FARTHEST_MASKED, lanes.count)
+
+
+def masks_loads(target: Target, dtype: DType) -> bool:
+    """True if the processor loads some lanes of a vector in one instruction."""
+    return dtype.bytes >= MASKED.get(target.vector_bits, dtype.bytes + 1)
 
 
 def _is_whole(buffer: Buffer, form: LinearForm) -> bool:

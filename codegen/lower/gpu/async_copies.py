@@ -37,10 +37,10 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.notes import ASYNC, ASYNC_BUFFERS
 from ....ir.loop.simplify import simplify
+from ....ir.loop.unclamped import unclamped
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
 from ..passes.layout import offset
-from .unclamped import unclamped
 
 COMMIT = Intrinsic("commit_async")
 _SIZES = (4, 8, 16)

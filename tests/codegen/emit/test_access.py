@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.kernel import compile_flat
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.ir.dtypes import BY_NAME, to_numpy
+from nestwright.ir.hlo import parse
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.loop.build import add, compare, const, mul
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, If, Kind, Load, Store, Var
 from nestwright.ir.target import Target
@@ -50,3 +56,35 @@ def test_one_element_is_stored_if_a_lane_is_on(on: list[int], lanes: int, target
     code = compile_flat(Func("uniform", (y, x), 1, loop), target)
     NativeFunc.load(code).run_at([a.ctypes.data for a in (mask, found)])
     assert found.tolist() == [7 * bool(on)] + 15 * [0]
+
+
+def padded(dims: str, padding: str, dtype: str) -> HloModule:
+    return parse(f"""HloModule padded
+ENTRY e {{
+  x = {dtype}[{dims}] parameter(0)
+  seven = {dtype}[] constant(7)
+  ROOT r = pad(x, seven), padding={padding}
+}}""")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", ["f32", "s8", "f64", "bf16"])
+@pytest.mark.parametrize(
+    ("dims", "padding"),
+    [("3,50", "0_0x1_1"), ("2,3,37", "0_0x1_2x5_0"), ("70", "-3_20"), ("4,3", "1_1x17_16")],
+)
+def test_padded_rows(dims: str, padding: str, dtype: str, target: Target) -> None:
+    module = padded(dims, padding, dtype)
+    (x,) = random_arguments(module.entry)
+    np.testing.assert_array_equal(build(module, target)(x), evaluate(module, [x]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype"),
+    [("znver4", "f32"), ("znver4", "s16"), ("haswell", "f32")],
+)
+def test_lanes_inside_are_loaded_as_neighbors(spec: str, dtype: str) -> None:
+    """Each lane at an end has a clamped index of its own, but those inside are neighbors."""
+    asm = stage_text(padded("30,70", "1_1x3_1", dtype), f"cpu -mcpu={spec}", "asm")
+    assert "gather" not in asm
+    assert ("maskmov" if spec == "haswell" else "{%k") in asm

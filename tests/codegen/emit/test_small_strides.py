@@ -79,7 +79,7 @@ import guarded_memory
 import numpy as np
 import nestwright as nw
 
-guarded_memory.install("end")
+guarded_memory.install("{side}")
 for step, first, size in {cases}:
     count = -(-(size - first) // step)
     text = f"HloModule s ENTRY e {{{{ x = f32[{{size}}] parameter(0) s = f32[{{count}}] slice(x), "
@@ -95,16 +95,25 @@ ENTRY e {{ x = f32[1,3,5,113] parameter(0)  z = f32[] constant(-inf)
 }}"""
 x = np.arange(3 * 5 * 113, dtype=np.float32).reshape(1, 3, 5, 113)
 assert np.array_equal(nw.build(nw.parse(text), cache=False)(x), x[:, :, ::2, 2::2])
+
+text = """HloModule padded
+ENTRY e {{ x = f32[3,50] parameter(0)  z = f32[] constant(7)
+  ROOT r = f32[5,57] pad(x, z), padding=1_1x3_4
+}}"""
+x = np.arange(150, dtype=np.float32).reshape(3, 50)
+padded = np.pad(x, ((1, 1), (3, 4)), constant_values=7)
+assert np.array_equal(nw.build(nw.parse(text), cache=False)(x), padded)
 '''
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guard pages are made as Linux makes them")
-def test_nothing_behind_the_last_element_is_read() -> None:
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_nothing_outside_is_read(side: str) -> None:
     """Neither where the last step is whole, nor where it is cut off behind its element."""
     cases = [(s, k, 32 * s - d) for s in (2, 3, 4) for k in range(s) for d in {0, s - 1 - k}]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(cases=cases)],
+        [sys.executable, "-c", CHILD.format(side=side, cases=cases)],
         env={**os.environ, "PYTHONPATH": path, "NESTWRIGHT_GUARD": ""},
         capture_output=True,
         text=True,

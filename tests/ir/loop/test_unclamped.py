@@ -7,10 +7,10 @@ import pytest
 
 import nestwright as nw
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.lower.gpu.unclamped import unclamped
 from nestwright.ir.loop.build import add, both, lt, maximum, minimum, sub
 from nestwright.ir.loop.nodes import Expr, Var
 from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.unclamped import unclamped
 
 Y, K = Var("y"), Var("k")
 

@@ -1,19 +1,19 @@
 """Indices without clamps that a condition makes needless.
 
 A padded read is ``select(0 <= y and y < n, G[min(max(y, 0), n - 1)], 0)``, so that both arms can be
-evaluated. A copy that fills with zeros reads nothing where the condition fails; where it holds the
-index is ``y``.
+evaluated. A copy that fills with zeros, or a load of some lanes, reads nothing where the condition
+fails; where it holds the index is ``y``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ....ir.dtypes import index
-from ....ir.loop.affine import Linear, linear
-from ....ir.loop.build import conjuncts
-from ....ir.loop.nodes import Expr, Op
-from ....ir.loop.visit import map_expr
+from ..dtypes import index
+from .affine import Linear, linear
+from .build import conjuncts
+from .nodes import Expr, Op
+from .visit import map_expr
 
 
 def unclamped(e: Expr, cond: Expr) -> Expr:
