@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ....dtypes import DType, s64
 from ...lax.indexing import scatter_nd, take
-from ...lax.reductions import cumulative, sum_
-from ...lax.shaping import concatenate, expand_dims, full, iota, slice_in_dim
+from ...lax.reductions import cumulative, reduce_by, sum_
+from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim
 from ...lax.term import Term
 from .call import AtenCall, Rows, wide
 
 _MEAN, _MAX = 1, 2  # torch's modes; 0 is a sum
+
+
+@dataclass(frozen=True, slots=True)
+class _Bags:
+    """The bag ``of`` each index. All have ``each`` in order, as rows of an array do, if not 0."""
+
+    of: Term
+    each: int
+
+    def reduced(self, rows: Term, start: Term, opcode: str) -> Term:
+        """Return ``start``, combined with the rows of each bag."""
+        if not self.of.dims[0]:
+            return start
+        if self.each:
+            bags = reshape(rows, (-1, self.each, *rows.dims[1:]))
+            return start.do(opcode, reduce_by(opcode, bags, [1]))
+        return _by_place(rows, self.of, start, opcode)
+
+
+def _bags_of(indices: Term, starts: Term) -> _Bags:
+    (n,), (count,), known = indices.dims, starts.dims, starts.known()
+    each = n // count if count else 0
+    if known is None or each * count != n or not np.array_equal(known, np.arange(count) * each):
+        return _Bags(_bag_of(indices, starts), 0)
+    return _Bags(iota(indices.site, s64, (n,), 0).do("divide", max(each, 1)), each)
 
 
 def _bag_of(indices: Term, starts: Term) -> Term:
@@ -22,10 +50,8 @@ def _bag_of(indices: Term, starts: Term) -> Term:
     return cumulative(begun, "add", 0) - 1
 
 
-def _by_bag(rows: Term, bag: Term, start: Term, opcode: str) -> Term:
-    if not bag.dims[0]:
-        return start
-    return scatter_nd(start, expand_dims(bag, [1]), rows, lambda old, new: old.do(opcode, new))
+def _by_place(rows: Term, places: Term, start: Term, opcode: str) -> Term:
+    return scatter_nd(start, expand_dims(places, [1]), rows, lambda old, new: old.do(opcode, new))
 
 
 def _zeros(c: AtenCall, dtype: DType, *dims: int) -> Term:
@@ -47,29 +73,30 @@ def _bags(
     """The results, the bag of each index, the sizes of bags, the indices of largest elements."""
     (count, width), n = c.dims, indices.dims[0]
     starts = slice_in_dim(offsets, 0, count, 0) if include_last_offset else offsets
-    bag, counts = _bag_of(indices, starts), indices.differs(padding_idx)
+    bags, counts = _bags_of(indices, starts), indices.differs(padding_idx)
     rows = take(weight, indices, 0) if n else _zeros(c, c.dtype, 0, width)
     if per_sample_weights is not None:
         rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])
-    sizes = _by_bag(counts.to(s64), bag, _zeros(c, s64, count), "add")
+    sizes = bags.reduced(counts.to(s64), _zeros(c, s64, count), "add")
     filler: float = -math.inf if mode == _MAX else 0
     rows = expand_dims(counts, [1]).do("select", rows, full(c.graph, filler, c.dtype))
     start = full(c.graph, filler, c.dtype, c.dims)
-    found = _by_bag(rows, bag, start, "maximum" if mode == _MAX else "add")
+    found = bags.reduced(rows, start, "maximum" if mode == _MAX else "add")
     if mode == _MEAN:
         found = found / expand_dims(sizes.do("maximum", 1), [1]).to(found.dtype)
-    largest = _largest(rows, found, bag, indices, counts) if mode == _MAX and n else None
+    largest = _largest(rows, found, bags, indices, counts) if mode == _MAX and n else None
     found = expand_dims(sizes.equals(0), [1]).do("select", full(c.graph, 0, c.dtype), found)
-    others = zip([bag, sizes, largest], c.results[1:], strict=True)
+    others = zip([bags.of, sizes, largest], c.results[1:], strict=True)
     return [found, *(_or_zeros(c, t, s) for t, s in others)]
 
 
-def _largest(rows: Term, found: Term, bag: Term, indices: Term, counts: Term) -> Term:
+def _largest(rows: Term, found: Term, bags: _Bags, indices: Term, counts: Term) -> Term:
     """The index of the first row of each bag that has its largest element; 0 of an empty bag."""
     n = rows.dims[0]
     numbers = iota(rows.site, s64, rows.dims, 0)
-    is_best = rows.equals(take(found, bag, 0)) & expand_dims(counts, [1])
-    first = _by_bag(is_best.select(numbers, n), bag, full(rows.site, n, s64, found.dims), "minimum")
+    is_best = rows.equals(take(found, bags.of, 0)) & expand_dims(counts, [1])
+    none = full(rows.site, n, s64, found.dims)
+    first = bags.reduced(is_best.select(numbers, n), none, "minimum")
     chosen = take(indices.to(s64), first.do("minimum", n - 1), 0)
     return first.equals(n).select(0, chosen)
 
@@ -103,8 +130,8 @@ def _backward(
     zeros = _zeros(c, grad.dtype, *c.dims)
     if not n or not grad.shape.size:
         return zeros
-    bag, counts = _bag_of(indices, offsets), indices.differs(padding_idx)
-    filled = _by_bag(counts.to(s64), bag, _zeros(c, s64, grad.dims[0]), "add")
+    bags, counts = _bags_of(indices, offsets), indices.differs(padding_idx)
+    filled = bags.reduced(counts.to(s64), _zeros(c, s64, grad.dims[0]), "add")
     if mode == _MAX:
         columns = iota(c.graph, s64, grad.dims, 1)
         rows = expand_dims(filled, [1]).equals(0).select(0, grad)
@@ -112,15 +139,15 @@ def _backward(
         return scatter_nd(zeros, places, rows, lambda old, new: old + new)
     if mode == _MEAN:
         grad = grad / expand_dims(filled.do("maximum", 1), [1]).to(grad.dtype)
-    rows = take(grad, bag, 0)
+    rows = take(grad, bags.of, 0)
     if per_sample_weights is not None:
         rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])
     if by_frequency:
         once = full(c.graph, 1, s64, (n,))
-        times = _by_bag(once, indices.to(s64), _zeros(c, s64, count), "add")
+        times = _by_place(once, indices.to(s64), _zeros(c, s64, count), "add")
         rows = rows / expand_dims(take(times, indices, 0), [1]).to(rows.dtype)
     rows = expand_dims(counts, [1]).select(rows, 0)
-    return _by_bag(rows, indices.to(s64), zeros, "add")
+    return _by_place(rows, indices.to(s64), zeros, "add")
 
 
 def _pairs(a: Term, b: Term) -> Term:

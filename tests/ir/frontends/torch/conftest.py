@@ -19,7 +19,7 @@ from nestwright.ir.hlo.nodes import Shape
 def _called(
     target: str, results: Sequence[tuple[DType, tuple[int, ...]]], *args: Any, **named: Any
 ) -> Any:
-    """Return what a row computes: arrays among the arguments are parameters.
+    """Return what a row computes: arrays among the arguments are parameters, read-only ones known.
 
     The first one lies in memory as the array does.
     """
@@ -27,6 +27,8 @@ def _called(
     given: list[Array] = []
 
     def term(a: Any) -> Any:
+        if isinstance(a, np.ndarray) and not a.flags.writeable:
+            return Term(graph, graph.constant(a))
         if isinstance(a, np.ndarray):
             given.append(a)
             shape = Shape(from_numpy(a.dtype), a.shape)

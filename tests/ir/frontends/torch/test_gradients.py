@@ -37,26 +37,34 @@ OFFSETS = np.array([0, 0, 3, 4])
 BAG = np.array([1, 1, 1, 2, 3, 3, 3])
 
 
+EVEN = np.array([1, 2, 4, 4, 4, 4, 1, 3])
+
+
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("padding", [-1, 4])
-def test_bags_and_their_gradient(called: Called, mode: int, padding: int) -> None:
+@pytest.mark.parametrize("even", [False, True])
+def test_bags_and_their_gradient(called: Called, mode: int, padding: int, even: bool) -> None:
     weight, grad = normal(6, 3), normal(4, 3)
-    kept = [[i for i in INDICES[b == BAG] if i != padding] for b in range(4)]
+    indices, offsets, bag = (INDICES, OFFSETS, BAG)
+    if even:  # as of an array of indices, whose rows are the bags
+        indices, offsets, bag = EVEN, np.arange(0, 8, 2), np.arange(8) // 2
+        offsets.setflags(write=False)
+    kept = [[i for i in indices[b == bag] if i != padding] for b in range(4)]
     reduce = (np.sum, np.mean, np.max)[mode]
     want = np.stack([reduce(weight[k], 0) if k else np.zeros(3) for k in kept])
     largest = np.stack([np.array(k)[weight[k].argmax(0)] if k else np.zeros(3, int) for k in kept])
-    results = [(f32, (4, 3)), (s64, (7,)), (s64, (4,)), (s64, (4, 3))]
+    results = [(f32, (4, 3)), (s64, bag.shape), (s64, (4,)), (s64, (4, 3))]
     given = [False, mode, False, None, False, padding]
-    found = called("aten._embedding_bag.default", results, weight, INDICES, OFFSETS, *given)
-    for a, b in zip(found, (want, BAG, list(map(len, kept)), largest), strict=True):
+    found = called("aten._embedding_bag.default", results, weight, indices, offsets, *given)
+    for a, b in zip(found, (want, bag, list(map(len, kept)), largest), strict=True):
         if a.dtype == np.float32 or a.shape != (4, 3) or mode == 2:
             np.testing.assert_allclose(a, b, rtol=1e-6)
     back = called(
         "aten._embedding_bag_backward.default",
         [(f32, weight.shape)],
         grad,
-        INDICES,
-        OFFSETS,
+        indices,
+        offsets,
         *found[1:],
         6,
         False,
