@@ -19,6 +19,7 @@ from .invariants import FLAT_IR, OPENED_IR, PLACED_IR, SCHEDULED_IR
 from .passes.flatten import flatten
 from .passes.guard_updates import guard_updates
 from .passes.hoist_init import hoist_init
+from .passes.interchange import interchange
 from .passes.lower_blocks import lower_blocks
 from .passes.name_quotients import name_quotients
 from .passes.partition import partition
@@ -124,10 +125,16 @@ SIMPLIFY_FLAT = LoweringPass(
     "Addresses are in the form that the emitter matches.",
 )
 
+INTERCHANGE = LoweringPass(
+    "interchange",
+    interchange,
+    "Vectors of several registers are inside of serial loops, which all of them pass together.",
+)
+
 PASSES: tuple[LoweringPass, ...] = (
     *(PLACE, BLOCKS, SIMPLIFY, COMPACT, SIMPLIFY_COMPACT, _ROLL, _GUARD_UPDATES),
     *edges(LIMIT),
-    *(UNROLL, FLATTEN, SIMPLIFY_FLAT),
+    *(INTERCHANGE, UNROLL, FLATTEN, SIMPLIFY_FLAT),
 )
 """The passes of a function for a CPU."""
 

@@ -116,7 +116,10 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
         return
     lanes = lanes_of(info, target)
     if side_by_side(info, lanes):
-        outer, lane = sch.split(loops[-1], [None, lanes])
+        columns = info.spatial[-1].extent // lanes
+        apart = target.threads if parallel and len(loops) == 1 else 1
+        abreast = max(n for n in ABREAST if n * apart <= max(columns, apart))
+        outer, lane = sch.split(loops[-1], [None, abreast * lanes])
         loops[-1] = outer
         with suppress(ScheduleError):
             sch.vectorize(lane)
