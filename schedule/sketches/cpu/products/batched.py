@@ -15,6 +15,7 @@ from ....space.space import Choices, Columns
 from ..nests.contraction import MOST_FMAS, tile_of
 
 BESIDE = 0.25  # of L1: a panel that stays there beside rows and results
+CROWDED = 0.4  # of the ways of a set of L1: what rows may take of it beside a panel
 PANEL_WAITED, ROWS_WAITED = 0.3, 0.9
 """Of the time in which a panel and a tile's rows come from L2: what products do not hide."""
 
@@ -38,7 +39,9 @@ def tile_cycles(c: Columns, terms: Array | int, target: Target) -> Array:
     busy = np.maximum(rows * vectors / core.fmas, (rows + vectors) / core.loads) * turns
     busy = np.maximum(busy, core.fma_latency)
     far = np.where(width * terms > BESIDE * core.l1.size, width / core.l2.rate, 0.0)
-    waited = PANEL_WAITED * far + ROWS_WAITED * 4 * rows / core.l2.rate
+    shared = rows * np.gcd(4 * terms, core.l1.period) / core.l1.period  # of them in one set
+    late = ROWS_WAITED * np.where(shared > CROWDED * core.l1.ways, 4.0, 1.0)
+    waited = PANEL_WAITED * far + late * 4 * rows / core.l2.rate
     step = np.maximum(busy, far) + waited + 1.0 / c["unroll"]
     return np.asarray(terms * step + 2 * rows * vectors / core.stores + 20.0)
 
