@@ -26,12 +26,8 @@ from .pointwise import (
 )
 
 NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
-ABREAST = (
-    1,
-    2,
-    4,
-    8,
-)  # vectors of columns that are summed at once, from neighboring lines of a row
+ABREAST = (1, 2, 4, 8)
+"""Vectors of a row that are taken at once: its lines are neighbors, the next row may be pages away."""
 LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for
 
 
@@ -116,9 +112,7 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
         return
     lanes = lanes_of(info, target)
     if side_by_side(info, lanes):
-        columns = info.spatial[-1].extent // lanes
-        apart = target.threads if parallel and len(loops) == 1 else 1
-        abreast = max(n for n in ABREAST if n * apart <= max(columns, apart))
+        abreast = _abreast(info, lanes, target.threads if parallel else 1)
         outer, lane = sch.split(loops[-1], [None, abreast * lanes])
         loops[-1] = outer
         with suppress(ScheduleError):
@@ -126,6 +120,13 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
     if parallel:
         with suppress(ScheduleError):
             sch.parallel(loops[0])
+
+
+def _abreast(info: BlockInfo, lanes: int, threads: int) -> int:
+    """Return the vectors of a row that a block takes at once, so that each thread has some."""
+    apart = threads if len(info.spatial) == 1 else 1
+    columns = info.spatial[-1].extent // lanes
+    return max(n for n in ABREAST if n * apart <= max(columns, apart))
 
 
 def _updates(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
@@ -170,9 +171,7 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
         reduce_columns(sch, info.name, own, lanes_of(info, target) * accumulators((info,)))
     elif spatial and own and side_by_side(info, lanes_of(info, target)):
         lanes = lanes_of(info, target)
-        columns = info.spatial[-1].extent // lanes
-        apart = target.threads if parallel and len(spatial) == 1 else 1
-        abreast = max(n for n in ABREAST if n * apart <= max(columns, apart))
+        abreast = _abreast(info, lanes, target.threads if parallel else 1)
         outer, vector, lane = sch.split(spatial[-1], [None, abreast, lanes])
         sch.reorder(*spatial[:-1], outer, *own, vector, lane)
         sch.unroll(vector)

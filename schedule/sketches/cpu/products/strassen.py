@@ -251,8 +251,8 @@ def _rate(core: CpuCore, size: Array) -> Array:
 def _weights_seconds(shape: _Parted, c: Columns, target: Target, seconds: Array) -> Array:
     """Estimate the seconds that are waited for weights, beside ``seconds`` of products.
 
-    They come from memory once, and again from L3 for every block of rows but those that threads
-    take at the same time. Those that are not frozen are summed first.
+    They come from memory once, for each thread that reads all of them, and again from L3, if they
+    fit, for every further block of rows. Those that are not frozen are summed first.
     """
     core, levels, blocks = target.core, c["levels"], c["blocks"]
     threads = np.where(c["parallel"] > 0, target.threads, 1)
