@@ -27,7 +27,7 @@ from .pointwise import (
 
 NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
 ABREAST = (1, 2, 4, 8)
-"""Vectors of a row that are taken at once: its lines are neighbors, the next row may be pages away."""
+"""Vectors of a row taken at once: its lines are neighbors, the next row may be pages away."""
 LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for
 
 
