@@ -4,6 +4,7 @@
 vectorize(64): B``. Code generation cuts a vector loop into pieces of one register: with the serial
 loop inside, each piece would pass over all its iterations by itself, as a scan over the rows of a
 matrix would over a line of each. Lanes depend on no other, so each still does the same in order.
+Loops over terms of one result, as instructions add up in a lane, stay inside.
 """
 
 from __future__ import annotations
@@ -31,15 +32,21 @@ def _interchanged(s: Stmt, target: Target) -> Stmt:
 
 
 def _gains(s: For, target: Target) -> bool:
-    """True if the body has serial loops, and stores that each lane has to itself."""
+    """True if the body has serial loops, and lanes and iterations store to places of their own."""
     stores = [x for x in walk(s.body) if isinstance(x, Store)]
     lanes = min((target.lanes(x.buffer.dtype) for x in stores), default=0)
     if not lanes or (as_int(s.extent) or 0) <= lanes:
         return False
     parts = list(_parts(s.body))
     known = all(isinstance(x, Store) or _is_serial(s, x) for x in parts)
-    own = all(any(s.var in free_vars(i) for i in x.index) for x in stores)
-    return known and own and any(isinstance(x, For) for x in parts)
+    loops = [x for x in parts if isinstance(x, For)]
+    return known and bool(loops) and all(map(_stores_apart, (s, *loops)))
+
+
+def _stores_apart(s: For) -> bool:
+    """True if each iteration of a loop stores to places of its own."""
+    stores = (x for x in walk(s.body) if isinstance(x, Store))
+    return all(any(s.var in free_vars(i) for i in x.index) for x in stores)
 
 
 def _parts(s: Stmt) -> Iterator[Stmt]:

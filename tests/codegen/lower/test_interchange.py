@@ -51,6 +51,7 @@ def test_each_statement_has_a_vector_loop_of_its_own() -> None:
         (16, "4", STEP),  # one register
         (64, "min(4, l + 1)", STEP),  # lanes of unlike trip counts
         (64, "4", "C[t + 1, 3] = C[t, 3] + A[t + 1, l]"),  # one element for all lanes
+        (64, "4", "C[1, l] = C[1, l] + A[t + 1, l]"),  # terms of one result
         (64, "4", "if l < 60: C[t + 1, l] = C[t, l]"),
     ],
 )
