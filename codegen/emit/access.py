@@ -19,7 +19,7 @@ from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
 from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
-from .small_strides import is_near, load_near, masks_loads
+from .small_strides import is_near, load_near, load_run, masks_loads
 
 SMALL = 2**31 - 1
 NONTEMPORAL = ", !nontemporal !0"
@@ -102,17 +102,8 @@ def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
 
 def _load_vector(em: Indices, buffer: Buffer, pointer: IRValue, align: int) -> IRValue:
     assert em.lanes is not None
-    dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
-    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
-    if mask is None or buffer.scope is Scope.REGISTER:
-        text = f"load {type_}, ptr {pointer.text}, align {align}"
-        x = em.read(text, dtype, count, buffer, pointer, pointer.depth)
-        return _loaded(em, x, buffer.dtype)
-    name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
-    em.declare(name, type_, ["ptr", "i32", mask.type, type_])
-    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {mask}, {type_} zeroinitializer)"
-    depth = max(pointer.depth, mask.depth)
-    return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
+    mask = None if buffer.scope is Scope.REGISTER else em.lanes.mask
+    return _loaded(em, load_run(em, buffer, pointer, mask, align), buffer.dtype)
 
 
 def _narrowed(em: Indices, buffer: Buffer, steps: IRValue) -> IRValue:

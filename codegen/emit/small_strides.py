@@ -68,19 +68,32 @@ def load_near(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
 def _load_part(em: Indices, buffer: Buffer, form: LinearForm, start: int) -> IRValue:
     """Load as many consecutive elements as there are lanes: where some are off, only theirs."""
     assert em.lanes is not None
-    dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
-    type_, align = f"<{count} x {memory_type(buffer.dtype)}>", buffer.dtype.bytes
+    count, mask = em.lanes.count, em.lanes.mask
+    if mask is not None:
+        places = [divmod(start + k, form.lane) for k in range(count)]
+        order = [lane if not between else count for lane, between in places]
+        mask = mixed(em, mask, em.const(False, pred, count), order)
     pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
+    return load_run(em, buffer, pointer, mask, buffer.dtype.bytes)
+
+
+def load_run(
+    em: Indices, buffer: Buffer, pointer: IRValue, mask: IRValue | None, align: int
+) -> IRValue:
+    """Load as many consecutive elements as there are lanes, in their memory type.
+
+    With a mask, only those of lanes that are on; others are 0.
+    """
+    assert em.lanes is not None
+    dtype, count = stored_type(buffer.dtype), em.lanes.count
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
     if mask is None:
         text = f"load {type_}, ptr {pointer.text}, align {align}"
         return em.read(text, dtype, count, buffer, pointer, pointer.depth)
-    places = [divmod(start + k, form.lane) for k in range(count)]
-    order = [lane if not between else count for lane, between in places]
-    on = mixed(em, mask, em.const(False, pred, count), order)
     name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
-    em.declare(name, type_, ["ptr", "i32", on.type, type_])
-    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {on}, {type_} zeroinitializer)"
-    return em.function.read(text, dtype, count, buffer, max(pointer.depth, on.depth))
+    em.declare(name, type_, ["ptr", "i32", mask.type, type_])
+    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {mask}, {type_} zeroinitializer)"
+    return em.function.read(text, dtype, count, buffer, max(pointer.depth, mask.depth))
 
 
 def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:

@@ -10,7 +10,7 @@ from ...ir.loop.visit import replace_buffers
 from ..cursor import BlockRef, block_of, find_block
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
-from ..legality import has_region, not_opaque
+from ..legality import has_region, not_a_parameter, not_opaque
 
 MAX_FACTOR = 1024  # elements
 SWIZZLES = (2, 4, 8)
@@ -108,13 +108,10 @@ def _written(func: Func, ref: BlockRef, index: int, asked: str, allowed: Rule) -
 
 def _own_layout(func: Func) -> Rule:
     def rule(block: Block, buffer: Buffer) -> Reason | None:
-        if buffer in func.params:
-            why = f"`{buffer}` is a parameter: its caller lays it out"
-        elif buffer.scope not in (Scope.SHARED, Scope.GLOBAL):
-            why = f"`{buffer}` is in {buffer.scope.value} memory, which has no strides"
-        else:
-            return None
-        return Reason(why, (block,), hint="cache_read or cache_write makes a copy in memory")
+        if buffer.scope in (Scope.SHARED, Scope.GLOBAL):
+            return not_a_parameter(func, buffer, block)
+        why = f"`{buffer}` is in {buffer.scope.value} memory, which has no strides"
+        return Reason(why, (block,), hint="set_scope moves it")
 
     return rule
 

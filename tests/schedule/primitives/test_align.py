@@ -98,7 +98,7 @@ def test_lanes_of_their_own_are_not_aligned() -> None:
 
 def test_registers_and_parameters_are_refused() -> None:
     sch = Schedule(parse(CHAIN))
-    with pytest.raises(ScheduleError, match="`out` is a parameter"):
+    with pytest.raises(ScheduleError, match="`out` is a parameter of the function"):
         sch.storage_align("out", 0, 0, 32, 16)
     sch.set_scope("y", 0, "register")
     with pytest.raises(ScheduleError, match="register memory, which has no strides"):
