@@ -22,14 +22,14 @@ from ..nests.lane_sums import one_stretch
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import (
     SLOW,
-    lanes_of,
     may_share,
     pass_seconds,
     schedule_pointwise,
     sharing_pays,
 )
-from .rows import find_rows, host_of, join_stages
-from .short_rows import copy_of_result, find_short_rows, keep_rows, last_wide
+from .neighbor_rows import NeighborRows, copy_of_result, find_neighbor_rows, keep_rows
+from .rows import host_of, join_stages
+from .short_rows import find_short_rows
 
 OTHERS = 2  # vectors that blocks before the rows process at once
 FEWEST = 4  # rows of a tile
@@ -44,22 +44,8 @@ CROWDED = 1.5  # and tiles whose rows share sets of the first cache
 
 
 @dataclass(frozen=True, slots=True)
-class RowTiles:
-    """Stages that share ``count`` leading axes, the rows, and have a value for each row.
-
-    Tiles are of neighbors on the axis at ``across``. What ``others`` compute is complete before.
-    """
-
-    stages: tuple[BlockInfo, ...]
-    others: tuple[BlockInfo, ...]
-    count: int
-    across: int
-    lanes: int
-
-    @property
-    def neighbors(self) -> int:
-        """The number of rows that are neighbors."""
-        return self.stages[0].spatial[self.across].extent
+class RowTiles(NeighborRows):
+    """Rows that have a value each; tiles are of neighbors."""
 
     @property
     def rows(self) -> int:
@@ -114,17 +100,11 @@ class RowTiles:
 
 def find_row_tiles(work: FuncInfo, target: Target) -> RowTiles | None:
     """Return the blocks if all that they do with a row are reductions and values of these."""
-    found = find_rows(work.blocks) if work.contraction is None else None
-    if found is None or len(found.parts) != 1:
+    k = find_neighbor_rows(RowTiles, work, target) if work.contraction is None else None
+    if k is None:
         return None
-    (stages,) = found.parts
-    across = last_wide(stages[0], found.count)
-    if across is None:
-        return None
-    lanes = min(lanes_of(b, target) for b in stages)
-    k = RowTiles(stages, found.others, found.count, across, lanes)
-    fits = all(_is_stage(b, k) for b in stages) and any(b.reduce for b in stages)
-    if not fits or min(k.neighbors, lanes) < FEWEST or 2 * k.terms < lanes:
+    fits = all(_is_stage(b, k) for b in k.stages) and any(b.reduce for b in k.stages)
+    if not fits or min(k.neighbors, k.lanes) < FEWEST or 2 * k.terms < k.lanes:
         return None
     return k if find_short_rows(work, target) is None else None
 

@@ -13,14 +13,15 @@ from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....legality import update_of
-from ....space.analyze import BlockInfo, describe
+from ....space.analyze import BlockInfo
 from ....space.lookup import below, own_loops
 from ....space.space import Choices, Sketch
 from ..nests.contraction import Contraction
 from ..nests.matching import CPU, FuncInfo
-from ..nests.pointwise import lanes_of, may_share, pass_seconds, schedule_pointwise, sharing_pays
+from ..nests.pointwise import may_share, pass_seconds, schedule_pointwise, sharing_pays
 from ..products.batched import vectorize_ends
-from .rows import find_rows, host_of, join_stages
+from .neighbor_rows import NeighborRows, copy_of_result, find_neighbor_rows, keep_rows
+from .rows import host_of, join_stages
 
 OTHERS = 2  # vectors that blocks before the rows process at once
 IMAGES = 2  # for each thread, of which each has its part of those blocks to itself
@@ -30,22 +31,8 @@ MOST = 64  # instances of blocks for one row: all of them are unrolled
 
 
 @dataclass(frozen=True, slots=True)
-class ShortRows:
-    """Stages that share ``count`` leading axes, of which the one at ``across`` has the lanes.
-
-    What ``others`` compute is complete before.
-    """
-
-    stages: tuple[BlockInfo, ...]
-    others: tuple[BlockInfo, ...]
-    count: int
-    across: int
-    lanes: int
-
-    @property
-    def neighbors(self) -> int:
-        """The number of rows that can be lanes."""
-        return self.stages[0].spatial[self.across].extent
+class ShortRows(NeighborRows):
+    """Rows whose neighbors are the lanes."""
 
     @property
     def columns(self) -> int:
@@ -62,28 +49,16 @@ def find_short_rows(work: FuncInfo, target: Target) -> ShortRows | None:
 
     Rows of more terms count where those of neighboring rows are neighbors too, as a filter's are.
     """
-    found = find_rows(work.blocks)
-    if found is None or len(found.parts) != 1:
+    k = find_neighbor_rows(ShortRows, work, target)
+    if k is None:
         return None
-    (stages,) = found.parts
-    across = last_wide(stages[0], found.count)
-    if across is None:
-        return None
-    lanes = min(lanes_of(b, target) for b in stages)
-    k = ShortRows(stages, found.others, found.count, across, lanes)
-    longest = max(_columns(b, k.count) for b in stages)
-    near = all(_steps(b, k) <= NEAR for b in stages)
+    longest = max(_columns(b, k.count) for b in k.stages)
+    near = all(_steps(b, k) <= NEAR for b in k.stages)
     if longest < 2 or k.columns > MOST or k.neighbors < k.lanes:
         return None
     if not (near or (longest < k.lanes and _pays(k, longest))):
         return None
-    return None if any(None in _steps(b, k) for b in stages) else k
-
-
-def last_wide(info: BlockInfo, count: int) -> int | None:
-    """Return the last of the leading axes that has more than one element; None if none has."""
-    wide = [n for n, a in enumerate(info.spatial[:count]) if a.extent > 1]
-    return wide[-1] if wide else None
+    return None if any(None in _steps(b, k) for b in k.stages) else k
 
 
 def _steps(info: BlockInfo, k: ShortRows) -> set[int | None]:
@@ -164,27 +139,6 @@ def _vectorize_rows(k: ShortRows, sch: Schedule, block: BlockRef | str, at: Loop
     for loop in columns:
         sch.unroll(loop)
     sch.vectorize(lane)
-
-
-def copy_of_result(sch: Schedule, info: BlockInfo, n: int, at: LoopRef) -> BlockRef:
-    """Return a block inside of ``at`` that stores what a block inside computes."""
-    copy = sch.cache_write(info.name, n)
-    if at not in sch.get_loops(copy):
-        sch.reverse_compute_at(copy, at)
-    return copy
-
-
-def keep_rows(sch: Schedule, info: BlockInfo, across: int) -> None:
-    """Keep what a stage passes on in registers, neighbors on an axis in a vector."""
-    row = info.spatial[across].var
-    for n, access in enumerate(describe(sch.block(info.name)).stores):
-        own = [d for d, form in enumerate(access.coefficients) if form is None or row in form]
-        if access.buffer in sch.func.params or len(own) != 1:
-            continue
-        rest = [d for d in range(len(access.coefficients)) if d not in own]
-        if rest + own != sorted(rest + own):
-            sch.transform_layout(info.name, n, rest + own)
-        sch.set_scope(info.name, n, "register")
 
 
 def short_rows_cost(k: ShortRows, c: Choices, target: Target) -> float:
