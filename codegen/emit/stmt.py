@@ -52,7 +52,7 @@ from .small_strides import store_paired
 from .streaming import end_streams
 from .tile_dots import accumulate_tiles, end_tiles, lose_tiles, uses_tiles
 from .transposed import store_transposed
-from .vector import narrow_counter, reduce_element, vector_loop
+from .vector import narrow_counter, reduce_element, unrolled_loop, vector_loop
 
 OWN_ALIGN = 16  # bytes: of the buffers of one GPU thread
 STACK = 8 << 10  # bytes up to which a thread's own buffer is on its stack
@@ -154,9 +154,7 @@ def emit_loop(em: Emitter, s: For) -> None:
     elif s.kind is Kind.UNROLLED and _together(em, s):
         pass
     elif s.kind is Kind.UNROLLED and count is not None:
-        for k in range(count):
-            em.env[s.var] = em.const(k, index)
-            emit_stmt(em, s.body)
+        unrolled_loop(em, s, count, emit_stmt)
     elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
         vector_loop(em, s, count, emit_stmt)
     elif s.kind is Kind.SERIAL and (

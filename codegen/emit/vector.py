@@ -8,9 +8,11 @@ by lane, then the lanes pairwise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...ir.dtypes import DType, index, s32
 from ...ir.elementwise import identity
+from ...ir.loop.build import as_int
 from ...ir.loop.nodes import (
     Alloc,
     Cast,
@@ -41,10 +43,12 @@ from .expr import VECTOR_BYTES, Emitter
 from .index import Lanes, NarrowIndex
 from .interrupt_polls import close_loop
 from .llvm.core import IRValue
+from .llvm.lockstep import lockstep
 from .ops import apply, combines
 
 SMALLEST = 128  # bits of a vector register below which lanes are left unused
 UNROLLED = 64  # iterations that a GPU runs as straight-line code rather than as lanes
+ABREAST = 8  # pieces that are interleaved
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop
 
 EmitStmt = Callable[[Emitter, Stmt], None]
@@ -74,12 +78,61 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
         _piece(em, s, counter, lanes, lanes, emit)
         close_loop(em, s, name, "0", end.text, lanes, end.dtype.bits)
     else:
-        for k in range(full):
-            _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
+        whole = partial(_whole, em, s, lanes, emit)
+        plain = not any(isinstance(x, Alloc | For | If) for x in walk(s.body))
+        _abreast(em, full, whole, int(plain))
     for x in joined:
         _close_sum(em, x, lanes)
     if rest:
         _piece(em, s, em.const(full * lanes, index), _round_up(rest), rest, emit)
+
+
+def unrolled_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
+    """Emit the iterations of a loop one by one; some in lockstep if none reads what one stores."""
+
+    def one(k: int) -> None:
+        em.env[s.var] = em.const(k, index)
+        emit(em, s.body)
+
+    apart = em.device is None and em.lanes is None
+    apart = apart and not buffers_written(s.body) & buffers_read(s.body)
+    _abreast(em, count, one, _vectors(em, s.body) if apart else 0)
+
+
+def _vectors(em: Emitter, s: Stmt) -> int:
+    """Return the vectors that a statement processes one by one; 0 if it is not straight-line."""
+    match s:
+        case For(kind=Kind.VECTOR | Kind.UNROLLED as kind, extent=extent, body=body):
+            inner, count = _vectors(em, body), as_int(extent)
+            if kind is Kind.VECTOR and count is not None:
+                count = -(-count // max(1, _plan(em, s)[0]))
+            return inner * (count or 0)
+        case Let(body=body):
+            return _vectors(em, body)
+        case Seq(stmts=parts):
+            inside = [_vectors(em, x) for x in parts]
+            return max(inside) if all(inside) else 0
+        case Store():
+            return 1
+        case _:
+            return 0
+
+
+def _abreast(em: Emitter, count: int, emit: Callable[[int], None], vectors: int) -> None:
+    """Emit pieces 0 to ``count - 1`` of ``vectors`` each as straight-line code.
+
+    Some are in lockstep; none with 0, which stands for pieces that depend on each other.
+    """
+    lines = em.function.here.lines
+    together = max(1, ABREAST // vectors) if vectors else 1
+    for first in range(0, count, together):
+        marks = []
+        for k in range(first, min(first + together, count)):
+            marks.append(len(lines))
+            emit(k)
+        if len(marks) > 1:
+            ends = [*marks[1:], len(lines)]
+            lines[marks[0] :] = lockstep([lines[a:b] for a, b in zip(marks, ends, strict=True)])
 
 
 def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
@@ -121,6 +174,10 @@ def _lanes(em: Emitter, s: For) -> int:
 
 def _round_up(n: int) -> int:
     return 1 << (n - 1).bit_length()
+
+
+def _whole(em: Emitter, s: For, lanes: int, emit: EmitStmt, k: int) -> None:
+    _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
 
 
 def _piece(em: Emitter, s: For, base: IRValue, lanes: int, active: int, emit: EmitStmt) -> None:

@@ -22,6 +22,14 @@ _SINGLE = (
     0.00836874544620514,
     0.001381453825160861,
 )
+_ONE_MINUS = (
+    0.4999998211860657,
+    0.1666652113199234,
+    0.04167104884982109,
+    0.008368835784494877,
+    0.0013670864282175899,
+)
+"""Of the same, with the least error relative to ``1 - e**x`` for ``x <= 0``."""
 _DOUBLE = (
     0.5,
     0.1666666666666667,
@@ -268,13 +276,21 @@ def times_exp(
     return scale(value, n, number)
 
 
-def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
-    """Return ``1 - e**(x y)``, f32, for -87 <= x y <= 0, without rounding the product."""
-    shifted = (x * y).fma(_LOG2E, SINGLE.magic)
+def one_minus_exp(x: ArithValue, slope: float, rest: float, curve: ArithValue) -> ArithValue:
+    """Return ``1 - e**(x (slope + rest + curve x))``, f32, for exponents from -87 to 0.
+
+    The product of ``x`` and ``slope``, which is nearly all of a small result, is added without
+    rounding and after all that is less.
+    """
+    power = x.fma(curve, slope)
+    shifted = (x * _LOG2E).fma(power, SINGLE.magic)
     n = shifted - SINGLE.magic
-    r = n.fma(-SINGLE.ln2_low, x.fma(y, n * -SINGLE.ln2_high))
+    steps = n * -_LN2
+    part = x * x.fma(curve, rest)
+    r = x.fma(slope, n.fma(-_LN2, part))
+    low = (r * r).fma(in_pairs(r, *_ONE_MINUS), part)
     scale = SINGLE.power_of_two(shifted.bits() - SINGLE.magic_bits)
-    return (-scale).fma(SINGLE.minus_one(r), 1.0 - scale)
+    return (-scale).fma(x.fma(slope, low) + steps, 1.0 - scale)
 
 
 def expm1(x: ArithValue) -> ArithValue:

@@ -1,15 +1,17 @@
 """Error functions and cube roots in f32.
 
-``erf(x)`` is ``x + x * P(x**2)`` below 0.93 and ``1 - exp(-Q(|x|))`` above; ``erfc(x)`` is
-``exp(-x**2) * P(q) / (1 + x)`` with ``q = (x - 1) / (x + 1)``. The polynomials interpolate at the
-Chebyshev nodes; that of ``erfc`` in f32 has the least relative error, with coefficients in f32.
+``erf(x)`` is ``1 - exp(-c |x| - x**2 P(|x|))`` with ``c = 2 / sqrt(pi)``; ``erfc(x)`` is
+``exp(-x**2) * P(q) / (1 + x)`` with ``q = (x - 1) / (x + 1)``. The polynomials give the results the
+least relative error, with coefficients in f32. Where small results of ``1 - exp`` are too coarse,
+``erf(x)`` is ``x + x * P(x**2)`` below 0.93 and ``1 - exp(-|x| Q(|x|))`` above; those polynomials
+and that of ``erfc`` in f64 interpolate at the Chebyshev nodes.
 """
 
 from __future__ import annotations
 
 import math
 
-from ..arithmetic.arith_value import ArithValue, clamp, horner, in_halves
+from ..arithmetic.arith_value import ArithValue, clamp, horner, in_halves, in_pairs
 from .exp import exp_double, one_minus_exp, scaled_exp
 
 ERF_SMALL = (
@@ -28,6 +30,17 @@ ERF_LARGE = (
     0.0229459851980209351,
     -0.00323253194574941828,
     0.000216127557042032665,
+)
+_ERF_SLOPE, _ERF_SLOPE_REST = -1.128379225730896, 5.8635382771399236e-8  # -2 / sqrt(pi)
+_ERF = (
+    -0.636619508266449,
+    -0.10277687758207321,
+    0.01914999447762966,
+    0.00016541845980100334,
+    -0.0016715055098757148,
+    0.0006350231124088168,
+    -0.00011818557686638087,
+    9.309799679613207e-6,
 )
 ERF_LARGEST = 3.95  # from there on erf is 1 in f32
 _ERFC_FIRST, _ERFC_TWICE = 0.8551671504974365, -2.338724136352539  # c, and -2 / c in f32
@@ -75,10 +88,9 @@ _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kaha
 
 def erf(x: ArithValue) -> ArithValue:
     """Return the error function, f32."""
-    a = clamp(x.abs(), 0.0, ERF_LARGEST)
-    small = x.fma(horner(x * x, *ERF_SMALL), x)
-    large = one_minus_exp(a, horner(a, *ERF_LARGE)).copysign(x)
-    return (a < 0.72).where(small, large)
+    a = x.abs()
+    a = (a > ERF_LARGEST).where(a.lift(ERF_LARGEST), a)
+    return one_minus_exp(a, _ERF_SLOPE, _ERF_SLOPE_REST, in_pairs(a, *_ERF)).copysign(x)
 
 
 def erfc(x: ArithValue) -> ArithValue:

@@ -48,7 +48,7 @@ ONE = [
     "acosh",
     "atanh",
 ]
-ALLOWED = {"erfc": 2.0}
+ALLOWED = {"erf": 1.3, "erfc": 2.0}
 ESTIMATED = {op: 2.0 for op in ("exponential", "tanh", "erf", "erfc")}
 """By operation, where it is more than 1 unit: on processors, and on GPUs at worst (bare)."""
 TWO = ["power", "atan2", "divide", "remainder"]
@@ -78,7 +78,7 @@ def allowed(op: str, form: str) -> float:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("op", ONE)
 def test_f32_is_within_one_unit(op: str, form: str, script: Any) -> None:
-    """Or within two, where it says so."""
+    """Or within what ``ALLOWED`` and ``ESTIMATED`` say."""
     if "haswell" in form and not Target.parse(form).is_host:
         pytest.skip("this machine lacks AVX2")
     row = measured(script, op, f32, form)
@@ -139,6 +139,7 @@ HARD: list[tuple[str, str, float]] = [
     ("exponential-minus-one", "f32", -22.02206802368164),
     ("erf", "f32", 0.9245631098747253),
     ("erf", "f32", 1.0740622282028198),
+    ("erf", "f32", 0.28014639019966125),
     ("rsqrt", "f32", 5.202059423008783e-26),
     ("rsqrt", "f32", 1.401298464324817e-45),
     ("exponential", "f32", 59.27500534057617),

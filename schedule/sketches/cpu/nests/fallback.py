@@ -26,6 +26,7 @@ from .pointwise import (
 )
 
 NEAR = 4  # the part of the last cache up to which a scatter's result is near to the cores
+CHAINS = 8  # vectors of functions, whose instructions wait for each other: written in lockstep
 ABREAST = (1, 2, 4, 8)
 """Vectors of a row taken at once: its lines are neighbors, the next row may be pages away."""
 LONG = 4096  # bytes of a row of it, for each thread, that are worth running all updates for
@@ -87,6 +88,13 @@ def _together(
         return False
     sch.become(trial)
     return True
+
+
+def _unroll(blocks: Sequence[BlockInfo], target: Target) -> int:
+    """Return the vectors that one iteration takes by default."""
+    if any(_crowded(b, target) for b in blocks):
+        return 1
+    return CHAINS if any(b.transcendental for b in blocks) else 2
 
 
 def _crowded(info: BlockInfo, target: Target) -> bool:
@@ -251,7 +259,7 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
         },
         default={
             "squares": int(turned),
-            "unroll": 1 if any(_crowded(b, target) for b in blocks) else 2,
+            "unroll": _unroll(blocks, target),
             "parallel": int(any(sharing_pays((b,), target) for b in blocks)),
         },
         apply=apply,

@@ -227,7 +227,8 @@ def _vectors(
     extent = math.prod(a.extent for a in info.spatial[-count:])
     side = square_side(info, target) if squares else 0
     lanes = side or lanes_of(info, target)
-    width = lanes * unroll if extent % (lanes * unroll) == 0 else lanes
+    fitting = (n for n in range(unroll, 1, -1) if extent % (lanes * n) == 0)
+    width = lanes * next(fitting, 1)
     if (extent > width or side) and width > 1:
         rest, lane = sch.split(last, [None, width])
         across = _transposed(info, count)
