@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.dtypes import DType, index, pred, s8, s32
-from ...ir.loop.nodes import Buffer, Expr, Load, Scope
+from ...ir.loop.build import both, opposite
+from ...ir.loop.nodes import Buffer, Cast, Expr, Load, Op, Scope
 from ...ir.loop.unclamped import unclamped
-from ...ir.loop.visit import loads_in, map_expr
 from .fetch import LINE, fetch_far
-from .index import Indices, LinearForm
+from .index import Indices, Lanes, LinearForm
 from .llvm.convert import convert
 from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
@@ -35,6 +35,8 @@ def _loaded(em: Indices, x: IRValue, dtype: DType) -> IRValue:
 
 def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     """Load the element of ``buffer`` at an index, per lane where the index depends on the lane."""
+    if em.lanes is not None and em.lanes.known:
+        at = _unclamped(em, buffer, at, both(*em.lanes.known))
     form = em.form(at)
     if not is_plain(em, form):
         return _loaded(em, load_scalarized(em, buffer, at, form), buffer.dtype)
@@ -46,10 +48,8 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     if form.lane == 1:
         fetch_far(em, buffer, form)
         return _load_vector(em, buffer, em.pointer(buffer, form), em.alignment(buffer, at))
-    if form.lane == -1 and em.lanes.mask is None:
-        first = replace(form, constant=form.constant - count + 1)
-        x = _load_vector(em, buffer, em.pointer(buffer, first), buffer.dtype.bytes)
-        return em.shuffle(x, list(range(count - 1, -1, -1)))
+    if form.lane == -1 and (em.lanes.mask is None or masks_loads(em.target, buffer.dtype)):
+        return _load_reversed(em, buffer, form, em.lanes)
     if is_near(em, buffer, form):
         return _loaded(em, load_near(em, buffer, form), buffer.dtype)
     narrow = abs(form.lane) * count <= SMALL
@@ -57,33 +57,49 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     return _gather(em, buffer, em.pointer(buffer, form), steps)
 
 
-def inside(em: Indices, cond: Expr, e: Expr) -> Expr | None:
-    """Return ``e`` as it is where ``cond`` holds, if its loads are of neighbors then; else None.
+def _load_reversed(em: Indices, buffer: Buffer, form: LinearForm, lanes: Lanes) -> IRValue:
+    back = list(range(lanes.count - 1, -1, -1))
+    first = replace(form, constant=form.constant - lanes.count + 1)
+    on = lanes.mask if buffer.scope is not Scope.REGISTER else None
+    mask = None if on is None else em.shuffle(on, back)
+    x = load_run(em, buffer, em.pointer(buffer, first), mask, buffer.dtype.bytes)
+    return em.shuffle(_loaded(em, x, buffer.dtype), back)
+
+
+def gains(em: Indices, known: Expr | None, e: Expr) -> bool:
+    """True if loads of ``e`` are of neighbors for lanes where ``known`` holds, and only for these.
 
     In ``select(0 <= y and y < n, x[min(max(y, 0), n - 1)], 0)`` each lane at an end has an index of
     its own. Where the condition holds the index is ``y``, so that a load of those lanes alone is
-    one of neighbors. None also where loads are so in any case, and without masked loads.
+    one of neighbors. False without masked loads.
     """
-    loads = [x for x in loads_in(e) if x.buffer.scope is not Scope.REGISTER]
-    if em.device is not None or all(_is_near(em, x.index[0]) for x in loads):
-        return None
-    for x in loads:
-        masked = masks_loads(em.target, x.buffer.dtype)
-        if not masked or not _is_near(em, unclamped(x.index[0], cond)):
-            return None
+    match e:
+        case Load(buffer=buffer, index=(at,)):
+            if em.device is not None or not masks_loads(em.target, buffer.dtype):
+                return False
+            return at is not _unclamped(em, buffer, at, known)
+        case Op(name="select", args=(cond, a, b)) if cond.dtype == pred:
+            return gains(em, both(known, cond), a) or gains(em, both(known, opposite(cond)), b)
+        case Op(args=args):
+            return any(gains(em, known, x) for x in args)
+        case Cast(value=value):
+            return gains(em, known, value)
+        case _:
+            return False
 
-    def freed(x: Expr) -> Expr:
-        if isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER:
-            return Load(x.buffer, (unclamped(x.index[0], cond),))
-        return map_expr(x, freed)
 
-    return freed(e)
+def _unclamped(em: Indices, buffer: Buffer, at: Expr, known: Expr | None) -> Expr:
+    """Return an index, without its clamps if ``known`` makes them needless and lanes neighbors."""
+    if buffer.scope is Scope.REGISTER or _is_near(em, at):
+        return at
+    free = unclamped(at, known)
+    return free if _is_near(em, free) else at
 
 
 def _is_near(em: Indices, at: Expr) -> bool:
-    """True if lanes are neighbors, or the same element."""
+    """True if lanes are neighbors, in either order, or the same element."""
     form = em.form(at)
-    return form is not None and form.lane in (0, 1)
+    return form is not None and form.lane in (-1, 0, 1)
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:

@@ -8,10 +8,11 @@ from math import gcd
 from ...ir.dtypes import DType, f32, index, pred, s32
 from ...ir.formats import FORMATS
 from ...ir.loop.affine import Interval, bounds
+from ...ir.loop.build import opposite
 from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ...ir.loop.visit import children, loads_in, own_writes
 from ...ir.target import Target
-from .access import SMALL, inside, load_element
+from .access import SMALL, gains, load_element
 from .align import divisor
 from .codes import emit_codes, emit_decoded
 from .fetch import LINE, FetchedLines
@@ -164,12 +165,14 @@ class Emitter(Indices):
             apart = _limits_indices(c) and (self.reads_beyond(a) or self.reads_beyond(b))
         else:
             apart = _fetches(a) or _fetches(b)
-        if not apart and cond.lanes and (known := inside(self, c, a)) is not None:
-            return self.select(cond, self.where(cond, known), self.value(b))
+        if cond.lanes:
+            other = opposite(c)
+            masked = [apart or gains(self, *arm) for arm in ((c, a), (other, b))]
+            x = self.where(cond, a, c) if masked[0] else self.value(a)
+            y = self.where(self.negate_pred(cond), b, other) if masked[1] else self.value(b)
+            return self.operation(e, "select", (cond, x, y))
         if not apart:
             return self.operation(e, "select", (cond, self.value(a), self.value(b)))
-        if cond.lanes:
-            return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
         return self.branched_select(cond, a, b)
 
     def reads_beyond(self, e: Expr) -> bool:
@@ -181,11 +184,11 @@ class Emitter(Indices):
                     return True
         return False
 
-    def where(self, mask: IRValue, e: Expr) -> IRValue:
-        """Emit an expression under a mask."""
+    def where(self, mask: IRValue, e: Expr, known: Expr) -> IRValue:
+        """Emit an expression under a mask, in whose lanes ``known`` holds."""
         lanes = self.lanes
         assert lanes is not None
-        self.lanes = self.masked(mask)
+        self.lanes = self.masked(mask, known)
         x = self.const(0, e.dtype, lanes.count) if self.lanes is None else self.value(e)
         self.lanes = lanes
         return x

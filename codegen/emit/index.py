@@ -23,7 +23,8 @@ from .llvm.fold import lane_literals
 class Lanes:
     """The open vector loop: lane k has the variable at ``base + k``.
 
-    ``mask`` is None where every lane is active. ``certain`` is true if at least one is.
+    ``mask`` is None where every lane is active. ``certain`` is true if at least one is. ``known``
+    are conditions that hold in those that are.
     """
 
     var: Var
@@ -31,6 +32,7 @@ class Lanes:
     count: int
     mask: IRValue | None = None
     certain: bool = True
+    known: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,17 +254,21 @@ class Indices(IRBuilder):
             self.device.access(buffer, pointer, size, True, self.function.depth)
         self.function.write(line)
 
-    def masked(self, mask: IRValue) -> Lanes | None:
-        """Return the lanes that are active and in ``mask``; None if there are known to be none."""
+    def masked(self, mask: IRValue, *known: Expr) -> Lanes | None:
+        """Return the lanes that are active and in ``mask``; None if there are known to be none.
+
+        The conditions ``known`` hold in those of ``mask``.
+        """
         assert self.lanes is not None
+        known = self.lanes.known + known
         if self.lanes.mask is not None:
             mask = self.binary("and", self.lanes.mask, mask)
         on = lane_literals(mask)
         if on is None:
-            return replace(self.lanes, mask=mask, certain=False)
+            return replace(self.lanes, mask=mask, certain=False, known=known)
         if not any(on):
             return None
-        return replace(self.lanes, mask=None if all(on) else mask, certain=True)
+        return replace(self.lanes, mask=None if all(on) else mask, certain=True, known=known)
 
     def mask_text(self) -> IRValue:
         """Return the active lanes as a vector of predicates."""

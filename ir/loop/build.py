@@ -142,6 +142,15 @@ def compare(name: str, a: Expr | int, b: Expr | int) -> Expr:
     return Op(name, (a, b), pred)
 
 
+def opposite(cond: Expr) -> Expr:
+    """The condition that holds where ``cond`` does not."""
+    match cond:
+        case Op(name=name, args=(a, b)) if name in NEGATED and a.dtype == index:
+            return compare(NEGATED[name], a, b)
+        case _:
+            return op("not", cond)
+
+
 def lt(a: Expr | int, b: Expr | int) -> Expr:
     """``a < b`` for indices."""
     return compare("lt", a, b)

@@ -16,13 +16,13 @@ from .nodes import Expr, Op
 from .visit import map_expr
 
 
-def unclamped(e: Expr, cond: Expr) -> Expr:
+def unclamped(e: Expr, cond: Expr | None) -> Expr:
     """Return an index that is ``e`` where ``cond`` holds, and may lie anywhere else."""
     known = tuple(_at_least_zero(cond))
     return _without(e, known) if known else e
 
 
-def _at_least_zero(cond: Expr) -> Iterator[Linear]:
+def _at_least_zero(cond: Expr | None) -> Iterator[Linear]:
     """Yield linear forms that are at least 0 where a condition holds."""
     for c in conjuncts(cond):
         match c:

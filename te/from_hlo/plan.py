@@ -31,6 +31,8 @@ MANY_LOADS = 3  # or this many operands to read again
 
 MANY_WAYS = 8  # distinct ways of indexing an instruction inside one group
 
+CUTS = ("slice", "reverse", "reshape", "broadcast")  # what takes parts of an array
+
 Demand: TypeAlias = dict[int, int]  # times asked for, by way
 
 
@@ -133,7 +135,7 @@ def make_plan(computation: Computation) -> StagePlan:
     """Decide the stages of a group."""
     outputs = tuple(_leaves(computation.root))
     forced = {x for x, _ in outputs if x.opcode != "parameter"}
-    forced |= {x for x in computation.instructions if is_material(x)}
+    forced |= {x for x in computation.instructions if is_material(x)} - _nested(computation)
     forced |= _scores(computation) | _gathered(computation)
     planner = _Planner(_costs(computation, forced), forced)
     stages: list[Instruction] = []
@@ -149,6 +151,27 @@ def make_plan(computation: Computation) -> StagePlan:
             for n, operand in enumerate(x.operands):
                 planner.propagate_demand(x, n, operand)
     return StagePlan(_anchors_late(computation, reversed(stages)), outputs)
+
+
+def _nested(computation: Computation) -> set[Instruction]:
+    """Return the concatenations that another one takes apart: edges around edges, or a rotation.
+
+    What reads their parts selects among their operands, in place of a copy of the whole.
+    """
+    used = users(computation)
+    found: set[Instruction] = set()
+    for x in computation.instructions:
+        if x.opcode == "concatenate" and used[x]:
+            parts, ends = [x], []
+            while parts:
+                part = parts.pop()
+                ends += [u for u in used[part] if u.opcode not in CUTS]
+                parts += [u for u in used[part] if u.opcode in CUTS]
+            ends = list(dict.fromkeys(ends))
+            alone = len(ends) == 1 and ends[0].opcode == "concatenate"
+            if alone and ends[0].array.size < 2 * x.array.size:
+                found.add(x)
+    return found
 
 
 def _scores(computation: Computation) -> set[Instruction]:

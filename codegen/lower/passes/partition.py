@@ -195,7 +195,7 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
     """The iterations in which every guard that depends on ``var`` is decided, as a half-open span.
 
     The span is the given one if there is no such guard, and empty (start >= stop) if no iteration
-    decides them all.
+    decides them all. A bound may hold in it or not, whichever is so for longer.
     """
     start, stop = span
     inner: Mapping[Var, Interval] | None = None  # not needed where nothing depends on the loop
@@ -209,11 +209,21 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
         low, high = bounds_of(rest, inner)
         if cond.name in ("eq", "ne"):
             start, stop = _without_zero(k, low, high, (start, stop))
-        elif k < 0:
-            stop = min(stop, max(-(-low // -k), span[0]) if low > 0 else span[0])
         else:
-            start = max(start, -low // k + 1)
+            start, stop = _decided(k, low, high, (start, stop))
     return start, stop
+
+
+def _decided(k: int, low: int, high: int, span: Interval) -> Interval:
+    """The longer part of the span in which ``k * v + rest`` is above 0, or is not."""
+    start, stop = span
+    if k < 0:
+        above = start, min(stop, max(-(-low // -k), start))
+        below = max(start, -(-high // -k)), stop
+    else:
+        above = max(start, -low // k + 1), stop
+        below = start, min(stop, max(-high // k + 1, start))
+    return max(above, below, key=lambda part: part[1] - part[0])
 
 
 def _without_zero(k: int, low: int, high: int, span: Interval) -> Interval:

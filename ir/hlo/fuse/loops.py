@@ -13,6 +13,9 @@ from .kinds import dims, flops, is_inlinable, is_unit_view, is_view, nbytes, pat
 from .rows import stage_key
 from .state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State, takes_elements
 
+AGAIN = 1.5
+"""Most times that a group computes the elements of a producer that is work, in the mean."""
+
 MOVED = 8
 """Most instructions that do arithmetic in a group around an in-fusable one."""
 
@@ -72,8 +75,11 @@ def _refusal(state: State, g: Growing, i: Instruction, *, extra_output: bool) ->
     keys = state.keys(g, i)
     if extra_output and (why := _no_extra_output(state, g, i, keys)):
         return why
-    if len(keys) > ACCESSES or (len(keys) > 1 and flops(i) > 2 and size(i) > SMALL):
-        return f"would be computed {len(keys)} times for each element of the result"
+    if len(keys) > ACCESSES:
+        return f"would be computed at {len(keys)} places for each element of the result"
+    times = state.evaluations(g, i)
+    if times > AGAIN and flops(i) > 2 and size(i) > SMALL:
+        return f"each element would be computed {times:.3g} times"
     return state.refusal(g, i)
 
 

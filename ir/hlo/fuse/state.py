@@ -223,15 +223,31 @@ class State:
 
     def keys(self, g: Growing, i: Instruction) -> set[Key]:
         """Return the keys by which the group indexes ``i``, one per way of indexing."""
-        found: set[Key] = set()
+        return set(self._shares(g, i))
+
+    def evaluations(self, g: Growing, i: Instruction) -> float:
+        """Return how often the group computes each element of ``i``, in the mean.
+
+        A slice computes only what it takes.
+        """
+        return sum(self._shares(g, i).values())
+
+    def _shares(self, g: Growing, i: Instruction) -> dict[Key, float]:
+        """Return the keys by which the group indexes ``i``, each with the share of ``i`` that
+        it takes.
+        """
+        found: dict[Key, float] = {}
         for u in self.users[i]:
             if u in g.members:
-                below = g.members[u]
+                below = dict.fromkeys(g.members[u], 1.0)
             elif u in self.clones:
-                below = self.keys(g, u)
+                below = self._shares(g, u)
             else:
                 continue
-            found |= {_through(u, i, k) for k in below}
+            taken = min(1.0, size(u) / max(1, size(i)))
+            for k, share in below.items():
+                key = _through(u, i, k)
+                found[key] = max(found.get(key, 0.0), share * taken)
         return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,46 @@ def test_padded_rows(dims: str, padding: str, dtype: str, target: Target) -> Non
     module = padded(dims, padding, dtype)
     (x,) = random_arguments(module.entry)
     np.testing.assert_array_equal(build(module, target)(x), evaluate(module, [x]))
+
+
+REFLECTED = """HloModule reflected
+ENTRY e {{
+  x = {dtype}[{rows},{columns}] parameter(0)
+  a = {dtype}[{rows},3] slice(x), slice={{[0:{rows}], [1:4]}}
+  b = {dtype}[{rows},3] reverse(a), dimensions={{1}}
+  c = {dtype}[{rows},2] slice(x), slice={{[0:{rows}], [{columns}-3:{columns}-1]}}
+  d = {dtype}[{rows},2] reverse(c), dimensions={{1}}
+  y = {dtype}[{rows},{columns}+5] concatenate(b, x, d), dimensions={{1}}
+  f = {dtype}[2,{columns}+5] slice(y), slice={{[1:3], [0:{columns}+5]}}
+  g = {dtype}[2,{columns}+5] reverse(f), dimensions={{0}}
+  ROOT r = {dtype}[{rows}+2,{columns}+5] concatenate(g, y), dimensions={{0}}
+}}"""
+
+
+def reflected(rows: int, columns: int, dtype: str) -> HloModule:
+    """Rows with reflected edges of 3 and 2 columns, and two reflected rows above."""
+    text = REFLECTED.format(rows=rows, columns=columns, dtype=dtype)
+    return parse(re.sub(r"(\d+)([+-]\d+)", lambda m: str(int(m[1]) + int(m[2])), text))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", ["f32", "s8", "f64", "bf16", "pred"])
+@pytest.mark.parametrize("columns", [4, 13, 29, 43, 80])
+def test_reflected_edges(columns: int, dtype: str, target: Target) -> None:
+    module = reflected(7, columns, dtype)
+    (x,) = random_arguments(module.entry)
+    np.testing.assert_array_equal(build(module, target)(x), evaluate(module, [x]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype"), [("znver4", "f32"), ("znver4", "s16"), ("haswell", "f32")]
+)
+def test_reflected_edges_are_one_pass_without_gathers(spec: str, dtype: str) -> None:
+    module = reflected(40, 56, dtype)
+    assert stage_text(module, "cpu", "te").count("alloc") == 0
+    asm = stage_text(module, f"cpu -mcpu={spec}", "asm")
+    assert "gather" not in asm
+    assert asm.count("nw_parallel@PLT") <= 1
 
 
 @pytest.mark.parametrize(

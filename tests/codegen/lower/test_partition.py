@@ -49,13 +49,15 @@ def second_loop(func: Func) -> For:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bounds_hold_in_all_certain_iterations_and_in_no_others(name: str) -> None:
+def test_bounds_are_the_same_in_certain_iterations(name: str) -> None:
+    """All that hold, or all that do not if these are more."""
     for a, b, c in FORMS:
         loop = second_loop(guarded(f"i * {a} + j * {b} + {c} {name} 0"))
         start, stop = certain(loop.body, loop.var, (0, ROWS), {loop.var: (0, ROWS - 1)})
-        holds = NAMES[name](values(a, b, c), 0).all(axis=1)
+        holds = NAMES[name](values(a, b, c), 0)
+        wanted = max(holds.all(axis=1), ~holds.any(axis=1), key=np.count_nonzero)
         inside = [start <= i < stop for i in range(ROWS)]
-        assert inside == holds.tolist(), (a, b, c)
+        assert inside == wanted.tolist(), (a, b, c)
 
 
 @pytest.mark.parametrize("name", EQUAL)

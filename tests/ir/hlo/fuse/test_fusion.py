@@ -317,6 +317,22 @@ def test_expensive_work_is_not_done_twice():
     assert "would be computed 2 times" in reason(fusion, "e", "a")
 
 
+def test_parts_that_a_group_takes_once_are_not_done_twice():
+    """Two halves of work, or its edges around it, are hardly more than the whole."""
+    halves = fused(
+        "x = f32[9998] parameter(0)  e = f32[9998] tanh(x)"
+        "  a = f32[4999] slice(e), slice={[0:4999]}  b = f32[4999] slice(e), slice={[4999:9998]}"
+        "  ROOT s = f32[4999] subtract(a, b)"
+    )
+    edges = fused(
+        "x = f32[9995] parameter(0)  y = f32[2] parameter(1)"
+        "  e = f32[9999] concatenate(y, x, y), dimensions={0}"
+        "  a = f32[3] slice(e), slice={[1:4]}  b = f32[3] slice(e), slice={[9995:9998]}"
+        "  ROOT s = f32[10005] concatenate(a, e, b), dimensions={0}"
+    )
+    assert len(halves.groups) == len(edges.groups) == 1
+
+
 def test_opaque_work_stands_alone():
     less = (
         "less { a = f32[] parameter(0) b = f32[] parameter(1)"
