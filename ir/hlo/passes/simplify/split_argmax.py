@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import DType, f32, f64, to_numpy
+from ....dtypes import DType, bf16, f16, f32, f64, to_numpy
 from ...interp.evaluate import evaluate_computation
 from ...nodes import Computation, HloModule, Instruction, Shape
 from ...patterns import build
@@ -30,9 +30,15 @@ from ...patterns.match import is_splat, is_static, moves
 from ...rewrite import assemble, make, map_computations, parameter, rebuild
 from .shapes import is_extreme
 
-_EXACT = frozenset({"add", "subtract", "negate", "maximum", "minimum", "select", "copy"})
-"""Operations that give the same value each time they are computed, whatever they are fused with."""
-_SOURCES = frozenset({"parameter", "constant", "dot", "convolution", "gather", "get-tuple-element"})
+_CHOICES = frozenset({"negate", "maximum", "minimum", "select", "copy"})
+"""Operations that round nothing."""
+_EXACT = _CHOICES | {"add", "subtract"}
+"""Operations that give the same value each time they are computed, whatever they are fused with.
+
+Of f16 and bf16 only ``_CHOICES`` do: what is fused stays in f32.
+"""
+_STORED = frozenset({"parameter", "constant", "gather"})
+_SOURCES = _STORED | {"dot", "convolution", "get-tuple-element"}
 _CHOOSING = frozenset({"compare", "and", "or", "not", "select", "minimum", "maximum", "tuple"})
 
 
@@ -50,7 +56,7 @@ def _split(i: Instruction) -> Instruction | None:
     axis, of = x.array.rank - 1, x.array
     if tuple(i.attrs["dimensions"]) != (axis,) or not of.dims[axis]:
         return None
-    if not (of.dtype in (f32, f64) or of.dtype.is_int) or of.dtype.bits < 8:
+    if not (of.dtype in (f16, bf16, f32, f64) or of.dtype.is_int) or of.dtype.bits < 8:
         return None
     if not counts(index, axis) or not is_splat(first, 0):
         return None
@@ -76,9 +82,10 @@ def counts(index: Instruction, axis: int) -> bool:
 
 def _is_steady(x: Instruction, depth: int = 8) -> bool:
     """True if computing ``x`` twice, in different loops, gives the same values."""
-    if x.opcode in _SOURCES:
+    narrow = x.array.dtype in (f16, bf16)
+    if x.opcode in (_STORED if narrow else _SOURCES):
         return True
-    plain = x.opcode in _EXACT or moves(x)
+    plain = x.opcode in (_CHOICES if narrow else _EXACT) or moves(x)
     return plain and depth > 0 and all(_is_steady(o, depth - 1) for o in x.operands)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.simplify.split_argmax import split_argmax
@@ -39,12 +40,34 @@ def opcodes(text: str) -> list[str]:
     return [i.opcode for i in module.entry.instructions]
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize(
-    ("value", "stored"), [("negate(x)", 0), ("tanh(x)", 1), ("multiply(x, x)", 1)]
+    ("value", "stored"),
+    [("negate(x)", 0), ("tanh(x)", 1), ("multiply(x, x)", 1), ("add(x, x)", None)],
 )
-def test_what_may_differ_is_stored_before(value: str, stored: int) -> None:
-    found = opcodes(TEXT.format(n=3, m=40, value=value))
+def test_what_may_differ_is_stored_before(value: str, stored: int | None, dtype: str) -> None:
+    """A sum of 16 bits may stay in f32 where it is fused, and the largest one is rounded."""
+    found = opcodes(TEXT.replace("f32", dtype).format(n=3, m=40, value=value))
+    if stored is None:
+        stored = int(dtype != "f32")
     assert (found.count("reduce"), found.count("opt-barrier")) == (2, stored)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim -arch=sm_80"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("value", ["negate(x)", "multiply(x, x)", "add(x, third)"])
+def test_places_of_16_bits(value: str, dtype: str, target: str) -> None:
+    """Of values that differ by less than the type can tell it is the first, as it is stored."""
+    text = TEXT.replace(
+        "  y =",
+        "  t = f32[] constant(0.333)\n  third = f32[{n},{m}] broadcast(t), dimensions={{}}\n  y =",
+    )
+    module = parse(text.replace("f32", dtype).format(n=6, m=200, value=value))
+    x = np.random.default_rng(0).standard_normal((6, 200)).astype(to_numpy(BY_NAME[dtype]))
+    x[1, 50:150] = x[1].max()
+    x[2, 7] = np.nan
+    _, at = nw.build(module, target=target)(x)
+    np.testing.assert_array_equal(at, evaluate(module, [x])[1])
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu -threads=1", "cuda-sim -arch=sm_80"])
