@@ -25,6 +25,14 @@ class _Bags:
     of: Term
     each: int
 
+    def sizes(self, count: int, counts: Term | None) -> Term:
+        """Return how many indices each of ``count`` bags has: of all, or of those that count."""
+        site = self.of.site
+        if counts is None and self.each:
+            return full(site, self.each, s64, (count,))
+        ones = full(site, 1, s64, self.of.dims) if counts is None else counts.to(s64)
+        return self.reduced(ones, full(site, 0, s64, (count,)), "add")
+
     def reduced(self, rows: Term, start: Term, opcode: str) -> Term:
         """Return ``start``, combined with the rows of each bag."""
         if not self.of.dims[0]:
@@ -41,6 +49,19 @@ def _bags_of(indices: Term, starts: Term) -> _Bags:
     if known is None or each * count != n or not np.array_equal(known, np.arange(count) * each):
         return _Bags(_bag_of(indices, starts), 0)
     return _Bags(iota(indices.site, s64, (n,), 0).do("divide", max(each, 1)), each)
+
+
+def _counts(indices: Term, padding: int) -> Term | None:
+    """Whether each index counts; None if all do, as they do where the padding's is negative."""
+    return None if padding < 0 else indices.differs(padding)
+
+
+def _where(counts: Term | None, rows: Term, filler: float) -> Term:
+    """``rows`` of the indices that count, ``filler`` instead of others."""
+    if counts is None:
+        return rows
+    dims = [1] if rows.rank > 1 else []
+    return expand_dims(counts, dims).do("select", rows, full(rows.site, filler, rows.dtype))
 
 
 def _bag_of(indices: Term, starts: Term) -> Term:
@@ -73,13 +94,13 @@ def _bags(
     """The results, the bag of each index, the sizes of bags, the indices of largest elements."""
     (count, width), n = c.dims, indices.dims[0]
     starts = slice_in_dim(offsets, 0, count, 0) if include_last_offset else offsets
-    bags, counts = _bags_of(indices, starts), indices.differs(padding_idx)
+    bags, counts = _bags_of(indices, starts), _counts(indices, padding_idx)
     rows = take(weight, indices, 0) if n else _zeros(c, c.dtype, 0, width)
     if per_sample_weights is not None:
         rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])
-    sizes = bags.reduced(counts.to(s64), _zeros(c, s64, count), "add")
+    sizes = bags.sizes(count, counts)
     filler: float = -math.inf if mode == _MAX else 0
-    rows = expand_dims(counts, [1]).do("select", rows, full(c.graph, filler, c.dtype))
+    rows = _where(counts, rows, filler)
     start = full(c.graph, filler, c.dtype, c.dims)
     found = bags.reduced(rows, start, "maximum" if mode == _MAX else "add")
     if mode == _MEAN:
@@ -90,11 +111,13 @@ def _bags(
     return [found, *(_or_zeros(c, t, s) for t, s in others)]
 
 
-def _largest(rows: Term, found: Term, bags: _Bags, indices: Term, counts: Term) -> Term:
+def _largest(rows: Term, found: Term, bags: _Bags, indices: Term, counts: Term | None) -> Term:
     """The index of the first row of each bag that has its largest element; 0 of an empty bag."""
     n = rows.dims[0]
     numbers = iota(rows.site, s64, rows.dims, 0)
-    is_best = rows.equals(take(found, bags.of, 0)) & expand_dims(counts, [1])
+    is_best = rows.equals(take(found, bags.of, 0))
+    if counts is not None:
+        is_best = is_best & expand_dims(counts, [1])
     none = full(rows.site, n, s64, found.dims)
     first = bags.reduced(is_best.select(numbers, n), none, "minimum")
     chosen = take(indices.to(s64), first.do("minimum", n - 1), 0)
@@ -130,8 +153,8 @@ def _backward(
     zeros = _zeros(c, grad.dtype, *c.dims)
     if not n or not grad.shape.size:
         return zeros
-    bags, counts = _bags_of(indices, offsets), indices.differs(padding_idx)
-    filled = bags.reduced(counts.to(s64), _zeros(c, s64, grad.dims[0]), "add")
+    bags, counts = _bags_of(indices, offsets), _counts(indices, padding_idx)
+    filled = bags.sizes(grad.dims[0], counts)
     if mode == _MAX:
         columns = iota(c.graph, s64, grad.dims, 1)
         rows = expand_dims(filled, [1]).equals(0).select(0, grad)
@@ -146,7 +169,7 @@ def _backward(
         once = full(c.graph, 1, s64, (n,))
         times = _by_place(once, indices.to(s64), _zeros(c, s64, count), "add")
         rows = rows / expand_dims(take(times, indices, 0), [1]).to(rows.dtype)
-    rows = expand_dims(counts, [1]).select(rows, 0)
+    rows = _where(counts, rows, 0)
     return _by_place(rows, indices.to(s64), zeros, "add")
 
 
@@ -168,7 +191,7 @@ def _weights_backward(
     if not c.shape.size:
         return _zeros(c, c.dtype, *c.dims)
     rows = wide(take(weight, indices, 0)) * wide(take(grad, _bag_of(indices, offsets), 0))
-    return indices.differs(padding_idx).select(sum_(rows, [1]), 0)
+    return _where(_counts(indices, padding_idx), sum_(rows, [1]), 0)
 
 
 ROWS: Rows = {
