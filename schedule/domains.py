@@ -102,8 +102,8 @@ def axes_from_box(
 def _digits_from(e: Expr, x: Interval, block: Block) -> dict[Var, Interval]:
     """Return the values of two axes for which ``high * n + low`` may be in an interval.
 
-    ``low`` has ``n`` values. Empty for other indices, and for an interval that may hold values of
-    several ``high``.
+    ``low`` has ``n`` values. Empty for other indices, and for an interval that may hold some, but
+    not all values of several ``high``.
     """
     extents = {a.var: a.extent for a in block.axes if a.kind is AxisKind.SPATIAL}
     form = linear(e)
@@ -113,9 +113,14 @@ def _digits_from(e: Expr, x: Interval, block: Block) -> dict[Var, Interval]:
     (low, one), (high, n) = by_step
     assert isinstance(low, Var) and isinstance(high, Var)
     rest = replace(x, start=tuple((d, k) for d, k in x.start if k % n))
-    if one != 1 or extents[low] != n or rest.least() < 0 or rest.most() >= n:
+    if one != 1 or extents[low] != n:
         return {}
-    return {high: Interval(tuple((d, k // n) for d, k in x.start if not k % n), 0, 0), low: rest}
+    start = tuple((d, k // n) for d, k in x.start if not k % n)
+    if not rest.start and not rest.low % n and not rest.extent % n:
+        return {high: Interval(start, rest.low // n, rest.high // n), low: whole(n)}
+    if rest.least() < 0 or rest.most() >= n:
+        return {}
+    return {high: Interval(start, 0, 0), low: rest}
 
 
 def _times(x: Interval, c: int) -> Interval:

@@ -19,7 +19,14 @@ from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
 from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
-from .small_strides import is_near, load_near, load_run, masks_loads
+from .small_strides import (
+    is_near,
+    is_within_vector,
+    load_near,
+    load_run,
+    load_within_vector,
+    masks_loads,
+)
 
 SMALL = 2**31 - 1
 NONTEMPORAL = ", !nontemporal !0"
@@ -41,6 +48,9 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     if not is_plain(em, form):
         return _loaded(em, load_scalarized(em, buffer, at, form), buffer.dtype)
     if form is None:
+        spread = em.uneven(at)
+        if spread is not None and is_within_vector(em, buffer, spread):
+            return _loaded(em, load_within_vector(em, buffer, spread), buffer.dtype)
         return _gather(em, buffer, em.buffers[buffer], em.value(at))
     if em.lanes is None or not form.lane:
         return _load_scalar(em, buffer, form)

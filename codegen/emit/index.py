@@ -46,11 +46,15 @@ class NarrowIndex:
 
 @dataclass(slots=True)
 class LinearForm:
-    """``sum of value * factor + lane * (lane number) + constant``."""
+    """``sum of value * factor + lane * (lane number) + constant``.
+
+    ``uneven`` is what known numbers that differ between lanes otherwise add in each.
+    """
 
     terms: dict[str, tuple[IRValue, int]] = field(default_factory=dict)
     lane: int = 0
     constant: int = 0
+    uneven: tuple[int, ...] = ()
 
     def add(self, value: IRValue, factor: int) -> None:
         """Add ``factor * value``, a scalar."""
@@ -100,7 +104,14 @@ class Indices(IRBuilder):
     def form(self, e: Expr) -> LinearForm | None:
         """Return the linear form of an index expression; None if the lanes differ non-linearly."""
         result = LinearForm()
-        return result if self._gather(e, 1, result) else None
+        return result if self._gather(e, 1, result) and not any(result.uneven) else None
+
+    def uneven(self, e: Expr) -> LinearForm | None:
+        """Return the form of an index whose lanes differ by known numbers, not all in equal steps;
+        None of any other.
+        """
+        result = LinearForm()
+        return result if self._gather(e, 1, result) and any(result.uneven) else None
 
     def _gather(self, e: Expr, k: int, into: LinearForm) -> bool:
         atoms, constant = self._linear(e)
@@ -132,7 +143,12 @@ class Indices(IRBuilder):
             case _:
                 value = self.value(e)
         if value.lanes:
-            return False
+            numbers = lane_literals(value)
+            if numbers is None:
+                return False
+            old = into.uneven or (0,) * value.lanes
+            into.uneven = tuple(a + k * b for a, b in zip(old, numbers, strict=True))
+            return True
         into.add(value, k)
         return True
 

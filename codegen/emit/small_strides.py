@@ -96,6 +96,36 @@ def load_run(
     return em.function.read(text, dtype, count, buffer, max(pointer.depth, mask.depth))
 
 
+def is_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
+    """True if lanes load elements of one vector at a multiple of its size, all of which exist."""
+    lanes = em.lanes
+    if em.device is not None or lanes is None or lanes.mask is not None:
+        return False
+    whole = [buffer.shape[0], *(factor for _, factor in form.terms.values())]
+    return (
+        not any(n % lanes.count for n in whole)
+        and len({n // lanes.count for n in _offsets(form, lanes.count)}) == 1
+    )
+
+
+def load_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
+    """Load that vector, and put its elements into the lanes that want them."""
+    assert em.lanes is not None
+    count = em.lanes.count
+    offsets = _offsets(form, count)
+    first = offsets[0] // count * count
+    begin = replace(form, lane=0, constant=first, uneven=())
+    x = load_run(em, buffer, em.pointer(buffer, begin), None, buffer.dtype.bytes)
+    return mixed(em, x, x, [n - first for n in offsets])
+
+
+def _offsets(form: LinearForm, count: int) -> list[int]:
+    """Return the constant part of the index of each lane."""
+    return [
+        form.constant + form.lane * k + n for k, n in zip(range(count), form.uneven, strict=True)
+    ]
+
+
 def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     """Store ``x[2 k] = a``, ``x[2 k + 1] = b`` contiguously; False if the two are not such
     a pair.

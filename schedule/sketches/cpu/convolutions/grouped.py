@@ -1,7 +1,9 @@
 """The sketch of grouped convolutions: in each feature group a product, tiled in registers.
 
 The groups are one axis of the reduction's block and the features of a group another; both are one
-dimension of the result. Lanes never cross a group, whose features share the inputs.
+dimension of the result. Features of a group share the inputs, which are broadcast. Groups narrower
+than a vector may share one: its lanes take their inputs out of a vector of as many by a shuffle
+for each.
 """
 
 from __future__ import annotations
@@ -50,6 +52,23 @@ class Grouped:
     def dtype(self) -> DType:
         """The element type of the result."""
         return self.anchor.stores[0].buffer.dtype
+
+    @property
+    def features(self) -> int:
+        """The features of all groups."""
+        return self.group.extent * self.column.extent
+
+    def crosses(self, c: Choices) -> bool:
+        """True if groups share a vector."""
+        return int(c["lanes"]) > self.column.extent
+
+    def may_cross(self, lanes: int) -> bool:
+        """True if groups that have as many inputs as features fill vectors of ``lanes``."""
+        each, inputs = self.column.extent, self.anchor.reduce[-1]
+        pair = product_operands(self.anchor) or ()
+        steps = [a.step(inputs.var) for a in pair if a != self.weights]
+        whole = lanes % each == 0 and self.features % lanes == 0
+        return each < lanes and whole and inputs.extent == each and steps == [1]
 
 
 def grouped_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Grouped | None:
@@ -132,6 +151,7 @@ def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) ->
 def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
     full, each = max(1, target.lanes(g.dtype)), g.column.extent
     lanes = [n for n in range(min(full, each), 1, -1) if each % n == 0][:2]
+    lanes += [full] if g.may_cross(full) else []
     most = min(g.row.extent, MOST_ROWS)
     rows = {math.ceil(g.row.extent / n) for n in range(1, g.row.extent + 1)}
     across = g.sweep[-1].extent if g.sweep else 1
@@ -149,7 +169,7 @@ def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
 
 def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
     rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
-    if g.column.extent % (lanes * vectors):
+    if (g.features if g.crosses(c) else g.column.extent) % (lanes * vectors):
         return False
     tiles = math.ceil(g.row.extent / rows)
     taps = max((a.extent for a in g.anchor.reduce[:-1]), default=1)
@@ -157,16 +177,18 @@ def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
     if copies * rows * vectors * LINES_PER_FMA > MOST_LINES:
         return False
     vectors *= math.ceil(lanes / max(1, target.lanes(g.dtype)))
-    return rows * vectors + vectors + 2 <= target.registers - 1
+    weights = vectors * (g.column.extent if g.crosses(c) else 1)
+    return rows * vectors + weights + 2 <= target.registers - 1
 
 
 def _cost(g: Grouped, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run: ports in a tile, and lines of the input that are shared."""
     rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
     depth = g.anchor.terms * (g.kept or 1.0)
-    tiles = g.group.extent * g.column.extent // (lanes * vectors)
+    tiles = g.features // (lanes * vectors)
     tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
-    step = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
+    each = 1 + g.crosses(c)  # instructions: a shuffle and a product
+    step = max(each * rows * vectors / 2, (rows + vectors) / 2, 4.0)
     cycles = tiles * (depth * step + 3.0 * rows * vectors + 20.0)
     line = 64 / g.dtype.bytes
     if c["order"] == "group" and g.anchor.reduce[-1].extent < line:
@@ -193,15 +215,21 @@ def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:
         sch.set_scope(anchor, 0, "register")
     else:
         out = sch.cache_write(anchor, 0, "register").name
-    at, tile = _tile_output(g, sch, c, out)
+    at, rows, features = _tile_output(g, sch, c, out)
     sch.compute_at(anchor, at)
     _tile_anchor(g, sch, c, at)
     if c["pack"] == AHEAD:
-        _pack_ahead(g, sch)
-    *unrolled, lane = tile
+        _pack_ahead(g, sch, int(c["lanes"]) if g.crosses(c) else g.column.extent)
+    vector, lane = _across(sch, c, features) if g.crosses(c) else features
+    sch.reorder(vector, *rows, lane)
     sch.vectorize(lane)
-    for loop in unrolled:
+    for loop in (vector, *rows):
         sch.unroll(loop)
+
+
+def _across(sch: Schedule, c: Choices, features: tuple[LoopRef, ...]) -> list[LoopRef]:
+    """Make loops over vectors and over lanes of those over groups and over their features."""
+    return sch.split(sch.fuse(*features), [int(c["vectors"]), int(c["lanes"])])
 
 
 def _result_loops(
@@ -221,10 +249,18 @@ def _result_loops(
 
 def _tile_output(
     g: Grouped, sch: Schedule, c: Choices, out: str
-) -> tuple[LoopRef, tuple[LoopRef, ...]]:
-    """Split and reorder the output's loops; return the loop around a tile and those of the tile."""
+) -> tuple[LoopRef, list[LoopRef], tuple[LoopRef, LoopRef]]:
+    """Split and reorder the output's loops; return the loop around a tile and those of the tile:
+    over rows, and over vectors and their lanes, or groups and their features.
+    """
     loops, group, column = _result_loops(g, sch, out)
-    column, vector, lane = sch.split(column, [None, int(c["vectors"]), int(c["lanes"])])
+    vectors, lanes = int(c["vectors"]), int(c["lanes"])
+    columns: list[LoopRef] = []
+    if g.crosses(c):
+        group, near = sch.split(group, [None, vectors * lanes // g.column.extent])
+    else:
+        around_column, near, column = sch.split(column, [None, vectors, lanes])
+        columns.append(around_column)
     rows: list[LoopRef] = []
     if g.row.var in loops:  # unit axes have no loop
         rows = list(sch.split(loops[g.row.var], [None, int(c["rows"])]))
@@ -237,13 +273,13 @@ def _tile_output(
     by_group = c["order"] == "group"
     head = [group, *head] if by_group else head
     around = [*inside, *rows[:1]] if by_group else [*inside, *rows[:1], group]
-    sch.reorder(*head, *around, column, vector, *rows[1:], lane)
+    sch.reorder(*head, *around, *columns, *rows[1:], near, column)
     if not head:
-        head = around[:1]
+        head, around = around[:1], around[1:]
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:
         sch.parallel(share)
-    return column, (vector, *rows[1:], lane)
+    return [share, *around, *columns][-1], rows[1:], (near, column)
 
 
 def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
@@ -253,26 +289,30 @@ def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
     lane, tile = own[g.column.var], []
     if g.row.var in own:
         tile.append(own[g.row.var])
-    if int(c["vectors"]) > 1:
+    if g.crosses(c):
+        vector, lane = _across(sch, c, (own[g.group.var], lane))
+        tile.append(vector)
+    elif int(c["vectors"]) > 1:
         vector, lane = sch.split(lane, [int(c["vectors"]), int(c["lanes"])])
         tile.append(vector)
     reduce = [own[a.var] for a in g.anchor.reduce if a.var in own]
-    sch.reorder(*reduce, *tile, lane)
-    init = sch.decompose_reduction(anchor, reduce[0])
+    inputs = [reduce.pop()] if g.crosses(c) else []  # of one vector, so they are unrolled inside
+    sch.reorder(*reduce, *tile, *inputs, lane)
+    init = sch.decompose_reduction(anchor, (*reduce, *tile, *inputs)[0])
     started = list(sch.get_loops(init))[-len(tile) - 1 :]
-    for group in ([*tile, lane], started):
+    for group in ([*tile, *inputs, lane], started):
         *unrolled, last = group
         sch.vectorize(last)
         for loop in unrolled:
             sch.unroll(loop)
 
 
-def _pack_ahead(g: Grouped, sch: Schedule) -> None:
-    """Lay the weights out as ``[groups, reduction.., features of a group]``, ahead of time."""
+def _pack_ahead(g: Grouped, sch: Schedule, width: int) -> None:
+    """Lay the weights out as ``[.., reduction.., width features]``, ahead of time."""
     block = sch.get_block(g.anchor.name)
     reads = [r.buffer for r in block_node(sch, block).reads]
     packed = sch.cache_read(block, reads.index(g.weights.buffer), "global")
     rank = len(g.weights.buffer.shape)
     last = next(n for n, f in enumerate(g.weights.coefficients) if f and g.column.var in f)
     order = [last, *(n for n in range(rank) if n != last), rank]
-    sch.transform_layout(packed, 0, order, [(last, g.column.extent)])
+    sch.transform_layout(packed, 0, order, [(last, width)])

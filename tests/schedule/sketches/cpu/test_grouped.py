@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from assembly import hottest_loop
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.stages import stage_text
+from nestwright.ir.dtypes import f32
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -26,6 +29,9 @@ CASES = {
     "narrow": "f32[1,4,20,8] f32[3,3,2,12] f32[1,4,20,12] 4 size=3x3 pad=1_1x1_1",
     "odd": "f32[2,5,7,6] f32[3,3,3,38] f32[2,3,4,38] 2 size=3x3 stride=2x2 pad=1_1x1_1",
     "without a window": "f32[1,3,5,12] f32[1,1,4,24] f32[1,3,5,24] 3 size=1x1",
+    "shared vectors": "f32[1,3,9,32] f32[3,3,4,32] f32[1,3,9,32] 8 size=3x3 pad=1_1x1_1",
+    "shared pairs": "f32[1,5,7,96] f32[3,1,2,96] f32[1,3,7,96] 48 size=3x1 stride=2x1 pad=1_1x0_0",
+    "shared, a point": "f32[1,3,5,16] f32[1,1,8,16] f32[1,3,5,16] 2 size=1x1",
     "far apart": "f32[1,3,4,8] f32[3,3,4,16] f32[1,11,16,16] 2 size=3x3 pad=1_1x1_1 lhs_dilate=5x5",
 }
 
@@ -84,6 +90,44 @@ def test_choices_compute_the_same(name: str, root: str, cheap_forks: None) -> No
         sketch.apply(sch, c)
         for result in (*run(sch.func, args), compile_func(sch.func, target)(*args)):
             np.testing.assert_array_equal(result, expected, err_msg=str(c))
+
+
+@pytest.mark.parametrize("machine", ["cpu", "cpu -mcpu=haswell"])
+@pytest.mark.parametrize("root", ["maximum(c, b)", ""])
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith("shared")])
+def test_groups_that_share_vectors(name: str, root: str, machine: str, cheap_forks: None) -> None:
+    """Choices whose lanes cross groups, on small whole numbers."""
+    target = Target.parse(f"{machine} -threads=2")
+    if not target.is_host or target.lanes(f32) < 8:
+        pytest.skip("this machine has other vectors")
+    func = lowered(grouped_text(CASES[name], root), bool(root))
+    draw = np.random.default_rng(1)
+    args = [draw.integers(-2, 3, b.shape).astype(np.float32) for b in func.params[:-1]]
+    (expected,) = run(func, args)
+    sketch, lanes = generate(func, target)[0], target.lanes(f32)
+    choices = [
+        dict(zip(sketch.decisions, c, strict=True)) for c in product(*sketch.decisions.values())
+    ]
+    each = int(CASES[name].split()[1].split(",")[2])
+    crossing = [c for c in choices if c["lanes"] > each and sketch.valid(c)]
+    assert {c["lanes"] for c in crossing} == ({lanes} if each < lanes else set())
+    for c in random.Random(name).sample(crossing, min(3, len(crossing))):
+        sch = Schedule(func)
+        sketch.apply(sch, c)
+        got = compile_func(sch.func, target)(*args)
+        np.testing.assert_array_equal(got, expected, err_msg=str(c))
+
+
+@pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
+def test_lanes_take_the_inputs_of_their_groups_by_shuffles(machine: str) -> None:
+    target = Target.parse(f"cpu -mcpu={machine} -threads=2")
+    case = "f32[1,14,14,64] f32[3,3,4,64] f32[1,14,14,64] 16 size=3x3 pad=1_1x1_1"
+    text = stage_text(parse(grouped_text(case, "")), target, "asm")
+    loop = hottest_loop(text)
+    assert loop is not None and loop.stack == 0, loop
+    assert "gather" not in text
+    shuffles = len(re.findall(r"\sv(?:shuf|perm)[a-z0-9]*ps\s", text))
+    assert 0 < shuffles <= len(re.findall(r"\svfmadd\w+ps\s", text))
 
 
 @pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
