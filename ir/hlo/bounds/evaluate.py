@@ -358,6 +358,8 @@ def _general(
     begin = [moved(s, lambda x: np.broadcast_to(x, rest)) for s in starts]
     if not count:
         return _results(i, tuple(begin))
+    pairs = zip(values, i.operands, strict=False)
+    exact = np.all([sums.exact_in_any_order(x, o.array.dtype) for x, o in pairs], axis=0)
     while len(values[0].value) > 1:
         even = len(values[0].value) // 2 * 2
         left, right = (
@@ -371,7 +373,18 @@ def _general(
         values = joined
     found = e.many(c, [*begin, *(moved(v, lambda x: x[0]) for v in values)])
     levels = max(1.0, float(np.log2(count + 1)))
-    return _results(i, tuple(_more(x, float(growth(count, e.rounding)) / levels) for x in found))
+    found = tuple(_more(x, float(growth(count, e.rounding)) / levels) for x in found)
+    if not only_chooses(c):
+        found = tuple(_unless(exact, x) for x in found)
+    return _results(i, found)
+
+
+def _unless(exact: Array, x: Bounded) -> Bounded:
+    """Return floats of which none is certain unless it is exact in any order of the steps."""
+    if x.value.dtype.kind not in "fc":
+        return x
+    lucky = (x.errors == 0) & np.isfinite(x.value) & ~exact
+    return Bounded(x.value, np.where(lucky, np.inf, x.errors)) if lucky.any() else x
 
 
 def _every_second(a: Array, first: int, stop: int) -> Array:

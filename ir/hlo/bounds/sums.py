@@ -49,6 +49,14 @@ def grid(*arrays: Array) -> float | None:
     return step
 
 
+def exact_in_any_order(x: Bounded, dtype: DType) -> Array:
+    """Return where no sum of elements along the first dimension needs rounding in a type."""
+    if not dtype.is_float or not x.certain or not plain(x.value):
+        return np.full(x.value.shape[1:], x.certain and not dtype.is_float)
+    step = grid(x.value)
+    return np.asarray(np.abs(x.value).sum(0) * unit(dtype) <= (step or -1.0))
+
+
 def _whole(a: Array) -> bool:
     return bool((np.rint(a) == a).all())
 

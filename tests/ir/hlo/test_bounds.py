@@ -112,6 +112,22 @@ def test_the_place_of_a_maximum_is_uncertain_in_a_tie() -> None:
     assert place.errors[0] == 2 and place.errors[1] == 0 and place.value[1] == 3
 
 
+def test_a_sum_beside_others_is_certain_only_if_it_is_exact_in_any_order() -> None:
+    reducer = (
+        "both {\n a = bf16[] parameter(0)\n b = bf16[] parameter(1)\n c = bf16[] parameter(2)\n"
+        " d = bf16[] parameter(3)\n s = bf16[] add(a, c)\n m = bf16[] maximum(b, d)\n"
+        " ROOT t = (bf16[], bf16[]) tuple(s, m)\n}\n"
+    )
+    body = (
+        " x = bf16[2,4] parameter(0)\n z = bf16[] constant(0)\n"
+        " ROOT y = (bf16[2], bf16[2]) reduce(x, x, z, z), dimensions={1}, to_apply=both\n"
+    )
+    x = np.array([[256, -256, 1, 2], [3, 4, 5, 6]], to_numpy(BY_NAME["bf16"]))
+    total, _ = one(body, x, computations=reducer)
+    assert total.value.tolist() == [3, 18]  # (1 + 256) + (2 - 256) gives 2
+    assert total.errors[0] > 0 and total.errors[1] == 0
+
+
 def test_what_the_type_cannot_hold_is_infinite_and_near_its_end_unknown() -> None:
     found = one(unary("exponential"), f32(100, 88.72284, 10))
     assert found.value[0] == np.inf and found.errors[0] == 0
