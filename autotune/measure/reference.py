@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.accuracy import tolerance
+from ...ir.accuracy import bf16_dot, tolerance
 from ...ir.arrays import Array
-from ...ir.dtypes import DType, f64, to_numpy
+from ...ir.dtypes import DType, bf16, f32, f64, to_numpy
 from ...ir.files import whole_file
 from ...ir.hlo.bounds.bounded import Bounded, MachineRounding
+from ...ir.hlo.bounds.bounded import largest as largest_of
 from ...ir.hlo.bounds.evaluate import evaluate
+from ...ir.lane_dots import lane_dot
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from ...te.from_hlo.storage import restored
@@ -127,9 +129,15 @@ def _f8_sums(target: Target) -> int:
 
 
 def _factors(program: Program, target: Target) -> int:
-    """Return the bytes of the narrowest type of a computed factor: on a GPU those of results."""
-    spread = target.row.work == "launches"
-    return max(b.dtype.bytes for b in program.outputs) if spread else 4
+    """Return the bytes of the narrowest type of a computed factor: those of results where products
+    take it so, on a GPU or by pairs of bf16.
+    """
+    results = max(b.dtype.bytes for b in program.outputs)
+    if target.row.work == "launches":
+        return results
+    if lane_dot(target, bf16, bf16) is None:
+        return f32.bytes
+    return results if bf16_dot(target) is None else bf16.bytes
 
 
 def _inexact(case: ReferenceCase) -> int:
@@ -257,14 +265,17 @@ def _judge(got: Array, want: ExpectedOutput, dtype: DType, excess: float) -> tup
         same = (wide == want.value) | (np.isnan(wide) & np.isnan(want.value))
         allowed = excess * want.rms
         bound = np.zeros(1) if want.bound is None else want.bound
+        # What a type cannot hold is infinite, and so may be what is that near.
+        beyond = np.isinf(wide) & (np.copysign(want.value, wide) == want.value)
+        same |= beyond & (bound > 0) & (np.abs(want.value) + bound > largest_of(dtype))
         wrong = ~(same | (off <= bound + PEAK * allowed))
         if wrong.any():
             return math.inf, _told(got, want, wrong)
         spread = _rms(np.where(same, 0.0, off))
         if excess and spread > allowed + _rms(bound):
             return math.inf, f"errs by {spread:.2g}, where {allowed:.2g} is added to rounding"
-        largest = float(np.max(off, where=np.isfinite(off), initial=0.0))
-    return (largest / want.rms if want.rms else 0.0), ""
+        worst = float(np.max(off, where=np.isfinite(off), initial=0.0))
+    return (worst / want.rms if want.rms else 0.0), ""
 
 
 def _rms(a: Array) -> float:

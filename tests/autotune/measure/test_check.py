@@ -28,7 +28,7 @@ from nestwright.autotune.measure.reference import (
 )
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.runtime.function import NativeFunc
-from nestwright.ir.dtypes import bf16, to_numpy
+from nestwright.ir.dtypes import bf16, f16, to_numpy
 from nestwright.ir.hlo.bounds.bounded import Bounded
 from nestwright.ir.loop.nodes import Buffer
 from nestwright.ir.loop.printer import show
@@ -255,6 +255,41 @@ def test_without_a_bound_a_large_element_is_judged_by_its_own_size(units: int, r
         wrong = found.copy()
         wrong[place] = value
         assert judge([wrong], case, [out])[1]
+
+
+def test_what_may_be_too_large_for_a_type_may_be_infinite() -> None:
+    values = np.array([65000.0, 65000.0, 1.0])
+    out = Buffer("y", (3,), f16)
+    wanted = _wanted(Bounded(values, np.array([1000.0, 100.0, 1.0])), out)
+    case = ReferenceCase("values far apart", (), (wanted,))
+    for place, found, right in (
+        (0, np.inf, True),
+        (0, -np.inf, False),
+        (0, np.nan, False),
+        (1, np.inf, False),
+        (2, np.inf, False),
+    ):
+        results = values.astype(np.float16)
+        results[place] = found
+        assert (judge([results], case, [out])[1] == "") == right
+
+
+def test_exponentials_may_be_as_narrow_as_values_where_pairs_of_bf16_are_added() -> None:
+    text = hlo(
+        " x = f32[8,64] parameter(0)\n v = bf16[64,16] parameter(1)\n"
+        " p = f32[8,64] exponential(x)\n w = f32[64,16] convert(v)\n"
+        " d = f32[8,16] dot(p, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        " ROOT y = TYPE[8,16] convert(d)\n"
+    )
+    errors = {}
+    for spec in ("skylake-avx512", "znver4", "znver4 -accuracy=0.01"):
+        for dtype in ("bf16", "f64"):
+            program = Program("hlo", text.replace("TYPE", dtype))
+            (case, _), *_ = make_reference(program, Target.parse(f"cpu -mcpu={spec}"), 0)
+            errors[spec, dtype] = float(case.wanted[0].bound.mean())
+    assert errors["znver4", "bf16"] > 1.5 * errors["skylake-avx512", "bf16"]
+    assert errors["znver4", "f64"] == errors["skylake-avx512", "f64"]
+    assert errors["znver4 -accuracy=0.01", "f64"] > 10 * errors["znver4", "f64"]
 
 
 def test_guarded_memory_lies_against_its_pages() -> None:
