@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.loop.nodes import Block, Buffer, Func, Scope, Seq, Stmt
-from ...ir.loop.visit import buffers_read, buffers_written, seq, walk
+from ...ir.loop.visit import buffers_read, buffers_written, replace_buffers, seq, walk
 from ...schedule.space.analyze import frozen_inputs
 
 
@@ -28,7 +28,7 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
     layout(W)``.
 
     Only for a frozen W that nothing else reads and a P that nothing else writes (in place, say); P
-    replaces W among the parameters.
+    replaces W among the parameters, as which it is dense.
     """
     frozen = frozen_inputs(func)
     if not frozen:
@@ -41,16 +41,18 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
             cut[n] = pair
     if not cut or len(cut) == len(stmts):
         return func, ()
-    swap = dict(cut.values())
+    dense = {b: replace(b, align=None) if b.align else b for _, b in cut.values()}
+    swap = {source: dense[made] for source, made in cut.values()}
     packs = tuple(
-        Pack(func.params.index(source), _pack_func(func, stmts[n], source, made))
+        Pack(func.params.index(source), _pack_func(func, stmts[n], source, made, dense[made]))
         for n, (source, made) in cut.items()
     )
+    rest = seq(*(s for n, s in enumerate(stmts) if n not in cut))
     main = replace(
         func,
         params=tuple(swap.get(p, p) for p in func.params),
-        body=seq(*(s for n, s in enumerate(stmts) if n not in cut)),
-        allocs=tuple(b for b in func.allocs if b not in swap.values()),
+        body=replace_buffers(rest, dense),
+        allocs=tuple(b for b in func.allocs if b not in dense),
     )
     return main, packs
 
@@ -76,6 +78,6 @@ def _has_single_use(body: Stmt, source: Buffer, made: Buffer) -> bool:
     return len(readers) == len(writers) == 1
 
 
-def _pack_func(func: Func, stmt: Stmt, source: Buffer, made: Buffer) -> Func:
+def _pack_func(func: Func, stmt: Stmt, source: Buffer, made: Buffer, dense: Buffer) -> Func:
     name = f"{func.name}_pack{func.params.index(source)}"
-    return Func(name, (source, made), 1, stmt)
+    return Func(name, (source, dense), 1, replace_buffers(stmt, {made: dense}))

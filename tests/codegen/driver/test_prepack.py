@@ -200,6 +200,15 @@ def test_a_kernel_packs_what_it_is_called_with(vectors: int) -> None:
         np.testing.assert_array_equal(kernel(x, np.asfortranarray(w)), x @ w)
 
 
+def test_a_packed_layout_is_dense() -> None:
+    func = parse_loops(BEFORE.replace("alloc(f32[4, 3])", "alloc(f32[4, 3], align=(0, 16, 8))"))
+    main, packs = split_packs(func)
+    assert (show(main), show(packs[0].func)) == (MAIN, PACK)
+    kernel = compile_func(func, HOST)
+    x, w = whole(np.random.default_rng(3), 4), whole(np.random.default_rng(4), 3, 4)
+    np.testing.assert_array_equal(kernel(x, w), x[:, None] * w.T)
+
+
 def test_bound_addresses_serve_many_bare_calls() -> None:
     kernel = NativeFunc.load(compile_object(ahead(3, 17, 19), HOST))
     rng = np.random.default_rng(2)
