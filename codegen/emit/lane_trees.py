@@ -67,7 +67,7 @@ def _reductions(em: Emitter, s: For) -> _Reductions | None:
             return None
     if em.device is not None or em.lanes is not None or store.buffer.dtype.kind == "pred":
         return None
-    how = reduction(store, inner.var)
+    how = reduction(store, {inner.var})
     if how is None or None in counts or not vectorizable(inner):
         return None
     rows, lanes = (n or 0 for n in counts)

@@ -7,7 +7,7 @@ by lane, then the lanes pairwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 
 from ...ir.dtypes import DType, index, s32
@@ -34,6 +34,7 @@ from ...ir.loop.visit import (
     buffers_written,
     children,
     exprs,
+    free_vars,
     loads_in,
     walk,
     walk_expr,
@@ -143,8 +144,8 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
     """
     known = em.plans.get(id(s))
     if known is None:
-        lanes = _lanes(em, s) if vectorizable(s) else 0
-        sums = [x for x in _top(s.body) if reduction(x, s.var) is not None]
+        lanes, differing = _lanes(em, s) if vectorizable(s) else 0, _differing(s)
+        sums = [x for x in _top(s.body) if reduction(x, differing) is not None]
         known = em.plans[id(s)] = s, lanes, sums
     return known[1:]
 
@@ -236,9 +237,11 @@ def _top(s: Stmt) -> list[Store]:
             return []
 
 
-def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
-    """Return the operation and operand of ``acc[i] = acc[i] op x`` with ``i`` free of ``var``."""
-    if any(_mentions(e, var) for e in s.index):
+def reduction(s: Store, differing: Set[Var]) -> tuple[str, Expr] | None:
+    """Return the operation and operand of ``acc[i] = acc[i] op x`` where ``i`` is the same in all
+    lanes: free of the variables that differ between them.
+    """
+    if any(_mentions(e, differing) for e in s.index):
         return None
     match s.value:
         case Op(name=name, args=(a, b), dtype=dtype) if combines(name, dtype):
@@ -256,48 +259,54 @@ def vectorizable(s: For) -> bool:
     Stores to one element by several lanes must be uniform or reductions, and loop bounds must not
     vary between lanes.
     """
-    varying: set[Var] = {s.var}
+    differing = _differing(s)
 
     def differs(e: Expr) -> bool:
-        return any(isinstance(x, Var) and x in varying for x in walk_expr(e))
+        return _mentions(e, differing)
 
     def ok(x: Stmt) -> bool:
         match x:
             case Store(index=at, value=value):
                 clear = any(map(differs, at)) or not differs(value)
-                if not clear and reduction(x, s.var) is None:
+                if not clear and reduction(x, differing) is None:
                     return False
-            case Let(var=var, value=value):
-                if differs(value):
-                    varying.add(var)
             case For(kind=kind, extent=extent):
                 if kind is Kind.THREAD or differs(extent):
                     return False
-            case If() | Seq() | Alloc():
+            case Let() | If() | Seq() | Alloc():
                 pass
             case _:
                 return False
         return all(map(ok, children(x)))
 
-    return ok(s.body) and not _carried(s)
+    return ok(s.body) and not _carried(s, differing)
 
 
-def _carried(s: For) -> bool:
+def _differing(s: For) -> Set[Var]:
+    """Return the variables that may differ between the lanes of a vector loop."""
+    found = {s.var}
+    for x in walk(s.body):
+        if isinstance(x, Let) and _mentions(x.value, found):
+            found.add(x.var)
+    return found
+
+
+def _carried(s: For, differing: Set[Var]) -> bool:
     """True if a uniform element is both written and read other than by its own reduction."""
     stores = [x for x in walk(s.body) if isinstance(x, Store)]
-    uniform = {x.buffer for x in stores if not any(_mentions(e, s.var) for e in x.index)}
+    uniform = {x.buffer for x in stores if not any(_mentions(e, differing) for e in x.index)}
     if not uniform:
         return False
     for x in walk(s.body):
-        found = reduction(x, s.var) if isinstance(x, Store) else None
+        found = reduction(x, differing) if isinstance(x, Store) else None
         for e in exprs(x) if found is None else (found[1],):
             if any(y.buffer in uniform for y in loads_in(e)):
                 return True
     return False
 
 
-def _mentions(e: Expr, var: Var) -> bool:
-    return any(x is var for x in walk_expr(e))
+def _mentions(e: Expr, names: Set[Var]) -> bool:
+    return any(isinstance(x, Var) and x in names for x in walk_expr(e))
 
 
 # Reductions across lanes.
@@ -352,9 +361,9 @@ def reduce_element(em: Emitter, s: Store) -> bool:
     if lanes is None:
         return False
     if id(s) not in em.reductions:
-        em.reductions[id(s)] = s, reduction(s, lanes.var)
+        em.reductions[id(s)] = s, reduction(s, {lanes.var})
     found = em.reductions[id(s)][1]
-    if found is None:
+    if found is None or any(em.env[v].lanes for e in s.index for v in free_vars(e)):
         return False
     name, operand = found
     x = em.value(operand)

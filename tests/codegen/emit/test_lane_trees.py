@@ -8,16 +8,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.kernel import compile_flat
+import nestwright.te as te
+from nestwright.codegen.driver.kernel import compile_flat, compile_func
 from nestwright.codegen.runtime.function import NativeFunc
 from nestwright.codegen.targets.cpu.toolchain import assembly
-from nestwright.codegen.targets.registry import emit
+from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.loop.build import add, mul
 from nestwright.ir.loop.nodes import Buffer, Const, Expr, For, Func, Kind, Load, Op, Store, Var
+from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import seq
 from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
 
 SPECS = ("cpu", "cpu -mcpu=skylake-avx512", "cpu -mcpu=haswell", "cpu -mcpu=x86-64-v2")
 TARGETS = [t for t in map(Target.parse, SPECS) if t.is_host]
@@ -93,3 +96,17 @@ def test_many_terms_stay_loops() -> None:
     ]
     assert loads[0] == 4 * 16
     assert loads[1] <= 4 * 4  # a term, and the partial sums
+
+
+@pytest.mark.parametrize(("columns", "width"), [(17, 2), (300, 40)])
+def test_lanes_whose_element_has_a_name_are_not_added_up(columns: int, width: int) -> None:
+    a, k = te.placeholder((2, columns, 8), name="A"), te.reduce_axis(8, "k")
+    c = te.compute((2, columns), lambda i, j: te.sum(a[i, j, k], axis=k), name="C")
+    sch = Schedule(te.create_func([a, c], name="f"))
+    _, column, term = sch.get_loops("C")
+    part, inside = sch.split(column, [None, width])
+    sch.reorder(term, inside, part)
+    sch.vectorize(sch.fuse(inside, part))
+    assert "let(" in show(lower(sch.func, TARGETS[0]))
+    x = np.random.default_rng(0).integers(-4, 5, (2, columns, 8)).astype(np.float32)
+    np.testing.assert_array_equal(compile_func(sch.func, TARGETS[0])(x), x.sum(2))
