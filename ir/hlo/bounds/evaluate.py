@@ -45,6 +45,7 @@ from .bounded import (
     moved_all,
     narrow,
     rounded,
+    unit,
     unknown,
     wide,
 )
@@ -358,8 +359,7 @@ def _general(
     begin = [moved(s, lambda x: np.broadcast_to(x, rest)) for s in starts]
     if not count:
         return _results(i, tuple(begin))
-    pairs = zip(values, i.operands, strict=False)
-    exact = np.all([sums.exact_in_any_order(x, o.array.dtype) for x, o in pairs], axis=0)
+    orders = [_orders(x, o.array.dtype, e) for x, o in zip(values, i.operands, strict=False)]
     while len(values[0].value) > 1:
         even = len(values[0].value) // 2 * 2
         left, right = (
@@ -375,16 +375,31 @@ def _general(
     levels = max(1.0, float(np.log2(count + 1)))
     found = tuple(_more(x, float(growth(count, e.rounding)) / levels) for x in found)
     if not only_chooses(c):
-        found = tuple(_unless(exact, x) for x in found)
+        settled = np.all([free for free, _ in orders], axis=0)
+        found = tuple(_unless(settled, x, more) for x, (_, more) in zip(found, orders, strict=True))
     return _results(i, found)
 
 
-def _unless(exact: Array, x: Bounded) -> Bounded:
-    """Return floats of which none is certain unless it is exact in any order of the steps."""
-    if x.value.dtype.kind not in "fc":
+def _orders(x: Bounded, dtype: DType, e: BoundEvaluator) -> tuple[Array, Array]:
+    """Return where sums along the first dimension are exact in any order, and how far they may be
+    apart elsewhere.
+    """
+    apart = np.zeros(x.value.shape[1:])
+    if dtype.is_float:
+        with np.errstate(all="ignore"):
+            steps = growth(len(x.value), e.rounding) * unit(dtype)
+            apart = steps * np.sqrt(np.square(x.value).sum(0))
+    return sums.exact_in_any_order(x, dtype), apart
+
+
+def _unless(settled: Array, x: Bounded, more: Array) -> Bounded:
+    """Return floats that are off by ``more`` where another order of the steps may give another
+    result, and unknown where this order happened to need no rounding.
+    """
+    if x.value.dtype.kind not in "fc" or settled.all():
         return x
-    lucky = (x.errors == 0) & np.isfinite(x.value) & ~exact
-    return Bounded(x.value, np.where(lucky, np.inf, x.errors)) if lucky.any() else x
+    lucky = (x.errors == 0) & np.isfinite(x.value)
+    return Bounded(x.value, np.where(settled, x.errors, np.where(lucky, np.inf, x.errors + more)))
 
 
 def _every_second(a: Array, first: int, stop: int) -> Array:
