@@ -134,7 +134,8 @@ def _read_from(s: Stmt, buffer: Buffer, cache: Buffer, only: Region | None) -> S
         return map_stmt(x, stmt, expr)
 
     reads = tuple(replace(r, buffer=cache) if r is only else r for r in s.reads)
-    return replace(s, reads=reads, body=stmt(s.body))
+    init = None if s.init is None else stmt(s.init)
+    return replace(s, reads=reads, body=stmt(s.body), init=init)
 
 
 def _only_reads(path: Path, first: Path, buffer: Buffer) -> Reason | None:

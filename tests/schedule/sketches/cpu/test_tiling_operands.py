@@ -83,3 +83,17 @@ def test_cache_read_of_one_of_two_reads() -> None:
     assert np.array_equal(run(schedule.func, [x])[0], x @ x)
     with pytest.raises(ScheduleError, match="reads `p0` with others"):
         Schedule(square(6)).cache_read("dot", 2, "global", ["dot"], alone=True)
+
+
+def test_cache_read_of_what_a_reduction_begins_with() -> None:
+    text = """HloModule m
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[4,5] parameter(0)
+ start = f32[] parameter(1)
+ ROOT s = f32[4] reduce(x, start), dimensions={1}, to_apply=add }"""
+    schedule = Schedule(lower_group(parse(text).entry, "f"))
+    reads = [r.buffer.name for r in schedule.block("sum").reads]
+    assert schedule.cache_read("sum", reads.index("p1"), alone=True).name == "p1_cache"
+    verify(schedule.func)
+    x, start = np.arange(20, dtype=np.float32).reshape(4, 5), np.float32(3)
+    assert np.array_equal(run(schedule.func, [x, np.array(start)])[0], x.sum(1) + start)
