@@ -174,11 +174,13 @@ def _valid(s: Skinny, c: Choices, target: Target) -> bool:
     """True if whole warps share the work, none of them idle, and a block fits."""
     blocks, split, lanes = int(c["blocks"]), int(c["split"]), int(c["lanes"])
     threads = split * int(c["across"]) * lanes
-    if not 64 <= threads <= 512 or threads % WARP or (blocks > 1 and split == 1):
+    tile, x = _tile(s, c), s.k.extents
+    if not 64 <= threads <= 512 or threads % WARP:
+        return False
+    if blocks > 1 and 1 in (split, tile[s.wide]):
         return False
     if int(c["near"]) > lanes:  # there is a thread for each result of a block's wide side
         return False
-    tile, x = _tile(s, c), s.k.extents
     if tile["k"] * split * blocks > power_up(x["k"]) or tile[s.wide] > power_up(x[s.wide]):
         return False
     return _registers(s, c) <= BUDGET and _shared(s, c) <= target.gpu.shared_per_block

@@ -119,6 +119,13 @@ def test_blocks_that_share_the_depth_are_one_launch(
     np.testing.assert_array_equal(np.asarray(got).reshape(rows, 37), run(func, args)[0])
 
 
+def test_blocks_that_share_the_depth_have_more_than_one_column() -> None:
+    sketch = sketch_of(group(dot(4, 32, 192, "f32")))
+    shared = {"split": 16, "deep": 2, "lanes": 4, "unroll": 1, "blocks": 2}
+    assert sketch.valid({**sketch.default, **shared, "near": 1, "across": 2})
+    assert not sketch.valid({**sketch.default, **shared, "near": 1, "across": 1})
+
+
 def test_a_deep_product_with_few_results_is_shared_by_blocks() -> None:
     target = Target.parse("cuda -arch=sm_90")
     assert int(sketch_of(group(dot(1, 768, 3072, "f32")), target).default["blocks"]) > 1
