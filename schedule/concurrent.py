@@ -9,7 +9,7 @@ from ..ir.loop.names import called
 from ..ir.loop.nodes import AxisKind, Block, Buffer, For, Func, Kind
 from ..ir.loop.visit import substitute_expr
 from .bindings import Sum, Term, determined, parse
-from .cursor import Path, block_of, blocks_under, extent_of, loop_of, loops_of, nest, ranges_of
+from .cursor import Path, block_of, blocks_under, extent_of, loop_of, loops_of, nest, reaches_of
 from .errors import Reason
 from .footprint import axis_values, span
 from .launches import check_launches
@@ -79,7 +79,7 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
         return None
     keys = [_partitioning_sums(loop, path, user, buffer) for user in users]
     shared = set(keys[0]).intersection(*keys[1:])
-    extents = ranges_of(loops_of(path))
+    extents = reaches_of(loops_of(path))
     outer = [x.var for x in loops_of(path)[:-1]]
     if loop.var in determined([Sum(terms) for _, terms in shared], extents, outer):
         return None
@@ -102,7 +102,7 @@ def _own_point(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> 
     So it is where what one block writes another reads at the same place. ``(16 i + j) // 300`` is
     the row of several iterations ``i``, but row and column together are of one.
     """
-    extents = ranges_of(loops_of(users[0]))
+    extents = reaches_of(loops_of(users[0]))
     if any(is_opaque(block_of(u)) for u in users):
         return False
     points = set()
@@ -123,7 +123,7 @@ def _own_point(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> 
 
 def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:
     block, loops = block_of(user), loops_of(user)
-    extents = ranges_of(loops)
+    extents = reaches_of(loops)
     outer = [x.var for x in loops_of(path)[:-1]]
     if loop.var in determined(sums_of_axes(block, extents, AxisKind.SPATIAL), extents, outer):
         return None
@@ -142,7 +142,7 @@ def _partitioning_sums(
     In such a dimension every access stays within the step that the loops down to ``path`` select.
     """
     block = block_of(user)
-    extents = ranges_of(loops_of(user))
+    extents = reaches_of(loops_of(user))
     inner = {x.var for x in loops_of(user)[len(loops_of(path)) :]}
     values = axis_values(block)
     found: set[tuple[int, tuple[Term, ...]]] | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
+from ..ir.loop.affine import HIGH, bounds
 from ..ir.loop.build import as_int
 from ..ir.loop.nodes import Alloc, Block, Buffer, For, Func, If, Let, Seq, Stmt, Var
 from ..ir.loop.printer import loop_names
@@ -240,6 +241,20 @@ def extent_of(loop: For) -> int | None:
 def ranges_of(loops: Iterable[For]) -> dict[Var, int]:
     """Return the extents of those loops that have a constant one."""
     return {loop.var: n for loop in loops if (n := as_int(loop.extent)) is not None}
+
+
+def reaches_of(loops: Iterable[For]) -> dict[Var, int]:
+    """Return the most iterations that loops may have, the outer ones given first, where some number
+    is known to be the most.
+    """
+    found: dict[Var, int] = {}
+    for loop in loops:
+        most = as_int(loop.extent)
+        if most is None:
+            most = bounds(loop.extent, {v: (0, n - 1) for v, n in found.items()})[1]
+        if most < HIGH:
+            found[loop.var] = max(most, 1)
+    return found
 
 
 def edit(func: Func, changes: Iterable[tuple[Path, Change]]) -> Func:

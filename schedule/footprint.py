@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from ..ir.loop.affine import bounds
 from ..ir.loop.build import as_int, both, compare, conjuncts, maximum, minimum
@@ -29,10 +30,11 @@ from .bindings import (
     to_expr,
     variables,
 )
-from .cursor import Path, block_of, common, loops_of, ranges_of
+from .cursor import Path, block_of, common, loops_of, ranges_of, reaches_of
 from .guards import inner_limits, starting_guard, tails_counted
 
 LARGE = 2**63
+NONE: Mapping[Var, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +215,16 @@ def reads_box(
     buffer: Buffer,
     moving: Collection[Var] = (),
     only: Region | None = None,
+    reaches: Mapping[Var, int] = NONE,
 ) -> tuple[Interval, ...] | None:
     """Return the box of a buffer that the block at the end of a path reads; None if it does not.
 
     The loops on ``path[:depth]`` are fixed, except those over the variables ``moving``. With
-    ``only`` the box is that of one of the block's reads.
+    ``only`` the box is that of one of the block's reads. ``reaches`` are the most iterations of
+    fixed loops whose extents are no numbers.
     """
     block = block_of(path)
-    extents = ranges_of(loops_of(path))
+    extents = {**reaches, **ranges_of(loops_of(path))}
     inner = {loop.var for loop in loops_of(path[depth:])}.union(moving)
     limits = inner_limits(block, extents, inner)
     boxes = [
@@ -245,17 +249,21 @@ def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interva
 
 
 def writes_box(
-    path: Path, depth: int, region: Region, reader: Block | None = None
+    path: Path,
+    depth: int,
+    region: Region,
+    reader: Block | None = None,
+    reaches: Mapping[Var, int] = NONE,
 ) -> tuple[Interval, ...] | None:
     """Return the box that the block writes, exactly, with the loops on ``path[:depth]`` fixed.
 
     None if the writes are not a box, or not known to be one. Elements may be missing where the
     ``reader``'s guard fails on the fixed loops, and beyond the axes, where the buffer has no
-    elements or the reader does not read them.
+    elements or the reader does not read them. ``reaches`` are as for ``reads_box``.
     """
     block = block_of(path)
     block = replace(block, predicate=starting_guard(block))
-    extents = ranges_of(loops_of(path))
+    extents = {**reaches, **ranges_of(loops_of(path))}
     inner = {loop.var for loop in loops_of(path[depth:])}
     limits = inner_limits(block, extents, inner)
     values = axis_values(block)
@@ -359,22 +367,22 @@ def _is_full(source: Source, extents: Mapping[Var, int]) -> bool:
 def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
     """True if each iteration of the common loops writes all of ``buffer`` that ``reader`` reads."""
     depth = common(writer, reader)
-    shared = ranges_of(loops_of(writer[:depth]))
+    shared = reaches_of(loops_of(writer[:depth]))
     if all(n == 1 for n in shared.values()) and len(shared) == len(loops_of(writer[:depth])):
         return True
     block = block_of(writer)
-    extents = ranges_of(loops_of(writer))
+    extents = {**shared, **ranges_of(loops_of(writer))}
     for a in block.axes:
         if a.kind is AxisKind.REDUCE:
             form = parse(a.value, extents)
             if form is None or not variables(form).isdisjoint(shared):
                 return False
-    needed = reads_box(reader, depth, buffer)
+    needed = reads_box(reader, depth, buffer, reaches=shared)
     if needed is None:
         return True
     for region in block.writes:
         if region.buffer is buffer:
-            box = writes_box(writer, depth, region, block_of(reader))
+            box = writes_box(writer, depth, region, block_of(reader), shared)
             if box is not None and all(
                 has.contains(want) or _all_of(has, n)
                 for has, want, n in zip(box, needed, buffer.shape, strict=True)

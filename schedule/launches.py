@@ -30,7 +30,7 @@ from .cursor import (
     extent_of,
     loops_of,
     nest,
-    ranges_of,
+    reaches_of,
 )
 from .errors import Reason
 from .fragments import inside, shared_out
@@ -331,7 +331,7 @@ def repeated_by_all(w: Path, loop: For) -> bool:
 
 def _different(w: Path, loop: For) -> bool:
     loops = loops_of(w)
-    extents = ranges_of(loops)
+    extents = reaches_of(loops)
     outer = [x.var for x in loops[: next(n for n, x in enumerate(loops) if x is loop)]]
     sums = sums_of_axes(block_of(w), extents, AxisKind.SPATIAL)
     return loop.var in determined(sums, extents, outer)

@@ -16,7 +16,7 @@ from ..ir.loop.build import as_int
 from ..ir.loop.nodes import THREADS, AxisKind, Block, Buffer, Expr, For, Kind, Region, Var
 from ..ir.loop.visit import free_vars, substitute_expr
 from .bindings import Digit, Sum, Term, determined, parse
-from .cursor import Path, block_of, extent_of, loops_of
+from .cursor import Path, block_of, extent_of, loops_of, reaches_of
 from .footprint import axis_values
 from .legality import bound_vars
 
@@ -65,10 +65,11 @@ def owned(paths: Sequence[Path], buffer: Buffer) -> frozenset[str]:
 
 def _standins(path: Path, extents: dict[Var, int]) -> dict[Var, Expr]:
     """Map the loops on a path to variables that are the same for paths of the same shape."""
-    inner = thread_loops(path)
+    inner, loops = thread_loops(path), loops_of(path)
+    reaches = reaches_of(loops)
     by: dict[Var, Expr] = {}
-    for n, x in enumerate(x for x in loops_of(path) if inner.get(x.thread) is not x):
-        size = extent_of(x)
+    for n, x in enumerate(x for x in loops if inner.get(x.thread) is not x):
+        size = reaches.get(x.var)
         if size is not None:
             v = _standin(n, size)
             extents[v] = size

@@ -24,11 +24,13 @@ from nestwright.ir.hlo.nodes import Computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
-from nestwright.ir.loop.nodes import Alloc, Func
+from nestwright.ir.loop.nodes import Alloc, Const, Func
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
+from nestwright.schedule.concurrent import check_loop_kinds
+from nestwright.schedule.cursor import loops_of, nest
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
@@ -308,3 +310,16 @@ def test_scores_of_long_rows_never_go_to_memory(mask: str, s: int, by: int) -> N
     low = lower(sch.func, target)
     held = [x.buffer for x in walk(low.body) if isinstance(x, Alloc)]
     assert sum(b.shape[0] * b.dtype.bytes for b in held) < 8 << 20
+
+
+def test_threads_of_a_gpu_are_known_to_be_apart_where_the_mask_ends_their_loop() -> None:
+    func = attention("ge", s=64, t=96, d=16, w=12)
+    sketch = generate(func, Target.parse("cuda-sim -arch=sm_80"))[0]
+    assert sketch.name == "gpu_attention@1"
+    parts = [c for c in sketch.points() if c["keys"] == 32]
+    for choices in random.Random(1).sample(parts, 4):
+        sch = Schedule(func)
+        sketch.apply(sch, choices)
+        assert check_loop_kinds(sch.func, nest(sch.func).blocks.values()) is None
+        loops = loops_of(nest(sch.func).blocks["dot"])
+        assert any(not isinstance(x.extent, Const) for x in loops)
