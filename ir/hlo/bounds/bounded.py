@@ -146,7 +146,8 @@ def rounded(
             return Bounded(value)
         if error is not None and not always:
             kept = odd | (kept & (error == 0))  # what is off already is rounded all the same
-        own = np.where(kept, 0.0, np.abs(value) * (units * unit(dtype)) + units * least(dtype))
+        size = np.abs(value) if error is None else np.abs(value) + error  # of what is rounded
+        own = np.where(kept, 0.0, size * (units * unit(dtype)) + units * least(dtype))
         found = own if error is None else own + error
         return _in_range(value, found, dtype)
 

@@ -131,6 +131,11 @@ def test_sums_beside_others_have_any_order() -> None:
     assert (total.errors > 1).all()
 
 
+def test_what_is_rounded_may_be_larger_than_its_value() -> None:
+    found = rounded(np.zeros(1), np.array([0.9999]), BY_NAME["bf16"])
+    assert found.errors[0] > 1  # 0.9999 becomes 1
+
+
 def test_what_the_type_cannot_hold_is_infinite_and_near_its_end_unknown() -> None:
     found = one(unary("exponential"), f32(100, 88.72284, 10))
     assert found.value[0] == np.inf and found.errors[0] == 0
