@@ -27,7 +27,7 @@ from ..ir.loop.build import op
 from ..ir.loop.interp.scalar import constant
 from ..ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Let, Load, Op, Seq, Stmt, Store, Var
 from ..ir.loop.visit import loads_in, map_expr, seq, substitute_expr, walk_expr
-from .legality import update_of
+from .stores import update_of
 
 MAX_NODES = 2000
 MAX_VALUES = 4  # accumulators of one reduction
@@ -71,7 +71,7 @@ def _simple(block: Block, starts: Sequence[Store]) -> Combiner | None:
     stores = _stores(block.body, {})
     if update is None or stores is None or len(stores) != 1 or len(starts) != 1:
         return None
-    name, store = update[1], stores[0]
+    name, store = update.op, stores[0]
     assert isinstance(store.value, Op)
     own = Load(store.buffer, store.index)
     term = next((a for a in store.value.args if a != own), None)

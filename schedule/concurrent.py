@@ -22,9 +22,9 @@ from .legality import (
     self_contained,
     sound_order,
     sums_of_axes,
-    update_of,
     writes,
 )
+from .stores import update_of
 
 MAX_VECTOR = 1024
 

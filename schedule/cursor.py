@@ -11,7 +11,7 @@ from ..ir.loop.affine import HIGH, bounds
 from ..ir.loop.build import as_int
 from ..ir.loop.nodes import Alloc, Block, Buffer, For, Func, If, Let, Seq, Stmt, Var
 from ..ir.loop.printer import loop_names
-from ..ir.loop.visit import children, seq
+from ..ir.loop.visit import children, replace_buffers, seq
 from .errors import ScheduleError, did_you_mean
 
 Path: TypeAlias = tuple[Stmt, ...]
@@ -278,6 +278,12 @@ def edit(func: Func, changes: Iterable[tuple[Path, Change]]) -> Func:
 
     body = go(func.body)
     return replace(func, body=Seq(()) if body is None else body)
+
+
+def with_buffer(func: Func, old: Buffer, new: Buffer) -> Func:
+    """Return ``func`` with another intermediate buffer in place of ``old``; indices stay."""
+    body = replace_buffers(func.body, {old: new})
+    return replace(func, body=body, allocs=tuple(new if b is old else b for b in func.allocs))
 
 
 def _rebuild(s: Stmt, go: Change) -> Stmt | None:

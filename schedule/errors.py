@@ -6,11 +6,14 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..ir.errors import NestwrightError
 from ..ir.loop.names import called
 from ..ir.loop.nodes import For, Func, Stmt
 from ..ir.loop.printer import lines, loop_names
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -66,14 +69,23 @@ def require(func: Func, asked: str, *reasons: Reason | None) -> None:
     """Raise ``ScheduleError`` with the first reason that is not None."""
     for reason in reasons:
         if reason is not None:
-            texts = (reason.why, reason.hint)
-            why, hint = (_as_printed(t, func, reason.blame) for t in texts)
-            raise ScheduleError(asked, why, "", hint, func, reason.blame)
+            raise _refusal(func, asked, reason)
+
+
+def obtain(func: Func, asked: str, found: T | Reason) -> T:
+    """Return what an analysis found, or raise ``ScheduleError`` with the reason it gave."""
+    if isinstance(found, Reason):
+        raise _refusal(func, asked, found)
+    return found
+
+
+def _refusal(func: Func, asked: str, reason: Reason) -> ScheduleError:
+    why, hint = (_as_printed(t, func, reason.blame) for t in (reason.why, reason.hint))
+    return ScheduleError(asked, why, "", hint, func, reason.blame)
 
 
 def _as_printed(text: str, func: Func, blame: Sequence[Stmt]) -> str:
-    """``text`` with the loops that are to blame as they print: with numbers, if others have their
-    names."""
+    """Return ``text`` with the blamed loops named as they print: numbered, if names repeat."""
     loops = [x for x in blame if isinstance(x, For)]
     printed = loop_names(func) if loops else {}
     for x in loops:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from ..ir.elementwise import TABLE
 from ..ir.loop.affine import linear
 from ..ir.loop.build import as_int, sub
 from ..ir.loop.names import called
@@ -13,13 +11,10 @@ from ..ir.loop.nodes import (
     AxisKind,
     Block,
     Buffer,
-    Expr,
     For,
     Func,
     Kind,
     Let,
-    Load,
-    Op,
     Region,
     Seq,
     Stmt,
@@ -27,7 +22,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.notes import OPAQUE
-from ..ir.loop.visit import loads_in, substitute_expr, walk_expr
+from ..ir.loop.visit import walk_expr
 from .bindings import Sum, determined, limits_of, parse
 from .cursor import (
     Path,
@@ -40,6 +35,7 @@ from .cursor import (
 )
 from .errors import Reason
 from .footprint import covers
+from .stores import update_of
 
 MAX_UNROLL = 1024
 MAX_DEPTH = 64
@@ -242,47 +238,7 @@ def only_blocks(path: Path) -> Reason | None:
     )
 
 
-# Blocks: their updates, and how loops bind them.
-
-
-def single_store(block: Block) -> Store | None:
-    """Return the one store of a body with its ``Let``s substituted; None for any other body."""
-    body: Stmt = block.body
-    values: dict[Var, Expr] = {}
-    while isinstance(body, Let):
-        values[body.var] = substitute_expr(body.value, values)
-        body = body.body
-    if not isinstance(body, Store):
-        return None
-    return replace(body, value=substitute_expr(body.value, values))
-
-
-def update_of(block: Block) -> tuple[Store, str, Expr] | None:
-    """Return store, operation and term of ``B[i] = op(B[i], term)`` with a commutative ``op``.
-
-    The store may be under ``Let``s. None for any other body.
-    """
-    body = block.body
-    while isinstance(body, Let):
-        if any(r.buffer in _loaded(body.value) for r in block.writes):
-            return None
-        body = body.body
-    if not isinstance(body, Store) or not isinstance(body.value, Op):
-        return None
-    value, own = body.value, Load(body.buffer, body.index)
-    op = TABLE[value.name]
-    if not (op.commutative and op.associative and len(value.args) == 2):
-        return None
-    a, b = value.args
-    if b == own:
-        a, b = b, a
-    if a != own or body.buffer in _loaded(b):
-        return None
-    return body, value.name, b
-
-
-def _loaded(e: Expr) -> frozenset[Buffer]:
-    return frozenset(x.buffer for x in loads_in(e))
+# Blocks, and how loops bind them.
 
 
 def computes_once(block: Block) -> Reason | None:

@@ -17,6 +17,11 @@ def const(value: Scalar, dtype: DType = index) -> Const:
     return Const(value, dtype)
 
 
+def zero_of(dtype: DType) -> Const:
+    """Return the literal 0 of a type."""
+    return Const(0.0 if dtype.is_float else 0, dtype)
+
+
 def as_expr(value: Expr | int) -> Expr:
     """Return an index expression: ints become s64 literals."""
     return Const(value, index) if isinstance(value, int) else value

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...ir.loop.nodes import Block, Buffer, Func, Scope
-from ...ir.loop.visit import replace_buffers
-from ..cursor import BlockRef, block_of, find_block
+from ..cursor import BlockRef, block_of, find_block, with_buffer
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..legality import has_region, not_a_parameter, not_opaque
@@ -57,7 +56,7 @@ def storage_align(
         raise ScheduleError(
             asked, f"`{buffer}` is swizzled", hint="swizzle or align, not both", nest=func
         )
-    return _changed(func, buffer, replace(buffer, align=(dim % rank, factor, offset)))
+    return with_buffer(func, buffer, replace(buffer, align=(dim % rank, factor, offset)))
 
 
 @primitive
@@ -91,7 +90,7 @@ def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
         raise ScheduleError(
             asked, f"`{buffer}` is aligned", hint="swizzle or align, not both", nest=func
         )
-    return _changed(func, buffer, replace(buffer, swizzle=n))
+    return with_buffer(func, buffer, replace(buffer, swizzle=n))
 
 
 Rule = Callable[[Block, Buffer], Reason | None]
@@ -123,12 +122,4 @@ def _is_shared(block: Block, buffer: Buffer) -> Reason | None:
         f"`{buffer}` is in {buffer.scope.value} memory; only shared memory has banks",
         (block,),
         hint="set_scope or cache_read to shared first",
-    )
-
-
-def _changed(func: Func, old: Buffer, new: Buffer) -> Func:
-    return replace(
-        func,
-        body=replace_buffers(func.body, {old: new}),
-        allocs=tuple(new if b is old else b for b in func.allocs),
     )

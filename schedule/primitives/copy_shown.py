@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.loop.affine import bounds, linear
-from ...ir.loop.build import as_int, both, compare, point, select
+from ...ir.loop.build import as_int, both, compare, point, select, zero_of
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
     Buffer,
-    Const,
     Expr,
     Func,
     Load,
-    Op,
     Store,
     Var,
 )
 from ...ir.loop.visit import free_vars, loads_in, substitute_expr
 from ..cursor import BlockRef, block_of, consumers, edit, find_block, nest
 from ..declare import primitive
-from ..errors import Reason, require
-from ..legality import not_opaque, single_store, sole_writer, update_of
-from ..softmax.masks import extreme, masked, shown_keys
-from ..softmax.parts import factor
+from ..errors import Reason, obtain, require
+from ..legality import not_opaque, sole_writer
+from ..softmax.masks import extreme, mask_of, shown_keys
+from ..softmax.parts import factor, part_exponentials
+from ..stores import single_store, update_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +64,21 @@ def copy_shown(func: Func, block: BlockRef) -> Func:
     path = find_block(func, block, asked)
     node = block_of(path)
     require(func, asked, not_opaque((path,)), sole_writer(func, node))
-    store = single_store(node)
-    require(func, asked, None if store is not None and _copies(func, node, store) else _other(node))
-    assert store is not None
-    found = _mask_of(func, node, store.buffer)
-    require(func, asked, found if isinstance(found, Reason) else None)
-    assert isinstance(found, _Masked)
-    cond = _shown(func, node, store, found)
-    require(func, asked, cond if isinstance(cond, Reason) else None)
-    assert isinstance(cond, Expr)
-    zero = Const(0.0 if store.buffer.dtype.is_float else 0, store.buffer.dtype)
-    loads = dict.fromkeys(loads_in(cond))
-    reads = [point(x.buffer, x.index) for x in loads]
-    new = replace(
-        node,
-        reads=(*node.reads, *(r for r in reads if r not in node.reads)),
-        body=replace(store, value=select(cond, store.value, zero)),
-    )
+    store = obtain(func, asked, _copied(func, node) or _other(node))
+    found = obtain(func, asked, _mask_of(func, node, store.buffer))
+    new = obtain(func, asked, _with_zeros(func, node, store, found))
     return edit(func, [(path, lambda _: new)])
 
 
-def _copies(func: Func, node: Block, store: Store) -> bool:
-    """True if a block writes each element of a buffer at its axes, from inputs of the function."""
+def _copied(func: Func, node: Block) -> Store | None:
+    """Return the store of a block that writes each element of a buffer from the inputs."""
+    store = single_store(node)
+    if store is None:
+        return None
     plain = all(isinstance(e, Var) or as_int(e) == 0 for e in store.index)
     given = all(r.buffer in func.params for r in node.reads)
     spatial = all(a.kind is AxisKind.SPATIAL for a in node.axes)
-    return plain and given and spatial and store.buffer in func.allocs
+    return store if plain and given and spatial and store.buffer in func.allocs else None
 
 
 def _other(node: Block) -> Reason:
@@ -106,13 +94,13 @@ def _mask_of(func: Func, node: Block, copy: Buffer) -> _Masked | Reason:
     readers = [block_of(p) for p in consumers(func, node)]
     product = readers[0] if len(readers) == 1 else None
     update = None if product is None else update_of(product)
-    read = None if update is None else factor(update[2], copy)
-    if update is None or update[1] != "add" or read is None:
+    read = None if update is None else factor(update.term, copy)
+    if update is None or update.op != "add" or read is None:
         return _other(node)
-    mask = _mask_behind(func, update[0].buffer)
+    mask = _mask_behind(func, update.store.buffer)
     if mask is not None:
-        return _Masked(mask, update[0].index, read)
-    others = [x for x in loads_in(update[2]) if x.buffer is not copy]
+        return _Masked(mask, update.store.index, read)
+    others = [x for x in loads_in(update.term) if x.buffer is not copy]
     for x in others:
         mask = _mask_before(func, x.buffer)
         if mask is not None:
@@ -132,8 +120,8 @@ def _mask_behind(func: Func, scores: Buffer) -> Block | None:
         store = single_store(rest[0]) if len(rest) == 1 else None
         if store is None or not _by_element(store, scores):
             return None
-        found = masked(store.value)
-        if found is not None and all(x.buffer is not scores for x in loads_in(found[0])):
+        mask = mask_of(rest[0])
+        if mask is not None and all(x.buffer is not scores for x in loads_in(mask.cond)):
             return rest[0]
         scores = store.buffer
     return None
@@ -142,25 +130,12 @@ def _mask_behind(func: Func, scores: Buffer) -> Block | None:
 def _mask_before(func: Func, weights: Buffer) -> Block | None:
     """Return the block that hides scores by -inf, whose exponentials are weights; else None."""
     block = _only_writer(func, weights)
-    store = None if block is None else single_store(block)
-    match store:
-        case Store(
-            value=Op(
-                name="exponential",
-                args=(
-                    Op(
-                        name="subtract",
-                        args=(Load(buffer=scores), Op(name="select", args=(_, Const(), Load()))),
-                    ),
-                ),
-            )
-        ) if _by_element(store, scores):
-            mask = _only_writer(func, scores)
-            found = None if mask is None else single_store(mask)
-            hides = None if found is None else masked(found.value)
-            return mask if hides is not None and hides[1].value == float("-inf") else None
-        case _:
-            return None
+    found = None if block is None else part_exponentials(block)
+    if found is None or not _by_element(found.store, found.scores.buffer):
+        return None
+    block = _only_writer(func, found.scores.buffer)
+    mask = None if block is None else mask_of(block)
+    return block if mask is not None and mask.fill.value == float("-inf") else None
 
 
 def _only_writer(func: Func, buffer: Buffer) -> Block | None:
@@ -177,21 +152,36 @@ def _by_element(store: Store, buffer: Buffer) -> bool:
     return all(a == b or as_int(a) == 0 or as_int(b) == 0 for a, b in pairs)
 
 
-def _shown(func: Func, node: Block, store: Store, m: _Masked) -> Expr | Reason:
-    """Return the condition, on the axes of the copy, under which a mask may show an element."""
+def _with_zeros(func: Func, node: Block, store: Store, m: _Masked) -> Block | Reason:
+    """Return the copy with zeros for what a mask shows to no row."""
+    cond = _shown(func, node, store, m)
+    if cond is None:
+        return _no_mask(m.block)
+    reads = [point(x.buffer, x.index) for x in dict.fromkeys(loads_in(cond))]
+    value = select(cond, store.value, zero_of(store.buffer.dtype))
+    return replace(
+        node,
+        reads=(*node.reads, *(r for r in reads if r not in node.reads)),
+        body=replace(store, value=value),
+    )
+
+
+def _shown(func: Func, node: Block, store: Store, m: _Masked) -> Expr | None:
+    """Return the condition, on the axes of the copy, under which a mask may show an element.
+
+    None if the mask does not hide the first or the last keys of every row.
+    """
     ranges = {a.var: (0, a.extent - 1) for a in node.axes}
-    mask = single_store(m.block)
-    found = None if mask is None else masked(mask.value)
-    assert mask is not None and found is not None
-    cond, _, hides = found
+    mask = mask_of(m.block)
+    assert mask is not None
     key = m.block.axes[-1].var
     own: dict[Var, Expr] = {
         axis: store.index[n]
-        for axis, at in zip(mask.index, m.at, strict=True)
+        for axis, at in zip(mask.store.index, m.at, strict=True)
         for n, e in enumerate(m.read.index)
         if isinstance(axis, Var) and free_vars(e) and linear(e) == linear(at)
     }
-    shown = shown_keys(cond, hides, m.block.axes, key)
+    shown = shown_keys(mask.cond, mask.hides, m.block.axes, key)
     conditions: list[Expr | None] = []
     for bound, last in ((shown.first, False), (shown.end, True)):
         if bound is None or key not in own:
@@ -200,13 +190,12 @@ def _shown(func: Func, node: Block, store: Store, m: _Masked) -> Expr | Reason:
         most = extreme(bound, rows, last)
         known = most is not None and all(x.buffer in func.params for x in loads_in(most))
         if most is None or not known:
-            return _no_mask(m.block)
+            return None
         at, here = substitute_expr(most, own), own[key]
         least, largest = bounds(at, ranges)
         all_shown = bounds(here, ranges)[1] < least if last else largest <= 0
         conditions.append(None if all_shown else compare("lt" if last else "ge", here, at))
-    whole = both(*conditions)
-    return _no_mask(m.block) if whole is None else whole
+    return both(*conditions)
 
 
 def _no_mask(block: Block) -> Reason:

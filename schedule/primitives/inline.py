@@ -12,28 +12,23 @@ from ...ir.loop.nodes import (
     Const,
     Expr,
     Func,
-    Let,
     Load,
-    Region,
     Stmt,
     Store,
     Var,
 )
-from ...ir.loop.regions import Spans, accesses, loop_ranges
 from ...ir.loop.visit import (
     ExprFn,
-    exprs_under,
     loads_in,
     map_expr,
     map_region,
     map_stmt,
     substitute_expr,
-    walk_expr,
 )
 from ..concurrent import check_loop_kinds
 from ..cursor import BlockRef, Path, block_of, consumers, edit, find_block, nest, producers
 from ..declare import primitive
-from ..errors import Reason, ScheduleError, require
+from ..errors import Reason, obtain, require
 from ..legality import (
     computes_once,
     not_an_output,
@@ -42,8 +37,7 @@ from ..legality import (
     self_contained,
     sole_writer,
 )
-
-MAX_NODES = 2000  # of an inlined expression
+from ..stores import single_store, with_body
 
 
 @primitive
@@ -82,7 +76,7 @@ def compute_inline(func: Func, block: BlockRef) -> Func:
         ),
         _whole_elements(node),
     )
-    store = store_of(node)
+    store = single_store(node)
     assert store is not None
 
     def change(s: Stmt) -> Stmt:
@@ -128,9 +122,7 @@ def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
         _no_reduction(node),
         _whole_elements(node, of_write=False),
     )
-    feeder = _only_producer(func, node)
-    require(func, asked, feeder if isinstance(feeder, Reason) else None)
-    assert not isinstance(feeder, Reason)
+    feeder = obtain(func, asked, _only_producer(func, node))
     source = block_of(feeder)
     require(
         func,
@@ -141,11 +133,10 @@ def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
         _whole_elements(source),
         not_an_output(func, source),
     )
-    given, taken = store_of(source), store_of(node)
+    given, taken = single_store(source), single_store(node)
     assert given is not None and taken is not None
-    by = _axes_by_index(node, given, {a.var: a.extent for a in source.axes})
-    require(func, asked, by if isinstance(by, Reason) else None)
-    assert not isinstance(by, Reason)
+    extents = {a.var: a.extent for a in source.axes}
+    by = obtain(func, asked, _axes_by_index(node, taken, given, extents))
 
     def expr(e: Expr) -> Expr:
         if isinstance(e, Load) and e.buffer is given.buffer:
@@ -172,32 +163,9 @@ def _no_reduction(block: Block, why: str = "") -> Reason | None:
     )
 
 
-def store_of(block: Block) -> Store | None:
-    """Return a block's only store with its ``Let``s substituted; None if it does more than that."""
-    return _store_under_lets(block.body, {})
-
-
-def _store_under_lets(s: Stmt, by: Mapping[Var, Expr]) -> Store | None:
-    match s:
-        case Let(var=var, value=value, body=body):
-            value = substitute_expr(value, by)
-            if _size(value) > MAX_NODES:
-                return None
-            return _store_under_lets(body, {**by, var: value})
-        case Store(index=index, value=value):
-            at = tuple(substitute_expr(e, by) for e in index)
-            return replace(s, index=at, value=substitute_expr(value, by))
-        case _:
-            return None
-
-
-def _size(e: Expr) -> int:
-    return sum(1 for _ in walk_expr(e))
-
-
 def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
     """Require that the body is one store; with ``of_write``, one indexed by the axes themselves."""
-    store = store_of(block)
+    store = single_store(block)
     if store is None:
         return Reason(
             f"block `{block.name}` does more than store one value",
@@ -220,24 +188,6 @@ def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
     return map_stmt(s, lambda x: _mapped(x, expr), expr)
 
 
-def with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
-    """Return a block with another body, and the reads of its init and that body."""
-    if sum(1 for _ in exprs_under(body)) > 4 * MAX_NODES:
-        raise ScheduleError(
-            asked,
-            "the result would be too large",
-            nest=func,
-            blame=(block,),
-            hint="compute one of the blocks at a loop of its consumer instead",
-        )
-    ranges = {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
-    found: dict[Region, None] = {}
-    for s in (body,) if block.init is None else (block.init, body):
-        spans = Spans(loop_ranges(s, ranges), ranges)
-        found.update((spans.box(a.region), None) for a in accesses(s) if not a.write)
-    return replace(block, body=body, reads=tuple(found))
-
-
 def _only_producer(func: Func, block: Block) -> Path | Reason:
     found = producers(func, block)
     inner = [p for p in found if not any(r.buffer in func.params for r in block_of(p).writes)]
@@ -258,14 +208,10 @@ def _only_producer(func: Func, block: Block) -> Path | Reason:
 
 
 def _axes_by_index(
-    block: Block, given: Store, extents: Mapping[Var, int]
+    block: Block, taken: Store, given: Store, extents: Mapping[Var, int]
 ) -> dict[Var, Expr] | Reason:
     """Map the consumer's axes to the producer's, if each point reads its own element."""
-    reads = {
-        e.index
-        for e in loads_in(_store_under_lets(block.body, {}).value)  # type: ignore[union-attr]
-        if e.buffer is given.buffer
-    }
+    reads = {e.index for e in loads_in(taken.value) if e.buffer is given.buffer}
     wrong = Reason(
         f"block `{block.name}` does not read `{given.buffer}` at its own point only",
         (block,),

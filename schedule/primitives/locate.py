@@ -33,7 +33,7 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..domains import needed_domain, provided_domain, regenerate, rounded_domain
-from ..errors import Reason, require
+from ..errors import Reason, obtain, require
 from ..footprint import whole, writes_box
 from ..guards import lasting_guards
 from ..legality import (
@@ -233,9 +233,7 @@ def reverse_compute_at(
         _finished(inside, target, path),
         depth_allows(target, len(node.axes)),
     )
-    domain = provided_domain(func, node, inside, len(target))
-    require(func, asked, domain if isinstance(domain, Reason) else None)
-    assert not isinstance(domain, Reason)
+    domain = obtain(func, asked, provided_domain(func, node, inside, len(target)))
     moved = regenerate(node, domain, keep_unit_loops, lasting_guards(path) or ())
     last = _last_child(target, inside)
     new = edit(func, [(path, lambda _: None), (last, lambda s: seq(s, moved))])

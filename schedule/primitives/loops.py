@@ -28,7 +28,7 @@ from ..cursor import (
     nest,
 )
 from ..declare import primitive
-from ..errors import Reason, ScheduleError, require
+from ..errors import Reason, ScheduleError, obtain, require
 from ..legality import (
     bound_vars,
     chain,
@@ -280,10 +280,7 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
             asked, "name each loop once", nest=func, hint="such as sch.reorder(k, i, j)"
         )
     paths = [find_loop(func, r, asked) for r in refs]
-    linked = chain(paths)
-    if isinstance(linked, Reason):
-        require(func, asked, linked)
-        return func
+    linked = obtain(func, asked, chain(paths))
     moved = {r.var for r in refs}
     wanted = iter([loop_of(p) for p in paths])
     order = [next(wanted) if x.var in moved else x for x in linked]

@@ -10,8 +10,9 @@ from ...ir.loop.visit import map_expr, map_stmt
 from ..cursor import BlockRef, block_of, consumers, edit, find_block
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import has_region, not_a_parameter, not_opaque, single_store, sole_writer
-from .matmul import product_of
+from ..legality import has_region, not_a_parameter, not_opaque, sole_writer
+from ..stores import single_store
+from .products.matmul import product_of
 
 
 @primitive

@@ -41,9 +41,10 @@ from ...ir.loop.visit import (
 )
 from ..cursor import LoopRef, Path, edit, find_loop, fresh_name, loop_of, named
 from ..declare import primitive
-from ..errors import Reason, require
-from ..legality import only_blocks, plain_loops, update_of
+from ..errors import Reason, obtain, require
+from ..legality import only_blocks, plain_loops
 from ..softmax.parts import RunningSoftmax, Total, blocks_in, running_softmax
+from ..stores import update_of
 
 Rewrite: TypeAlias = Callable[[Block], Block]
 
@@ -71,9 +72,7 @@ def online(func: Func, loop: LoopRef) -> Func:
     asked = f"put the parts of loop `{named(func, loop)}` together as it runs"
     path = find_loop(func, loop, asked)
     require(func, asked, plain_loops((loop_of(path),)), only_blocks(path))
-    found = running_softmax(path)
-    require(func, asked, found if isinstance(found, Reason) else None)
-    assert isinstance(found, RunningSoftmax)
+    found = obtain(func, asked, running_softmax(path))
     parent = path[-2]
     assert isinstance(parent, Seq)
     require(func, asked, _contained(func, path, found, parent))
@@ -228,10 +227,9 @@ class _Online:
         def update(b: Block) -> Block:
             assert isinstance(b.body, Store)
             own = Load(b.body.buffer, b.body.index)
-            term = update_of(b)
-            assert term is not None
-            assert isinstance(term[2], Op)
-            part, scale = term[2].args
+            found = update_of(b)
+            assert found is not None and isinstance(found.term, Op)
+            part, scale = found.term.args
             value = op("add", op("multiply", own, scale), part)
             return replace(b, body=replace(b.body, value=value))
 

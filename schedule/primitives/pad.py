@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ir.loop.affine import bounds
-from ...ir.loop.build import both, lt, select
+from ...ir.loop.build import both, lt, select, zero_of
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -19,13 +19,13 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import loads_in, replace_buffers
-from ..cursor import BlockRef, Path, block_of, edit, find_block, loops_of
+from ...ir.loop.visit import loads_in
+from ..cursor import BlockRef, Path, block_of, edit, find_block, loops_of, with_buffer
 from ..declare import primitive
 from ..domains import regenerate
 from ..errors import Reason, require
 from ..legality import computes_once, has_region, not_a_parameter, not_opaque, sole_writer
-from .inline import store_of
+from ..stores import single_store
 
 MOST = 1 << 20  # of one multiple
 
@@ -63,7 +63,7 @@ def pad(func: Func, block: BlockRef, multiples: tuple[int, ...]) -> Func:
         _valid(node, multiples),
         _plain(path),
     )
-    store = store_of(node)
+    store = single_store(node)
     assert store is not None
     old = store.buffer
     sizes = [-(-a.extent // n) * n for a, n in zip(node.axes, multiples, strict=True)]
@@ -73,8 +73,7 @@ def pad(func: Func, block: BlockRef, multiples: tuple[int, ...]) -> Func:
     moved = regenerate(replace(node, axes=axes, body=body), {})
     top = path[: len(path) - len(loops_of(path))]
     made = edit(func, [(top, lambda _: moved)])
-    named = replace(made, body=replace_buffers(made.body, {old: new}))
-    return replace(named, allocs=tuple(new if b is old else b for b in named.allocs))
+    return with_buffer(made, old, new)
 
 
 def _shape(block: Block, buffer: Buffer, store: Store, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -99,7 +98,7 @@ def _inside(e: Expr, old: Sequence[BlockAxis], new: Sequence[BlockAxis]) -> Expr
     cond = both(*limits)
     if cond is None:  # every extent is a multiple already
         return e
-    zero = Const(0.0 if e.dtype.is_float else 0, e.dtype)
+    zero = zero_of(e.dtype)
     return select(cond, e, zero)
 
 
@@ -116,7 +115,7 @@ def _valid(block: Block, multiples: Sequence[int]) -> Reason | None:
 def _plain(path: Path) -> Reason | None:
     """Require a block as it is made: a loop for each axis, and its points in order."""
     block, loops = block_of(path), loops_of(path)
-    store = store_of(block)
+    store = single_store(block)
     spatial = all(a.kind is AxisKind.SPATIAL for a in block.axes)
     if store is None or not spatial or block.init is not None:
         return Reason(

@@ -12,7 +12,8 @@ from ...ir.loop.visit import exprs_under, loads_in, map_expr, map_stmt
 from ..cursor import BlockRef, block_of, consumers, edit, find_block
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import not_opaque, single_store, update_of
+from ..legality import not_opaque
+from ..stores import single_store, update_of
 
 _LOG2E = math.log2(math.e)
 _ROUNDED = 2  # bytes of a type beside which the error does not count
@@ -102,9 +103,9 @@ def _is_plain(e: Expr, own: set[Buffer]) -> bool:
 
 def _adds(block: Block, own: set[Buffer]) -> bool:
     update = update_of(block)
-    if update is None or update[1] != "add":
+    if update is None or update.op != "add":
         return False
-    return isinstance(update[2], Load) and update[2].buffer in own
+    return isinstance(update.term, Load) and update.term.buffer in own
 
 
 def _no_exponential(block: Block) -> Reason:

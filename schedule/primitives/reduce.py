@@ -54,7 +54,7 @@ from ..cursor import (
     ranges_of,
 )
 from ..declare import primitive
-from ..errors import Reason, require
+from ..errors import Reason, obtain, require
 from ..guards import starting_guard
 from ..legality import (
     bound_vars,
@@ -63,9 +63,9 @@ from ..legality import (
     plain_loops,
     reduces,
     self_contained,
-    update_of,
     visits_once,
 )
+from ..stores import update_of
 from ..threads import is_shared
 
 
@@ -300,9 +300,7 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
     )
     mine = next(p for p in below if node.var in bound_vars(block_of(p), AxisKind.REDUCE))
     require(func, asked, _not_shared(mine))
-    parts = _parts(mine, node)
-    require(func, asked, parts if isinstance(parts, Reason) else None)
-    assert not isinstance(parts, Reason)
+    parts = obtain(func, asked, _parts(mine, node))
     rank = len(parts.combiner.index)
     axis = factor_axis + rank + 1 if factor_axis < 0 else factor_axis
     require(

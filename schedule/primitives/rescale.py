@@ -40,9 +40,10 @@ from ..cursor import (
     nest,
 )
 from ..declare import primitive
-from ..errors import Reason, require
-from ..legality import not_opaque, self_contained, single_store, sole_writer, update_of
+from ..errors import Reason, obtain, require
+from ..legality import not_opaque, self_contained, sole_writer
 from ..softmax.parts import factor
+from ..stores import single_store, update_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,8 @@ def rescale(func: Func, block: BlockRef) -> tuple[Func, BlockRef]:
     asked = f"rescale the exponentials of block `{block.name}`"
     path = find_block(func, block, asked)
     require(func, asked, not_opaque((path,)), sole_writer(func, block_of(path)))
-    found = _softmax(func, path)
-    require(func, asked, found if isinstance(found, Reason) else None)
-    assert isinstance(found, _Softmax)
-    sums = _sums(func, found)
-    require(func, asked, sums if isinstance(sums, Reason) else None)
-    assert not isinstance(sums, Reason)
+    found = obtain(func, asked, _softmax(func, path))
+    sums = obtain(func, asked, _sums(func, found))
     name = fresh_name(func, f"{block_of(found.whole).name}_scale")
     scale = Buffer(name, found.largest.shape, found.store.buffer.dtype)
     top = found.whole[: 2 if isinstance(found.whole[0], Seq) else 1]
@@ -192,7 +189,7 @@ def _parts(func: Func, whole: Block) -> tuple[Buffer, int, int] | Reason:
     wrong = _not_in_parts(whole, "the maximum of maxima")
     update = update_of(whole)
     reduce = [a for a in whole.axes if a.kind is AxisKind.REDUCE]
-    if update is None or update[1] != "maximum" or len(reduce) != 1:
+    if update is None or update.op != "maximum" or len(reduce) != 1:
         return wrong
     store, _, term = update
     if not isinstance(term, Load) or [e for e in term.index if e != reduce[0].var] != [
@@ -202,7 +199,8 @@ def _parts(func: Func, whole: Block) -> tuple[Buffer, int, int] | Reason:
     writers = nest(func).writers.get(term.buffer, ())
     inner = nest(func).block(writers[0]) if len(writers) == 1 else whole
     length = [a.extent for a in inner.axes if a.kind is AxisKind.REDUCE]
-    if inner is whole or len(length) != 1 or (update_of(inner) or ("", ""))[1] != "maximum":
+    inside = update_of(inner)
+    if inner is whole or len(length) != 1 or inside is None or inside.op != "maximum":
         return wrong
     return term.buffer, term.index.index(reduce[0].var), length[0]
 
@@ -222,18 +220,18 @@ def _sums(func: Func, k: _Softmax) -> list[_Sum] | Reason:
             return _not_in_parts(block, "a sum")
         final = block_of(readers[0])
         update = update_of(final)
-        if update is None or update[1] != "add" or not isinstance(update[2], Load):
+        if update is None or update.op != "add" or not isinstance(update.term, Load):
             return _not_in_parts(final, "a sum")
         if common(readers[0], k.whole) > (1 if isinstance(k.whole[0], Seq) else 0):
             return _shares_loops(final, block_of(k.whole))
-        term, own = update[2], update_of(block)
+        term, own = update.term, update_of(block)
         assert own is not None
-        pairs = zip(own[0].index, term.index, strict=True)
+        pairs = zip(own.store.index, term.index, strict=True)
         by = {v: e for v, e in pairs if isinstance(v, Var)}
         if any(not free_vars(e) <= by.keys() for e in wanted):
             return _not_in_parts(block, "a sum")
         at = tuple(substitute_expr(e, by) for e in wanted)
-        found.append(_Sum(readers[0], update[0], term, at))
+        found.append(_Sum(readers[0], update.store, term, at))
     return found
 
 
@@ -249,12 +247,12 @@ def _partial_sums(
         copied = _copied(k, block)
         if copied is None:
             update = update_of(block)
-            yield path, None if update is None else factor(update[2], k.store.buffer)
+            yield path, None if update is None else factor(update.term, k.store.buffer)
             continue
         store, load = copied
         for reader in consumers(func, block):
             update = update_of(block_of(reader))
-            read = None if update is None else factor(update[2], store.buffer)
+            read = None if update is None else factor(update.term, store.buffer)
             if read is None:
                 yield reader, None
                 continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...ir.loop.build import both, select
+from ...ir.loop.build import both, select, zero_of
 from ...ir.loop.nodes import Block, Cast, Const, Expr, Func, Load, Op, Stmt, Store
 from ...ir.loop.visit import map_expr
 from ..cursor import BlockRef, block_of, edit, find_block
 from ..declare import primitive
-from ..errors import Reason, require
+from ..errors import Reason, obtain, require
 from ..legality import not_opaque, reduces
-from .inline import store_of, with_body
+from ..stores import single_store, with_body
 
 
 @primitive
@@ -32,30 +32,28 @@ def skip_zeros(func: Func, block: BlockRef) -> Func:
     path = find_block(func, block, asked)
     node = block_of(path)
     require(func, asked, not_opaque((path,)))
-    store = store_of(node) if reduces(node) else None
-    value = None if store is None else _skipping(store)
-    require(
-        func,
-        asked,
-        None
-        if value is not None
-        else Reason(
-            f"block `{node.name}` does not add products with a factor `select(condition, x, 0)`",
-            (node,),
-            hint="compute_inline the block that pads its operand before",
-        ),
-    )
-    assert store is not None and value is not None
+    skipping = obtain(func, asked, _skipping(node) or _nothing_to_skip(node))
 
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, Block)
-        return with_body(func, asked, s, Store(store.buffer, store.index, value))
+        return with_body(func, asked, s, skipping)
 
     return edit(func, [(path, change)])
 
 
-def _skipping(store: Store) -> Expr | None:
-    """Return the stored value with the selections of zero around the product, not in it."""
+def _nothing_to_skip(block: Block) -> Reason:
+    return Reason(
+        f"block `{block.name}` does not add products with a factor `select(condition, x, 0)`",
+        (block,),
+        hint="compute_inline the block that pads its operand before",
+    )
+
+
+def _skipping(block: Block) -> Store | None:
+    """Return the update of a sum with the selections of zero around the product, not in it."""
+    store = single_store(block) if reduces(block) else None
+    if store is None:
+        return None
     own = Load(store.buffer, store.index)
     match store.value:
         case Op(name="add", args=(a, b)) if own in (a, b):
@@ -63,8 +61,9 @@ def _skipping(store: Store) -> Expr | None:
             condition, product = _selected(term)
             if condition is None:
                 return None
-            kept = select(condition, product, Const(0.0 if term.dtype.is_float else 0, term.dtype))
-            return map_expr(store.value, lambda e: kept if e is term else e)
+            kept = select(condition, product, zero_of(term.dtype))
+            value = map_expr(store.value, lambda e: kept if e is term else e)
+            return Store(store.buffer, store.index, value)
         case _:
             return None
 

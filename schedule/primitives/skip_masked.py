@@ -24,10 +24,8 @@ from ...ir.loop.nodes import (
     Func,
     Kind,
     Load,
-    Op,
     Range,
     Stmt,
-    Store,
     Var,
 )
 from ...ir.loop.visit import free_vars, substitute, substitute_expr, walk_expr
@@ -45,17 +43,12 @@ from ..cursor import (
     nest,
 )
 from ..declare import primitive
-from ..errors import Reason, require
-from ..legality import (
-    constant_extent,
-    not_opaque,
-    only_blocks,
-    plain_loops,
-    single_store,
-    update_of,
-)
+from ..errors import Reason, obtain, require
+from ..legality import constant_extent, not_opaque, only_blocks, plain_loops, writes
 from ..softmax.hidden import MaskedParts, shares
-from ..softmax.masks import extreme, masked, shown_keys
+from ..softmax.masks import Mask, extreme, mask_of, shown_keys
+from ..softmax.parts import part_exponentials
+from ..stores import update_of
 from ..threads import is_grid
 
 IN_BLOCK = tuple(t for t in THREADS if not is_grid(t))
@@ -94,18 +87,12 @@ def skip_masked(func: Func, loop: LoopRef) -> Func:
         only_blocks(path),
         not_opaque(blocks_under(path)),
     )
-    parts = _parts(func, path)
-    require(func, asked, parts if isinstance(parts, Reason) else None)
-    assert isinstance(parts, MaskedParts)
+    parts = obtain(func, asked, _parts(func, path))
     ranges = {x.var: (0, (extent_of(x) or 1) - 1) for x in loops_of(path)}
     if bounds(parts.count, ranges)[0] >= parts.whole:
         return func  # no part is hidden
-    loops = _readers(func, parts)
-    require(func, asked, loops if isinstance(loops, Reason) else None)
-    assert isinstance(loops, list)
-    changes = shares(func, parts, loops)
-    require(func, asked, changes if isinstance(changes, Reason) else None)
-    assert not isinstance(changes, Reason)
+    loops = obtain(func, asked, _readers(func, parts))
+    changes = obtain(func, asked, shares(func, parts, loops))
 
     def shorter(s: Stmt) -> Stmt:
         assert isinstance(s, For)
@@ -128,37 +115,19 @@ def _no_mask(block: Block, why: str) -> Reason:
 def _parts(func: Func, path: Path) -> MaskedParts | Reason:
     """Return what the loop computes in parts."""
     loop, inside = loop_of(path), blocks_under(path)
-    for e in inside:
-        match block_of(e).body:
-            case Store(
-                buffer=weights,
-                value=Op(
-                    name="exponential",
-                    args=(
-                        Op(
-                            name="subtract",
-                            args=(
-                                Load(buffer=scores),
-                                Op(name="select", args=(_, Const(), Load(buffer=most))),
-                            ),
-                        ),
-                    ),
-                ),
-            ):
-                break
-    else:
+    found = [(block_of(p), e) for p in inside if (e := part_exponentials(block_of(p))) is not None]
+    if not found:
         why = f"loop `{named(func, LoopRef(loop.var))}` holds no exponentials of parts of rows"
         return Reason(why, (loop,), hint="rescale the exponentials, and merge the loops over parts")
-    writers = [p for p in inside if any(r.buffer is scores for r in block_of(p).writes)]
+    reader, weights = found[0]
+    writers = [p for p in inside if writes(block_of(p), weights.scores.buffer)]
     if len(writers) != 1:
-        return _no_mask(block_of(e), "reads scores that several blocks write, or none in the loop")
+        return _no_mask(reader, "reads scores that several blocks write, or none in the loop")
     block = block_of(writers[0])
-    store = single_store(block)
-    found = None if store is None else masked(store.value)
-    if found is None:
+    mask = mask_of(block)
+    if mask is None:
         return _no_mask(block, "selects nothing by a mask")
-    cond, fill, hides = found
-    keys = _shown(cond, hides, writers[0], loop)
+    keys = _shown(mask, writers[0], loop)
     if isinstance(keys, Reason):
         return keys
     (begin, stop), length = keys
@@ -172,18 +141,24 @@ def _parts(func: Func, path: Path) -> MaskedParts | Reason:
             return _no_mask(block, "has a mask of what is computed")
         if isinstance(x, Var) and x not in outside:
             return _no_mask(block, "has a mask of other things than row and key")
-    if fill.value != float("-inf") and block.writes[0].buffer.dtype != f32:
+    if mask.fill.value != float("-inf") and block.writes[0].buffer.dtype != f32:
         return _no_mask(block, "has a finite mask and no f32 scores")
-    return MaskedParts(path, first, sub(end, first), length, fill, weights, most)
+    return MaskedParts(
+        path,
+        first,
+        sub(end, first),
+        length,
+        mask.fill,
+        weights.store.buffer,
+        weights.largest.buffer,
+    )
 
 
-def _shown(
-    cond: Expr, hides: bool, path: Path, loop: For
-) -> tuple[tuple[Expr, Expr], int] | Reason:
+def _shown(mask: Mask, path: Path, loop: For) -> tuple[tuple[Expr, Expr], int] | Reason:
     """Return between which keys a mask shows some to the rows of a tile, and a part's length."""
     block = block_of(path)
     key = block.axes[-1]
-    shown = shown_keys(cond, hides, block.axes, key.var)
+    shown = shown_keys(mask.cond, mask.hides, block.axes, key.var)
     if shown.first is None and shown.end is None:
         return _no_mask(block, "has a mask that shows the first and the last keys of each row")
     above = [x.var for x in loops_of(path)]

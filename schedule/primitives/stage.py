@@ -36,10 +36,11 @@ from ..cursor import (
     is_before,
     loops_of,
     nest,
+    with_buffer,
 )
 from ..declare import primitive
 from ..domains import regenerate
-from ..errors import Reason, require
+from ..errors import Reason, obtain, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
 from ..launches import check_launches
 from ..legality import (
@@ -199,9 +200,7 @@ def cache_write(
     names = [n for n in nest(func).readers.get(buffer, ()) if n != node.name]
     users = [nest(func).blocks[n] for n in names]
     depth = _shared(path, users)
-    box = _written(func, path, depth, node.writes[index], users)
-    require(func, asked, box if isinstance(box, Reason) else None)
-    assert not isinstance(box, Reason)
+    box = obtain(func, asked, _written(func, path, depth, node.writes[index], users))
     require(func, asked, _fills(path, depth, buffer, box))
     name = fresh_name(func, f"{buffer.name}_store")
     cache = Buffer(f"{buffer.name}_cache", buffer.shape, buffer.dtype, scope)
@@ -327,11 +326,7 @@ def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
     if buffer.scope is scope:
         return func
     moved = Buffer(buffer.name, buffer.shape, buffer.dtype, scope)
-    new = replace(
-        func,
-        body=replace_buffers(func.body, {buffer: moved}),
-        allocs=tuple(moved if b is buffer else b for b in func.allocs),
-    )
+    new = with_buffer(func, buffer, moved)
     places = nest(new)
     names = {*places.writers.get(moved, ()), *places.readers.get(moved, ())}
     require(new, asked, check_launches(new, [places.blocks[n] for n in names]))

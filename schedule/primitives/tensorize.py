@@ -45,10 +45,9 @@ from ..cursor import (
     ranges_of,
 )
 from ..declare import primitive
-from ..errors import Reason, require
-from ..legality import constant_extent, not_opaque, plain_loops, update_of
-from .inline import store_of
-from .matmul import is_zero
+from ..errors import Reason, obtain, require
+from ..legality import constant_extent, not_opaque, plain_loops
+from ..stores import is_zero, single_store, update_of
 
 
 @primitive
@@ -87,12 +86,8 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
     )
     block = block_of(below[0])
     require(func, asked, _unguarded(block))
-    boxes = _boxes(block, loops_of(below[0]), inner)
-    require(func, asked, boxes if isinstance(boxes, Reason) else None)
-    assert not isinstance(boxes, Reason)
-    call = _call(func, block, boxes, intrinsic)
-    require(func, asked, call if isinstance(call, Reason) else None)
-    assert not isinstance(call, Reason)
+    boxes = obtain(func, asked, _boxes(block, loops_of(below[0]), inner))
+    call = obtain(func, asked, _call(func, block, boxes, intrinsic))
     wrong = misfit(call)
     why = f"block `{block.name}` does not fit: {wrong}"
     require(
@@ -240,7 +235,7 @@ def _is_invariant(form: Linear, inner: Mapping[Var, int]) -> bool:
 
 def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Reason:
     """Return the intrinsic on the block's boxes, if the block computes the same."""
-    store, row = store_of(block), TABLE[name]
+    store, row = single_store(block), TABLE[name]
     if store is None:
         return Reason(
             f"block `{block.name}` does more than store one value",
@@ -324,11 +319,11 @@ def _operands(block: Block) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
 
     Each is paired with 1 if its index has k before m or n, else 0.
     """
-    store = store_of(block)
+    store = single_store(block)
     update = None if store is None else update_of(replace(block, body=store))
-    if store is None or update is None or update[1] != "add" or len(store.index) < 2:
+    if store is None or update is None or update.op != "add" or len(store.index) < 2:
         return None
-    match update[2]:
+    match update.term:
         case Op(name="multiply", args=(x, y)):
             factors = [f for e in (x, y) if (f := _factor(e, store.buffer)) is not None]
         case _:

@@ -37,7 +37,7 @@ from ..cursor import (
     nest,
 )
 from ..errors import Reason
-from ..legality import update_of
+from ..stores import update_of
 from .parts import factor
 
 NOTHING = 104.0  # exp(-x) is 0 in f32 for every x from here on
@@ -104,13 +104,13 @@ def shares(func: Func, parts: MaskedParts, loops: list[Path]) -> Changes | Reaso
             continue
         starts = [
             nest(func).blocks[n]
-            for n in nest(func).writers[update[0].buffer]
+            for n in nest(func).writers[update.store.buffer]
             if n != block.name and not nest(func).block(n).reads
         ]
         if len(starts) != 1:
             return _no_online_softmax(block)
-        total = _Total(block, update[0], update[2], starts[0])
-        if update[1] == "maximum" and _loads(total.term) == [parts.largest]:
+        total = _Total(block, update.store, update.term, starts[0])
+        if update.op == "maximum" and _loads(total.term) == [parts.largest]:
             maxima = total.store.buffer
             found: Changes | Reason = [] if parts.infinite else [_at_least_fill(total, parts)]
         else:
@@ -204,9 +204,9 @@ def _partial_sum(
             block = nest(func).block(name)
             update = update_of(block)
             if update is not None:
-                if (weight := factor(update[2], parts.weights)) is not None:
-                    return block, update[0], weight, update[2]
-                loads = [*loads_in(update[2])]
+                if (weight := factor(update.term, parts.weights)) is not None:
+                    return block, update.store, weight, update.term
+                loads = [*loads_in(update.term)]
             elif isinstance(block.body, Store) and isinstance(block.body.value, Load):
                 loads = [block.body.value]
             else:

@@ -9,20 +9,31 @@ from dataclasses import dataclass
 from ...ir.dtypes import index
 from ...ir.loop.affine import Linear, bounds, linear, mentions, of_dtype, to_expr
 from ...ir.loop.build import NEGATED, add, as_int, floordiv, floormod, maximum, minimum, mul
-from ...ir.loop.nodes import BlockAxis, Cast, Const, Expr, Load, Op, Var
+from ...ir.loop.nodes import Block, BlockAxis, Cast, Const, Expr, Load, Op, Store, Var
 from ...ir.loop.visit import free_vars
+from ..stores import single_store
 
 
-def masked(e: Expr) -> tuple[Expr, Const, bool] | None:
-    """Return condition, constant, and whether it is where the condition holds, of a selection.
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The only store of a block, of ``select(cond, x, fill)`` with a constant ``fill``.
 
-    ``select(condition, x, constant)``, or with the constant first; None for anything else.
+    If the mask ``hides``, the constant comes first: it replaces scores where ``cond`` holds.
     """
-    match e:
-        case Op(name="select", args=(cond, Const() as fill, _)):
-            return cond, fill, True
-        case Op(name="select", args=(cond, _, Const() as fill)):
-            return cond, fill, False
+
+    store: Store
+    cond: Expr
+    fill: Const
+    hides: bool
+
+
+def mask_of(block: Block) -> Mask | None:
+    """Return the mask that a block puts over scores; None if it does anything else."""
+    match single_store(block):
+        case Store(value=Op(name="select", args=(cond, Const() as fill, _))) as store:
+            return Mask(store, cond, fill, True)
+        case Store(value=Op(name="select", args=(cond, _, Const() as fill))) as store:
+            return Mask(store, cond, fill, False)
         case _:
             return None
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.loop.names import called
-from ...ir.loop.nodes import Block, Buffer, Cast, Expr, For, Load, Op, Seq, Stmt, Store
+from ...ir.loop.nodes import Block, Buffer, Cast, Const, Expr, For, Load, Op, Seq, Stmt, Store
 from ...ir.loop.visit import loads_in, walk
 from ..cursor import Path, blocks_under, loop_of
 from ..errors import Reason
-from ..legality import update_of
+from ..stores import single_store, update_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def running_softmax(path: Path) -> RunningSoftmax | Reason:
     alone = [(s, b) for s in after if (b := _alone(s, loop.extent)) is not None]
     nests = [(s, b) for s, b in alone if b.init is None]
     updates = [(s, b, u) for s, b in nests if (u := update_of(b)) is not None]
-    most = [(s, b, u) for s, b, u in updates if u[1] == "maximum" and _of(u[2], written)]
+    most = [(s, b, u) for s, b, u in updates if u.op == "maximum" and _of(u.term, written)]
     scales = [(s, b, x) for s, b in nests if (x := _scale(b, written)) is not None]
     if len(most) != 1 or len(scales) != 1:
         return _no_parts(loop)
@@ -110,6 +110,39 @@ def _scale(block: Block, written: set[Buffer]) -> Expr | None:
     match block.body:
         case Store(value=Op(name="exponential", args=(Op(name="subtract", args=(x, shift)),))):
             return shift if _of(x, written) else None
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class PartExponentials:
+    """``exp(scores - base)`` as `rescale` makes it: the base is the maximum, or 0 for -inf."""
+
+    store: Store
+    scores: Load
+    largest: Load
+
+
+def part_exponentials(block: Block) -> PartExponentials | None:
+    """Return the exponentials that a block computes relative to the maxima of parts, if any."""
+    match single_store(block):
+        case (
+            Store(
+                value=Op(
+                    name="exponential",
+                    args=(
+                        Op(
+                            name="subtract",
+                            args=(
+                                Load() as scores,
+                                Op(name="select", args=(_, Const(), Load() as largest)),
+                            ),
+                        ),
+                    ),
+                )
+            ) as store
+        ):
+            return PartExponentials(store, scores, largest)
         case _:
             return None
 

@@ -13,8 +13,8 @@ from ...ir.loop.visit import loads_in
 from ..cursor import LoopRef, Nest, nest
 from ..errors import ScheduleError
 from ..language.schedule import Schedule
-from ..legality import single_store, update_of
-from ..softmax.masks import masked, shown_keys
+from ..softmax.masks import mask_of, shown_keys
+from ..stores import update_of
 from .analyze import AccessPattern, BlockInfo, point_reads, product_operands
 from .lookup import below, block_node, own_loops
 
@@ -177,12 +177,11 @@ def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
     """
     for info in stages:
         block = func.block(info.name)
-        store = single_store(block)
-        found = None if store is None else masked(store.value)
-        if found is None or info.reduce:
+        mask = mask_of(block)
+        if mask is None or info.reduce:
             continue
-        (*_, row, key), (cond, _, hides) = block.axes, found
-        shown = shown_keys(cond, hides, block.axes, key.var)
+        *_, row, key = block.axes
+        shown = shown_keys(mask.cond, mask.hides, block.axes, key.var)
         first, end = shown.first or Const(0), shown.end or Const(key.extent)
         if shown.first is None and shown.end is None:
             continue
@@ -197,9 +196,8 @@ def _shown(func: Nest, stages: tuple[BlockInfo, ...]) -> float | None:
 
 
 def _hides_wholly(block: Block) -> bool:
-    store = single_store(block)
-    found = None if store is None else masked(store.value)
-    return found is not None and found[1].value == -math.inf
+    mask = mask_of(block)
+    return mask is not None and mask.fill.value == -math.inf
 
 
 def _exponential(func: Func, stages: tuple[BlockInfo, ...], length: int) -> str | None:
@@ -238,7 +236,7 @@ def take_parts(sch: Schedule, exponential: str, part: int) -> SoftmaxParts:
     for name in [b.name for b in sch.blocks()]:
         node = sch.block(name)
         update = update_of(node)
-        feeds = update is not None and node.writes[0].buffer in shift and update[1] == "maximum"
+        feeds = update is not None and node.writes[0].buffer in shift and update.op == "maximum"
         sums = any(r.buffer in weights for r in node.reads)
         if sums and update is None:  # a copy of the exponentials for a product
             weights.add(node.writes[0].buffer)

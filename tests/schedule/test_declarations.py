@@ -20,7 +20,8 @@ from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.listing import methods_text, page_text
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.language.trace import Trace
-from nestwright.schedule.primitives import matmul, reduce, stage
+from nestwright.schedule.primitives import reduce, stage
+from nestwright.schedule.primitives.products import matmul
 
 ROOT = Path(__file__).parents[2]
 

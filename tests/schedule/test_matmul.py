@@ -18,7 +18,7 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule, Trace
-from nestwright.schedule.primitives.matmul import product_of
+from nestwright.schedule.primitives.products.matmul import product_of
 from nestwright.te.from_hlo import lower_group
 
 MATMUL = """\

@@ -24,6 +24,7 @@ from ....ir.loop.build import (
     op,
     points,
     select,
+    zero_of,
 )
 from ....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS, TF32_SCALE
 from ....ir.loop.nodes import (
@@ -207,7 +208,7 @@ class _Lanes:
         match s.name:
             case "zero_matrix":
                 to = self.words(s.writes[0], ranges)
-                zero = Const(0.0 if to.buffer.dtype.is_float else 0, to.buffer.dtype)
+                zero = zero_of(to.buffer.dtype)
                 return seq(*(Store(to.buffer, _word(to, n), zero) for n in range(WORDS)))
             case "load_matrix_a" | "load_matrix_b":
                 return self.load(s.writes[0], s.reads[0], ranges)

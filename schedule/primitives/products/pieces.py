@@ -6,29 +6,16 @@ import math
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import bf16, f32
-from ....ir.loop.build import add, as_int, const, floordiv, mul, op, point, select, sub, var
-from ....ir.loop.nodes import (
-    AxisKind,
-    Block,
-    BlockAxis,
-    Buffer,
-    Cast,
-    Expr,
-    Func,
-    Load,
-    Seq,
-    Store,
-)
+from ....ir.loop.build import add, as_int, const, floordiv, mul, op, point, select, sub
+from ....ir.loop.nodes import AxisKind, Block, Buffer, Cast, Expr, Func, Load, Store
 from ....ir.loop.notes import EXCESS_ERROR
-from ....ir.loop.visit import seq
-from ...cursor import BlockRef, block_of, edit, find_block, fresh_name, nest
+from ...cursor import BlockRef, block_of, find_block, nest
 from ...declare import primitive
-from ...domains import regenerate
-from ...errors import Reason, require
+from ...errors import Reason, obtain, require
 from ...excess_error import BILLIONTH
-from ...legality import computes_once, not_opaque, sole_writer
-from ..inline import with_body
-from ..matmul import Product, alone, begins_with_zero, product_of, top
+from ...stores import with_body
+from .matmul import Product, product_of
+from .rewrite import Maker, check_replaceable, new_axis, replaced
 
 COUNTS = (2, 3)
 """Pieces of a number: two have 16 bits of its 24, three all of them."""
@@ -88,26 +75,13 @@ def in_pieces(func: Func, block: BlockRef, count: int) -> tuple[Func, tuple[Bloc
     asked = f"rewrite block `{block.name}` as products of pieces"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(
-        func,
-        asked,
-        not_opaque((path,)),
-        computes_once(node),
-        sole_writer(func, node),
-        _valid_count(count),
-        begins_with_zero(node),
-        alone(path),
-    )
-    found = f32_product(node)
-    require(func, asked, _not_a_product(node) if found is None else None)
-    assert found is not None
+    check_replaceable(func, asked, path, _valid_count(count))
+    found = obtain(func, asked, f32_product(node) or _not_a_product(node))
     require(func, asked, *(_filled(func, node, e) for e in (found.a, found.b)))
-    make = _PieceBlocks(func, asked, node, found, count)
-    made = make.pieces("a", found.a), make.pieces("b", found.b)
-    blocks = (*made, make.product())
-    new = edit(func, [(top(path), lambda _: seq(*(regenerate(b, {}) for b in blocks)))])
-    new = replace(new, allocs=(*func.allocs, *(b.writes[0].buffer for b in made)))
-    return new, (BlockRef(made[0].name), BlockRef(made[1].name))
+    make = _PieceBlocks(Maker(func, asked, node), found, count)
+    a, b = make.pieces("a", found.a), make.pieces("b", found.b)
+    product = make.product(a.writes[0].buffer, b.writes[0].buffer)
+    return replaced(func, path, (a, b, product)), (BlockRef(a.name), BlockRef(b.name))
 
 
 def _valid_count(count: int) -> Reason | None:
@@ -147,33 +121,22 @@ def _not_a_product(block: Block) -> Reason:
     )
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _PieceBlocks:
-    """Builds the blocks of the rewritten sum, and their buffers, whose first index is the piece."""
+    """Makes the blocks of the rewritten sum; the first index of their buffers is the piece."""
 
-    func: Func
-    asked: str
-    block: Block
-    product_: Product
+    make: Maker
+    found: Product
     count: int
-
-    def __post_init__(self) -> None:
-        self.made: dict[str, Buffer] = {}
 
     def pieces(self, part: str, source: Expr) -> Block:
         """Return ``P[n, ..] = piece n of A[..]``."""
         assert isinstance(source, Load)
-        name = f"{self.block.name}_{part}"
-        shape = source.buffer.shape
-        target = self.made[part] = Buffer(name, (self.count, *shape), bf16)
-        axes = tuple(
-            BlockAxis(var(f"v{n}"), extent, AxisKind.SPATIAL, const(0))
-            for n, extent in enumerate(target.shape)
-        )
+        target = self.make.buffer(part, (self.count, *source.buffer.shape), bf16)
+        axes = [new_axis(str(n), extent) for n, extent in enumerate(target.shape)]
         at = tuple(a.var for a in axes)
         value = self._piece(Load(source.buffer, at[1:]), at[0])
-        empty = Block(fresh_name(self.func, name), axes, (), (point(target, at),), Seq(()))
-        return with_body(self.func, self.asked, empty, Store(target, at, value))
+        return self.make.new(part, axes, point(target, at), Store(target, at, value))
 
     def _piece(self, x: Expr, number: Expr) -> Expr:
         found = [Cast(x, bf16)]
@@ -185,23 +148,21 @@ class _PieceBlocks:
             value = select(op("eq", number, const(n)), found[n], value)
         return value
 
-    def product(self) -> Block:
+    def product(self, left: Buffer, right: Buffer) -> Block:
         """Return the sum of the products of all pairs of pieces."""
-        a, b = self.product_.a, self.product_.b
+        a, b, block = self.found.a, self.found.b, self.make.block
         assert isinstance(a, Load) and isinstance(b, Load)
-        axis = BlockAxis(var("vp"), pairs(self.count), AxisKind.REDUCE, const(0))
-        i, j = pair_of(sub(pairs(self.count) - 1, axis.var), self.count)
-        left, right = (
-            Load(self.made[part], (n, *x.index)) for part, n, x in (("a", i, a), ("b", j, b))
-        )
-        store = self.product_.store
-        term = op("multiply", Cast(left, f32), Cast(right, f32))
+        pair = new_axis("p", pairs(self.count), AxisKind.REDUCE)
+        i, j = pair_of(sub(pairs(self.count) - 1, pair.var), self.count)
+        x, y = Load(left, (i, *a.index)), Load(right, (j, *b.index))
+        store = self.found.store
+        term = op("multiply", Cast(x, f32), Cast(y, f32))
         body = replace(store, value=op("add", Load(store.buffer, store.index), term))
-        spatial = [x for x in self.block.axes if x.kind is AxisKind.SPATIAL]
-        reduce = [x for x in self.block.axes if x.kind is AxisKind.REDUCE]
-        axes = tuple(replace(x, value=const(0)) for x in (*spatial, *reduce))
-        axes = (*axes[: len(spatial)], axis, *axes[len(spatial) :])
-        made = with_body(self.func, self.asked, replace(self.block, axes=axes), body)
+        old = [replace(x, value=const(0)) for x in block.axes]
+        spatial = [x for x in old if x.kind is AxisKind.SPATIAL]
+        reduce = [x for x in old if x.kind is AxisKind.REDUCE]
+        axes = (*spatial, pair, *reduce)
+        made = with_body(self.make.func, self.make.asked, replace(block, axes=axes), body)
         return EXCESS_ERROR.put(made, math.ceil(pieces_error(self.count) / BILLIONTH))
 
 

@@ -16,39 +16,32 @@ from ....ir.loop.build import (
     minimum,
     mul,
     op,
-    point,
     points,
     select,
-    var,
+    zero_of,
 )
 from ....ir.loop.nodes import (
     AxisKind,
     Block,
     BlockAxis,
-    Buffer,
     Const,
     Expr,
     Func,
-    Let,
     Load,
     Range,
     Region,
-    Seq,
-    Stmt,
     Store,
     Var,
 )
 from ....ir.loop.notes import EXCESS_ERROR
 from ....ir.loop.visit import seq, substitute_expr
 from ... import bilinear
-from ...cursor import BlockRef, block_of, edit, find_block, fresh_name
+from ...cursor import BlockRef, block_of, find_block
 from ...declare import primitive
-from ...domains import regenerate
-from ...errors import Reason, require
+from ...errors import Reason, obtain
 from ...excess_error import BILLIONTH, rounding_error
-from ...legality import computes_once, not_opaque, sole_writer
-from ..inline import with_body
-from ..matmul import Product, alone, begins_with_zero, digits, number_of, product_of, top
+from .matmul import Product, axes_at, point_of, product_of
+from .rewrite import Lets, Maker, check_replaceable, new_axis, replaced
 
 MOST_LEVELS = 2
 ROLES = "mnk"
@@ -100,26 +93,12 @@ def strassen(
     asked = f"rewrite block `{block.name}` as products of sums of quadrants"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(
-        func,
-        asked,
-        not_opaque((path,)),
-        computes_once(node),
-        sole_writer(func, node),
-        _valid_arguments(multiples, levels),
-        begins_with_zero(node),
-        alone(path),
-    )
-    found = plain_product(node)
-    require(func, asked, _not_a_product(node) if found is None else None)
-    assert found is not None
-    make = _PartBlocks(func, asked, node, found, tuple(multiples), levels)
-    blocks = (make.sums("a"), make.sums("b"), make.product(), make.result(), make.copy())
-    new = edit(func, [(top(path), lambda _: seq(*(regenerate(b, {}) for b in blocks)))])
-    made = [b.writes[0].buffer for b in blocks[:-1]]
-    new = replace(new, allocs=(*func.allocs, *made))
-    names = [BlockRef(b.name) for b in blocks if b.name != node.name]
-    return new, (names[0], names[1], names[2], names[3])
+    check_replaceable(func, asked, path, _valid_arguments(multiples, levels))
+    found = obtain(func, asked, plain_product(node) or _not_a_product(node))
+    make = _PartBlocks(Maker(func, asked, node), found, tuple(multiples), levels)
+    s, t, y, copy = make.sums("a"), make.sums("b"), make.result(), make.copy()
+    new = replaced(func, path, (s, t, make.product(), y, copy))
+    return new, (BlockRef(s.name), BlockRef(t.name), BlockRef(y.name), BlockRef(copy.name))
 
 
 def _valid_arguments(multiples: Sequence[int], levels: int) -> Reason | None:
@@ -143,15 +122,13 @@ def _not_a_product(block: Block) -> Reason:
 
 @dataclass
 class _PartBlocks:
-    """Builds the blocks of the rewritten product, and their buffers.
+    """Makes the blocks of the rewritten product, and their buffers.
 
     The products of parts are numbered; their number is the first index. ``parts`` are the sizes of
     a part's rows (m), columns (n) and terms (k).
     """
 
-    func: Func
-    asked: str
-    block: Block
+    make: Maker
     found: Product
     multiples: tuple[int, ...]
     levels: int
@@ -166,25 +143,14 @@ class _PartBlocks:
         }
         m, n, k = (self.parts[r] for r in ROLES)
         self.made = {
-            "a": self._buffer("a", (self.number, m, k)),
-            "b": self._buffer("b", (self.number, k, n)),
-            "product": self._buffer("product", (self.number, m, n)),
-            "result": self._buffer("result", (self.cut**2, m, n)),
+            "a": self.make.buffer("a", (self.number, m, k), f32),
+            "b": self.make.buffer("b", (self.number, k, n), f32),
+            "product": self.make.buffer("product", (self.number, m, n), f32),
+            "result": self.make.buffer("result", (self.cut**2, m, n), f32),
         }
 
-    def _buffer(self, part: str, shape: tuple[int, ...]) -> Buffer:
-        return Buffer(f"{self.block.name}_{part}", shape, f32)
-
-    def _axes(self, roles: str, terms: AxisKind = AxisKind.SPATIAL) -> tuple[BlockAxis, ...]:
-        kinds = [terms if r == "k" else AxisKind.SPATIAL for r in roles]
-        pairs = zip(roles, kinds, strict=True)
-        return tuple(BlockAxis(var(f"v{r}"), self.parts[r], kind, Const(0)) for r, kind in pairs)
-
-    def _block(self, part: str, axes: Sequence[BlockAxis], write: Region, body: Stmt) -> Block:
-        name = fresh_name(self.func, f"{self.block.name}_{part}")
-        return with_body(
-            self.func, self.asked, Block(name, tuple(axes), (), (write,), Seq(())), body
-        )
+    def _axes(self, roles: str) -> list[BlockAxis]:
+        return [new_axis(r, self.parts[r]) for r in roles]
 
     def sums(self, operand: str) -> Block:
         """Return ``S[:, m, k] = the sums of A's parts``, or those of B: ``T[:, k, n]``."""
@@ -203,7 +169,7 @@ class _PartBlocks:
 
     def _element(self, load: Load, at: Mapping[str, Var], place: Mapping[str, int]) -> Expr:
         """Return an element of the part at ``place``, 0 beyond the operand."""
-        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
+        by: dict[Var, Expr] = {a.var: Const(0) for a in self.make.block.axes}
         guards = []
         for role, v in at.items():
             start, last = place[role] * self.parts[role], self.found.points(role) - 1
@@ -211,10 +177,10 @@ class _PartBlocks:
             if start + self.parts[role] - 1 > last:
                 guards.append(lt(index, last + 1))
                 index = minimum(index, last)
-            by |= digits(self.found.roles[role], index)
+            by |= axes_at(self.found.roles[role], index)
         value = replace(load, index=tuple(substitute_expr(e, by) for e in load.index))
         inside = both(*guards) if guards else None
-        return value if inside is None else select(inside, value, Const(0.0, f32))
+        return value if inside is None else select(inside, value, zero_of(f32))
 
     def _stores(
         self,
@@ -225,36 +191,25 @@ class _PartBlocks:
     ) -> Block:
         """Return a block that writes the sums of ``values`` to the first index of its buffer."""
         buffer, index = self.made[part], tuple(a.var for a in axes)
-        named: list[tuple[Var, Expr]] = []
+        lets = Lets(f32)
 
         def name(value: Expr) -> Expr:
-            if isinstance(value, Load | Var):
-                return value
-            named.append((var("t", f32), value))
-            return named[-1][0]
+            return value if isinstance(value, Load | Var) else lets.name(value)
 
         results = bilinear.combined(signs, [name(v) for v in values], f32, name)
         body = seq(*(Store(buffer, (Const(n), *index), e) for n, e in enumerate(results)))
-        for v, value in reversed(named):
-            body = Let(v, value, body)
         whole = Range(Const(0), Const(len(results)))
-        return self._block(part, axes, Region(buffer, (whole, *points(index))), body)
+        written = Region(buffer, (whole, *points(index)))
+        return self.make.new(part, axes, written, lets.around(body))
 
     def product(self) -> Block:
         """Return ``M[e, m, n] += S[e, m, k] * T[e, k, n]``."""
-        number = BlockAxis(var("ve"), self.number, AxisKind.SPATIAL, Const(0))
-        m, n, k = self._axes("mnk", AxisKind.REDUCE)
+        number, (m, n) = new_axis("e", self.number), self._axes("mn")
+        k = new_axis("k", self.parts["k"], AxisKind.REDUCE)
         own = Load(self.made["product"], (number.var, m.var, n.var))
         a = Load(self.made["a"], (number.var, m.var, k.var))
         b = Load(self.made["b"], (number.var, k.var, n.var))
-        made = replace(
-            self.block,
-            axes=(number, m, n, k),
-            reads=tuple(point(x.buffer, x.index) for x in (own, a, b)),
-            writes=(point(own.buffer, own.index),),
-            body=Store(own.buffer, own.index, op("add", own, op("multiply", a, b))),
-            init=Store(own.buffer, own.index, Const(0.0, f32)),
-        )
+        made = self.make.updating((number, m, n, k), own, op("multiply", a, b), (a, b))
         error = added_error(self.levels, self.found.points("k"))
         return EXCESS_ERROR.put(made, ceil(error / BILLIONTH))
 
@@ -270,20 +225,11 @@ class _PartBlocks:
 
     def copy(self) -> Block:
         """Return ``C = Y`` over the block's own spatial axes."""
-        old = [a for a in self.block.axes if a.kind is AxisKind.SPATIAL]
-        axes = tuple(replace(a, var=var(a.var.name), value=Const(0)) for a in old)
-        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
-        by |= {a.var: x.var for a, x in zip(old, axes, strict=True)}
-        store = self.found.store
-        index = tuple(substitute_expr(e, by) for e in store.index)
-        value = Load(self.made["result"], self._place(by))
-        return self._block(
-            "copy", axes, point(store.buffer, index), replace(store, index=index, value=value)
-        )
+        return self.make.copying("copy", self.found.store, self.made["result"], self._place)
 
     def _place(self, by: Mapping[Var, Expr]) -> tuple[Expr, ...]:
         """Return the index of an element of C in Y: by the digits of its part, in order."""
-        m, n = (number_of(self.found.roles[r], by) for r in "mn")
+        m, n = (point_of(self.found.roles[r], by) for r in "mn")
         part: Expr = Const(0)
         rows, columns = (floordiv(e, self.parts[r]) for e, r in ((m, "m"), (n, "n")))
         for level in reversed(range(self.levels)):

@@ -11,7 +11,7 @@ from math import prod
 
 from .....ir.errors import UnsupportedError
 from .....ir.loop.affine import Interval
-from .....ir.loop.build import add, as_int, floordiv, floormod, mul
+from .....ir.loop.build import add, as_int, floordiv, floormod, mul, zero_of
 from .....ir.loop.intrinsics import HELD_COLUMNS, WARP
 from .....ir.loop.nodes import (
     Alloc,
@@ -154,7 +154,7 @@ class _GroupLanes(PanelRewriter):
         match s.name:
             case "zero_accumulators":
                 to = self.registers(s.writes[0], ranges)
-                zero = Const(0.0 if to.buffer.dtype.is_float else 0, to.buffer.dtype)
+                zero = zero_of(to.buffer.dtype)
                 return seq(*(Store(to.buffer, _word(to, n), zero) for n in range(_SUMS)))
             case "store_accumulators":
                 return self.store(s.writes[0], self.registers(s.reads[0], ranges), ranges)

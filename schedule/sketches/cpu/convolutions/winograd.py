@@ -15,7 +15,7 @@ from .....ir.loop.nodes import BlockAxis, Var
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....primitives.winograd import SIZES, TAPS, Convolution, convolution_of
+from ....primitives.products.winograd import SIZES, TAPS, Convolution, convolution_of
 from ....space.analyze import BlockInfo, point_reads
 from ....space.lookup import block_node, own_loops
 from ....space.space import Choices, Sketch, columns_of

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import extent
+from ....stores import update_of
 
 FEWEST = 4  # partial sums that are worth having
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition

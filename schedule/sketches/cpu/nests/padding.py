@@ -8,8 +8,8 @@ from .....ir.dtypes import index
 from .....ir.loop.affine import linear
 from .....ir.loop.build import conjuncts
 from .....ir.loop.nodes import Const, Expr, Load, Op, Var
-from ....primitives.inline import store_of
 from ....space.analyze import BlockInfo
+from ....stores import single_store
 
 LINES_PER_FMA = 6  # of LLVM code
 MOST_LINES = 2400  # of a tile and its copies at the borders, less than what lowering may copy
@@ -22,7 +22,7 @@ def pads_ends(info: BlockInfo) -> bool:
     Then bounds of loops can leave out the zeros; those between the elements of a dilated array are
     no such padding.
     """
-    store = store_of(info.block)
+    store = single_store(info.block)
     match None if store is None else store.value:
         case Op(name="select", args=(cond, Load(), Const(value=zero))):
             return not zero and _is_bound(cond)
@@ -32,7 +32,7 @@ def pads_ends(info: BlockInfo) -> bool:
 
 def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
     """Return the share of the products of ``reader`` whose factor is no zero of ``padding``."""
-    store = store_of(padding.block)
+    store = single_store(padding.block)
     if store is None or not isinstance(store.value, Op):
         return 1.0
     extents = {a.var: a.extent for a in (*reader.spatial, *reader.reduce)}

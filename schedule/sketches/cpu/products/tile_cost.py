@@ -13,8 +13,8 @@ import numpy as np
 
 from .....ir.arrays import Array
 from .....ir.target import Target
-from ....legality import update_of
 from ....space.space import Columns
+from ....stores import update_of
 from ..nests.contraction import (
     AHEAD,
     CHUNK,
@@ -125,7 +125,7 @@ def _steps_of_all(k: Contraction, c: Columns, target: Target) -> Array:
 def _instructions(k: Contraction) -> int:
     """Return the instructions that add a term to a vector of partial results."""
     update = update_of(k.anchor.block)
-    return EXTREME if update is not None and update[1] in ("maximum", "minimum") else 1
+    return EXTREME if update is not None and update.op in ("maximum", "minimum") else 1
 
 
 def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vectors: Array) -> Array:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from .....ir.target import Target
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.space import Choices, Sketch
+from ....stores import update_of
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import HEAVY, lanes_of, pass_seconds, sharing_pays, side_by_side, work_of
 

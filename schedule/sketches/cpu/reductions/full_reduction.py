@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import below, extent
 from ....space.space import Choices, Sketch
+from ....stores import update_of
 from ..nests.fallback import schedule_runs
 from ..nests.lane_sums import accumulators, reduce_columns
 from ..nests.matching import CPU, FuncInfo

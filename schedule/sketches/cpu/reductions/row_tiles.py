@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import below, extent, own_loops
 from ....space.space import Choices, Sketch
+from ....stores import update_of
 from ..nests.lane_sums import one_stretch
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import (

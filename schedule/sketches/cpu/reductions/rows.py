@@ -18,10 +18,10 @@ from .....ir.target import Target
 from ....cursor import LoopRef
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import below, extent
 from ....space.space import Choices, Sketch
+from ....stores import update_of
 from ..nests.contraction import feeders_of, heaviest
 from ..nests.lane_sums import FEWEST, accumulators, fitting, one_stretch, reduce_columns
 from ..nests.matching import CPU, FuncInfo

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo
 from ....space.lookup import below, own_loops
 from ....space.space import Choices, Sketch
+from ....stores import update_of
 from ..nests.contraction import Contraction
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share, pass_seconds, schedule_pointwise, sharing_pays

@@ -11,10 +11,10 @@ from .....ir.loop.notes import STAGE_OF
 from ....combiner import combiner_of
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo, describe
 from ....space.lookup import below, own_loops
 from ....space.registry import SketchTable
+from ....stores import update_of
 
 LITTLE = 1 << 10  # points that one block of threads computes as fast as many do
 

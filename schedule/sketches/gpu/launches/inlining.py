@@ -9,8 +9,8 @@ from .....ir.loop.visit import exprs_under, loads_under
 from .....ir.target import Target
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
-from ....legality import single_store
 from ....space.analyze import BlockInfo, blocks_of, describe
+from ....stores import single_store
 from .clusters import common_rows, worth_one_launch
 from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
 

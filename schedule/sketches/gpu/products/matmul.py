@@ -12,8 +12,9 @@ from .....ir.loop.nodes import CHUNK, BlockAxis, Buffer, Const, Expr, Load, Op, 
 from .....ir.loop.visit import free_vars, loads_in, loads_under, walk, walk_expr
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
-from ....primitives.matmul import Product, is_zero, product_of
+from ....primitives.products.matmul import Product, product_of
 from ....space.analyze import BlockInfo, describe, frozen_inputs, point_reads
+from ....stores import is_zero
 from ..launches.inlining import LARGEST, may_inline, nodes_of
 
 LEAST = 16  # rows and columns below which tiles are mostly padding

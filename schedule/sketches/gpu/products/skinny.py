@@ -18,7 +18,7 @@ from .....ir.loop.intrinsics import WARP
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....primitives.matmul import Product, product_of
+from ....primitives.products.matmul import Product, product_of
 from ....space.analyze import BlockInfo, describe
 from ....space.lookup import below, own_loops
 from ....space.space import Choice, Choices, Sketch, cheapest

@@ -16,10 +16,10 @@ from .....ir.target import Target
 from ....combiner import combiner_of
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....legality import update_of
 from ....space.analyze import BlockInfo, describe
 from ....space.lookup import below, own_loops
 from ....space.space import Choices, Sketch, cheapest
+from ....stores import update_of
 from ..launches.clusters import (
     CLUSTERS,
     Cluster,

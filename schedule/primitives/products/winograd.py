@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import TypeAlias
 
-from ...ir.dtypes import DType, f32
-from ...ir.loop.affine import linear
-from ...ir.loop.build import (
+from ....ir.dtypes import f32
+from ....ir.loop.affine import linear
+from ....ir.loop.build import (
     add,
     both,
     floordiv,
@@ -23,8 +23,9 @@ from ...ir.loop.build import (
     select,
     sub,
     var,
+    zero_of,
 )
-from ...ir.loop.nodes import (
+from ....ir.loop.nodes import (
     AxisKind,
     Block,
     BlockAxis,
@@ -32,26 +33,21 @@ from ...ir.loop.nodes import (
     Const,
     Expr,
     Func,
-    Let,
     Load,
     Range,
     Region,
-    Seq,
-    Stmt,
     Store,
     Var,
 )
-from ...ir.loop.notes import EXCESS_ERROR
-from ...ir.loop.visit import free_vars, seq, substitute_expr
-from ..cursor import BlockRef, block_of, edit, find_block, fresh_name
-from ..declare import primitive
-from ..domains import regenerate
-from ..errors import Reason, require
-from ..excess_error import BILLIONTH
-from ..legality import computes_once, not_opaque, sole_writer
-from ..transforms import Matrix, filtering, product_on_both_sides, relative_error
-from .inline import with_body
-from .matmul import alone, begins_with_zero, product_of, top
+from ....ir.loop.notes import EXCESS_ERROR
+from ....ir.loop.visit import free_vars, seq, substitute_expr
+from ...cursor import BlockRef, block_of, find_block
+from ...declare import primitive
+from ...errors import Reason, obtain
+from ...excess_error import BILLIONTH
+from ...transforms import Matrix, filtering, product_on_both_sides, relative_error
+from .matmul import product_of
+from .rewrite import Lets, Maker, check_replaceable, digits, new_axis, number_of, replaced
 
 TAPS = 3
 SIZES = (2, 4)
@@ -159,33 +155,14 @@ def winograd(
     asked = f"rewrite block `{block.name}` as products of transformed tiles"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(
-        func,
-        asked,
-        not_opaque((path,)),
-        computes_once(node),
-        sole_writer(func, node),
-        _valid_size(size),
-        begins_with_zero(node),
-        alone(path),
-    )
-    found = convolution_of(node)
-    require(func, asked, _not_a_convolution(node) if found is None else None)
-    assert found is not None
-    make = _Blocks(func, asked, node, found, size)
-    blocks = (
-        make.tiles(),
-        make.weights(),
-        make.input(),
-        make.product(),
-        make.output(),
-        make.copy(),
-    )
-    new = edit(func, [(top(path), lambda _: seq(*(regenerate(b, {}) for b in blocks)))])
-    made = [b.writes[0].buffer for b in blocks[:-1]]
-    new = replace(new, allocs=(*func.allocs, *made))
-    names = [BlockRef(b.name) for b in blocks if b.name != node.name]
-    return new, (names[0], names[1], names[2], names[3], names[4])
+    check_replaceable(func, asked, path, _valid_size(size))
+    found = obtain(func, asked, convolution_of(node) or _not_a_convolution(node))
+    make = _WinogradBlocks(Maker(func, asked, node), found, size)
+    before = make.tiles(), make.weights(), make.input()
+    after = make.output(), make.copy()
+    new = replaced(func, path, (*before, make.product(), *after))
+    t, u, v, y, copy = (BlockRef(b.name) for b in (*before, *after))
+    return new, (t, u, v, y, copy)
 
 
 def _valid_size(size: int) -> Reason | None:
@@ -204,16 +181,14 @@ def _not_a_convolution(block: Block) -> Reason:
 
 
 @dataclass
-class _Blocks:
-    """Builds the blocks of the rewritten convolution, and their buffers.
+class _WinogradBlocks:
+    """Makes the blocks of the rewritten convolution, and their buffers.
 
     Tiles are numbered through: by the batch, then by rows and columns of tiles. Products of a tile
     are numbered too; their number is the first index.
     """
 
-    func: Func
-    asked: str
-    block: Block
+    make: Maker
     conv: Convolution
     size: int
 
@@ -235,36 +210,29 @@ class _Blocks:
         }
 
     def _buffer(self, part: str, shape: tuple[int, ...]) -> Buffer:
-        return Buffer(f"{self.block.name}_{part}", shape, self.dtype)
-
-    def _name(self, part: str) -> str:
-        return fresh_name(self.func, f"{self.block.name}_{part}")
-
-    def _block(self, part: str, axes: Sequence[BlockAxis], writes: Region, body: Stmt) -> Block:
-        empty = Block(self._name(part), tuple(axes), (), (writes,), Seq(()))
-        return with_body(self.func, self.asked, empty, body)
+        return self.make.buffer(part, shape, self.dtype)
 
     def tiles(self) -> Block:
         """Return ``T[n, y, x, c] = d[n, y, x, c]``, 0 beyond the last output's taps."""
         target = self.made["tiles"]
         batch, channels = _fresh(self.conv.batch), _fresh(self.conv.channels)
-        at = [_axis(name, n) for name, n in zip("yx", target.shape[len(batch) :], strict=False)]
+        at = [new_axis(name, n) for name, n in zip("yx", target.shape[len(batch) :], strict=False)]
         by = _renamed(self.conv.batch, batch) | _renamed(self.conv.channels, channels)
         guards = []
-        for (axis, taps), place in zip(self.conv.window, at, strict=True):
-            last = axis.extent + TAPS - 2
-            by |= {axis.var: minimum(place.var, last), taps.var: Const(0)}
+        for (own, taps), place in zip(self.conv.window, at, strict=True):
+            last = own.extent + TAPS - 2
+            by |= {own.var: minimum(place.var, last), taps.var: Const(0)}
             guards.append(lt(place.var, last + 1) if last + 1 < place.extent else None)
         value: Expr = self._element(self.conv.data, by)
         if (inside := both(*guards)) is not None:
-            value = select(inside, value, Const(0.0, self.dtype))
+            value = select(inside, value, zero_of(self.dtype))
         axes = (*batch, *at, *channels)
         index = _vars(axes)
-        return self._block("tiles", axes, point(target, index), Store(target, index, value))
+        return self.make.new("tiles", axes, point(target, index), Store(target, index, value))
 
     def _element(self, load: Load, by: Mapping[Var, Expr]) -> Load:
         """Return a load with the block's axes substituted; those of extent 1 are 0."""
-        units: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes if a.extent == 1}
+        units: dict[Var, Expr] = {a.var: Const(0) for a in self.make.block.axes if a.extent == 1}
         at = tuple(substitute_expr(e, units | dict(by)) for e in load.index)
         return replace(load, index=at)
 
@@ -291,9 +259,9 @@ class _Blocks:
 
     def input(self) -> Block:
         """Return ``V[e, t, c] = (B' T[tile t, c] B)[e]``."""
-        tile, channels = _axis("t", self.count), _fresh(self.conv.channels)
+        tile, channels = new_axis("t", self.count), _fresh(self.conv.channels)
         source = self.made["tiles"]
-        *batch, i, j = _digits(tile.var, (*_extents(self.conv.batch), *self.counts))
+        *batch, i, j = digits(tile.var, (*_extents(self.conv.batch), *self.counts))
         y, x, inner = mul(i, self.size), mul(j, self.size), _vars(channels)
         values = [
             [Load(source, (*batch, add(y, k), add(x, n), *inner)) for n in range(self.side)]
@@ -314,17 +282,17 @@ class _Blocks:
         """Return a block that writes ``matrix @ values @ matrix.T``, the products first."""
         target = self.made[part]
         index = _vars(axes)
-        named: list[tuple[Var, Expr]] = []
-        results = product_on_both_sides(matrix, values, self.dtype, _namer(named, self.dtype))
+        lets = Lets(self.dtype)
+        results = product_on_both_sides(matrix, values, self.dtype, lets.name)
         flat = [e for row in results for e in row]
         stores = [Store(target, (Const(n), *index), e) for n, e in enumerate(flat)]
         whole = Range(Const(0), Const(len(flat)))
         region = Region(target, (whole, *points(index)))
-        return self._block(part, axes, region, _under(named, seq(*stores)))
+        return self.make.new(part, axes, region, lets.around(seq(*stores)))
 
     def product(self) -> Block:
         """Return ``M[e, t, k] += V[e, t, c] * U[e, c, k]``."""
-        number, tile = _axis("e", self.side**2), _axis("t", self.count)
+        number, tile = new_axis("e", self.side**2), new_axis("t", self.count)
         columns = _fresh(self.conv.columns)
         channels = _fresh(self.conv.channels, AxisKind.REDUCE)
         terms = prod(_extents(self.conv.channels))
@@ -332,26 +300,20 @@ class _Blocks:
         own = Load(self.made["product"], _vars((number, tile, *columns)))
         a = Load(self.made["input"], _vars((number, tile, *channels)))
         b = Load(self.made["weights"], _vars((number, *channels, *columns)))
-        made = replace(
-            self.block,
-            axes=(number, tile, *columns, *channels),
-            reads=tuple(point(x.buffer, x.index) for x in (own, a, b)),
-            writes=(point(own.buffer, own.index),),
-            body=Store(own.buffer, own.index, op("add", own, op("multiply", a, b))),
-            init=Store(own.buffer, own.index, Const(0.0, self.dtype)),
-        )
+        axes = (number, tile, *columns, *channels)
+        made = self.make.updating(axes, own, op("multiply", a, b), (a, b))
         return EXCESS_ERROR.put(made, error)
 
     def output(self) -> Block:
         """Return ``Y[t, :, :, k] = A' M[:, t, k] A``."""
-        tile, columns = _axis("t", self.count), _fresh(self.conv.columns)
+        tile, columns = new_axis("t", self.count), _fresh(self.conv.columns)
         inner = _vars(columns)
         source, target = self.made["product"], self.made["output"]
         numbers = [[Const(i * self.side + j) for j in range(self.side)] for i in range(self.side)]
         values = [[Load(source, (e, tile.var, *inner)) for e in row] for row in numbers]
-        named: list[tuple[Var, Expr]] = []
+        lets = Lets(self.dtype)
         matrix = filtering(self.size, TAPS).output
-        results = product_on_both_sides(matrix, values, self.dtype, _namer(named, self.dtype))
+        results = product_on_both_sides(matrix, values, self.dtype, lets.name)
         stores = [
             Store(target, (tile.var, Const(i), Const(j), *inner), e)
             for i, row in enumerate(results)
@@ -359,40 +321,25 @@ class _Blocks:
         ]
         first, last = points((tile.var,)), points(inner)
         written = Region(target, (*first, *(Range(Const(0), Const(self.size)),) * 2, *last))
-        body = _under(named, seq(*stores))
-        made = self._block("output", (tile, *columns), written, body)
+        body = lets.around(seq(*stores))
+        made = self.make.new("output", (tile, *columns), written, body)
         every = Range(Const(0), Const(self.side**2))
         return replace(made, reads=(Region(source, (every, *first, *last)),))
 
     def copy(self) -> Block:
         """Return ``C[n, y, x, k] = Y[tile of (n, y, x), y % size, x % size, k]``."""
-        store = self.conv.store
-        old = tuple(a for a in self.block.axes if a.kind is AxisKind.SPATIAL)
-        axes = _fresh(old)
-        by = _renamed(old, axes)
-        tile: Expr = Const(0)
-        for a in self.conv.batch:
-            tile = add(mul(tile, a.extent), by[a.var])
-        places = [by[axis.var] for axis, _ in self.conv.window]
-        for n, v in zip(self.counts, places, strict=True):
-            tile = add(mul(tile, n), floordiv(v, self.size))
+        return self.make.copying("copy", self.conv.store, self.made["output"], self._place)
+
+    def _place(self, by: Mapping[Var, Expr]) -> tuple[Expr, ...]:
+        """Return the index in Y of an element of C: its tile, and its place in the tile."""
+        places = [by[spatial.var] for spatial, _ in self.conv.window]
+        batch = [by[a.var] for a in self.conv.batch]
+        tile = number_of(
+            [*batch, *(floordiv(v, self.size) for v in places)],
+            [*_extents(self.conv.batch), *self.counts],
+        )
         columns = (by[a.var] for a in self.conv.columns)
-        at = (tile, *(floormod(v, self.size) for v in places), *columns)
-        index = tuple(substitute_expr(e, by) for e in store.index)
-        value = Load(self.made["output"], at)
-        written = point(store.buffer, index)
-        return self._block("copy", axes, written, replace(store, index=index, value=value))
-
-
-def _digits(number: Expr, extents: Sequence[int]) -> list[Expr]:
-    """Return the digits of a number, the last one changing fastest."""
-    found: list[Expr] = []
-    step = prod(extents)
-    for n, extent in enumerate(extents):
-        step //= extent
-        digit = floordiv(number, step)
-        found.append(digit if n == 0 else floormod(digit, extent))
-    return found
+        return (tile, *(floormod(v, self.size) for v in places), *columns)
 
 
 def _between(a: Expr, b: Expr) -> Range:
@@ -407,10 +354,6 @@ def _extents(axes: Sequence[BlockAxis]) -> tuple[int, ...]:
     return tuple(a.extent for a in axes)
 
 
-def _axis(name: str, extent: int) -> BlockAxis:
-    return BlockAxis(var(f"v{name}"), extent, AxisKind.SPATIAL, Const(0))
-
-
 def _fresh(axes: Sequence[BlockAxis], kind: AxisKind = AxisKind.SPATIAL) -> tuple[BlockAxis, ...]:
     """Return axes like others for another block."""
     return tuple(BlockAxis(var(a.var.name), a.extent, kind, Const(0)) for a in axes)
@@ -422,18 +365,3 @@ def _renamed(old: Sequence[BlockAxis], new: Sequence[BlockAxis]) -> dict[Var, Ex
 
 def _vars(axes: Sequence[BlockAxis]) -> tuple[Var, ...]:
     return tuple(a.var for a in axes)
-
-
-def _namer(named: list[tuple[Var, Expr]], dtype: DType) -> Callable[[Expr], Expr]:
-    def name(value: Expr) -> Expr:
-        named.append((var("t", dtype), value))
-        return named[-1][0]
-
-    return name
-
-
-def _under(named: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
-    """Return a statement under the definitions of the values that it uses."""
-    for v, value in reversed(named):
-        body = Let(v, value, body)
-    return body

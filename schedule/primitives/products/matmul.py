@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...ir.dtypes import DType
-from ...ir.loop.build import add, both, floordiv, floormod, lt, mul, op, point, select, var
-from ...ir.loop.nodes import (
+from ....ir.dtypes import DType
+from ....ir.loop.build import both, lt, op, point, select, zero_of
+from ....ir.loop.nodes import (
     AxisKind,
     Block,
     BlockAxis,
@@ -16,22 +16,18 @@ from ...ir.loop.nodes import (
     Cast,
     Const,
     Expr,
-    For,
     Func,
     Load,
     Op,
-    Seq,
     Store,
     Var,
 )
-from ...ir.loop.visit import free_vars, seq, substitute_expr
-from ..cursor import BlockRef, Path, block_of, blocks_under, edit, find_block, fresh_name, loops_of
-from ..declare import primitive
-from ..domains import regenerate
-from ..errors import Reason, require
-from ..guards import lasting_guards
-from ..legality import computes_once, not_opaque, plain_loops, sole_writer, update_of
-from .inline import store_of, with_body
+from ....ir.loop.visit import free_vars, substitute_expr
+from ...cursor import BlockRef, block_of, find_block
+from ...declare import primitive
+from ...errors import Reason, obtain, require
+from ...stores import is_zero, single_store, update_of
+from .rewrite import Maker, check_replaceable, digits, new_axis, number_of, replaced
 
 ROLES = "bmnk"
 LAYOUTS = (("mk", "km"), ("nk", "kn"))
@@ -61,11 +57,11 @@ def product_of(block: Block) -> Product | None:
     reduction axes are ``k``. Axes of extent 1 have no role. The factors are swapped if the block's
     last axis would be ``m`` otherwise.
     """
-    store = store_of(block)
+    store = single_store(block)
     update = None if store is None else update_of(replace(block, body=store))
-    if store is None or update is None or update[1] != "add":
+    if store is None or update is None or update.op != "add":
         return None
-    term = update[2]
+    term = update.term
     match stripped(term):
         case Op(name="multiply", args=(x, y)):
             a, b = stripped(x), stripped(y)
@@ -124,29 +120,16 @@ def to_matmul(
     asked = f"rewrite block `{block.name}` as a matrix product"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(
-        func,
-        asked,
-        not_opaque((path,)),
-        computes_once(node),
-        sole_writer(func, node),
-        _valid_arguments(multiples, layouts),
-        begins_with_zero(node),
-        alone(path),
-    )
-    found = product_of(node)
-    require(func, asked, _not_a_product(node) if found is None else None)
-    assert found is not None
+    check_replaceable(func, asked, path, _valid_arguments(multiples, layouts))
+    found = obtain(func, asked, product_of(node) or _not_a_product(node))
     require(func, asked, _moderate_size(node, found, multiples))
-    make = _MatmulBlocks(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
-    a = make.buffer("a", found.a.dtype, layouts[0])
-    b = make.buffer("b", found.b.dtype, layouts[1])
-    c = make.buffer("c", found.store.buffer.dtype, "mn")
-    left, right = make.operand(a, found.a, layouts[0]), make.operand(b, found.b, layouts[1])
+    sizes = dict(zip("mnk", multiples, strict=True))
+    make = _MatmulBlocks(Maker(func, asked, node), found, sizes)
+    left, a = make.operand("a", found.a, layouts[0])
+    right, b = make.operand("b", found.b, layouts[1])
+    product, c = make.product(a, b, layouts)
     result = make.result(c)
-    blocks = (left, right, make.product(a, b, c, layouts), result)
-    new = edit(func, [(top(path), lambda _: seq(*(regenerate(x, {}) for x in blocks)))])
-    new = replace(new, allocs=(*func.allocs, a, b, c))
+    new = replaced(func, path, (left, right, product, result))
     return new, (BlockRef(left.name), BlockRef(right.name), BlockRef(result.name))
 
 
@@ -170,48 +153,6 @@ def _valid_arguments(multiples: Sequence[int], layouts: Sequence[str]) -> Reason
     return None
 
 
-def begins_with_zero(block: Block) -> Reason | None:
-    """Require that the block's reduction starts from 0."""
-    init = block.init
-    if isinstance(init, Store) and is_zero(init.value):
-        return None
-    return Reason(
-        f"block `{block.name}` does not start from 0",
-        (block,),
-        hint="only a sum that begins with 0 can include padding",
-    )
-
-
-def is_zero(e: Expr) -> bool:
-    """True if an expression is the literal 0, and not -0.0."""
-    return isinstance(e, Const) and e.value == 0 and not str(e.value).startswith("-")
-
-
-def top(path: Path) -> Path:
-    """Return the path to the outermost loop around a block, or to the block if there is none."""
-    return path[: 1 + next(n for n, s in enumerate(path) if isinstance(s, For | Block))]
-
-
-def alone(path: Path) -> Reason | None:
-    """Require that the block is under serial loops of its own that cover its whole domain."""
-    block, loops = block_of(path), loops_of(path)
-    shared = [p for p in blocks_under(top(path)) if p[-1] is not block]
-    if shared:
-        other = block_of(shared[0])
-        return Reason(
-            f"block `{other.name}` is under the same loops",
-            (loops[0], other, block),
-            hint="do this before compute_at",
-        )
-    if lasting_guards(path) != ():
-        return Reason(
-            f"block `{block.name}` is guarded",
-            (block,),
-            hint="do this before a split whose factors do not divide the extent",
-        )
-    return plain_loops(loops)
-
-
 def _moderate_size(block: Block, found: Product, multiples: Sequence[int]) -> Reason | None:
     points = {r: found.points(r) for r in ROLES}
     if 0 in points.values():
@@ -232,106 +173,72 @@ def _moderate_size(block: Block, found: Product, multiples: Sequence[int]) -> Re
 
 @dataclass(frozen=True, slots=True)
 class _MatmulBlocks:
-    """Builds the blocks of the matrix product."""
+    """Makes the blocks of the matrix product, each with the buffer that it writes."""
 
-    func: Func
-    asked: str
-    block: Block
+    make: Maker
     found: Product
     multiples: Mapping[str, int]
 
     def extent(self, role: str) -> int:
+        """Return the number of points of a role, rounded up to its multiple."""
         c = self.multiples.get(role, 1)
         return -(-self.found.points(role) // c) * c
 
     def buffer(self, part: str, dtype: DType, layout: str) -> Buffer:
-        shape = tuple(self.extent(r) for r in f"b{layout}")
-        return Buffer(f"{self.block.name}_{part}", shape, dtype)
+        return self.make.buffer(part, [self.extent(r) for r in f"b{layout}"], dtype)
 
-    def axes(self, roles: str) -> tuple[BlockAxis, ...]:
-        kinds = [AxisKind.REDUCE if r == "k" else AxisKind.SPATIAL for r in roles]
-        return tuple(
-            BlockAxis(var(f"v{r}"), self.extent(r), kind, Const(0))
-            for r, kind in zip(roles, kinds, strict=True)
-        )
-
-    def operand(self, buffer: Buffer, value: Expr, layout: str) -> Block:
+    def operand(self, part: str, value: Expr, layout: str) -> tuple[Block, Buffer]:
         """Return ``A_m[b, m, k] = inside ? a : 0``, the axes of ``a`` computed from b, m and k."""
-        axes = tuple(replace(a, kind=AxisKind.SPATIAL) for a in self.axes(f"b{layout}"))
-        at = {a.var.name[1:]: a.var for a in axes}
-        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
-        for role, v in at.items():
-            by |= digits(self.found.roles[role], v)
+        buffer = self.buffer(part, value.dtype, layout)
+        axes = {r: new_axis(r, self.extent(r)) for r in f"b{layout}"}
+        by: dict[Var, Expr] = {a.var: Const(0) for a in self.make.block.axes}
+        for role, a in axes.items():
+            by |= axes_at(self.found.roles[role], a.var)
         value = substitute_expr(value, by)
-        zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
-        guards = [lt(v, n) for r, v in at.items() if (n := self.found.points(r)) < self.extent(r)]
+        guards = [
+            lt(a.var, n) for r, a in axes.items() if (n := self.found.points(r)) < self.extent(r)
+        ]
         match value:
             case Op(name="select", args=(cond, x, other)) if is_zero(other):
                 inside, value = both(*guards, cond), x
             case _:
                 inside = both(*guards)
-        index = tuple(a.var for a in axes)
+        index = tuple(a.var for a in axes.values())
         if inside is not None:
-            value = select(inside, value, zero)
-        name = fresh_name(self.func, buffer.name)
-        empty = Block(name, axes, (), (point(buffer, index),), Seq(()))
-        return with_body(self.func, self.asked, empty, Store(buffer, index, value))
+            value = select(inside, value, zero_of(buffer.dtype))
+        body = Store(buffer, index, value)
+        return self.make.new(part, [*axes.values()], point(buffer, index), body), buffer
 
-    def product(self, a: Buffer, b: Buffer, c: Buffer, layouts: Sequence[str]) -> Block:
+    def product(self, a: Buffer, b: Buffer, layouts: Sequence[str]) -> tuple[Block, Buffer]:
         """Return ``C_m[b, m, n] += A_m * B_m``, with the conversions of the original."""
-        axes = self.axes("bmnk")
-        at = {x.var.name[1:]: x.var for x in axes}
+        buffer = self.buffer("c", self.found.store.buffer.dtype, "mn")
+        axes = {r: new_axis(r, self.extent(r)) for r in "bmn"}
+        axes["k"] = new_axis("k", self.extent("k"), AxisKind.REDUCE)
         left, right = (
-            Load(x, tuple(at[r] for r in f"b{layout}"))
+            Load(x, tuple(axes[r].var for r in f"b{layout}"))
             for x, layout in zip((a, b), layouts, strict=True)
         )
-        own = tuple(at[r] for r in "bmn")
+        own = Load(buffer, tuple(axes[r].var for r in "bmn"))
         term = _with_factors(self.found, left, right)
-        value = op("add", Load(c, own), term)
-        init = self.block.init
-        assert isinstance(init, Store)
-        return replace(
-            self.block,
-            axes=axes,
-            reads=(point(c, own), point(a, left.index), point(b, right.index)),
-            writes=(point(c, own),),
-            body=Store(c, own, value),
-            init=Store(c, own, init.value),
-        )
+        return self.make.updating([*axes.values()], own, term, (left, right)), buffer
 
     def result(self, c: Buffer) -> Block:
         """Return ``C = C_m`` over the block's own spatial axes."""
-        old = [a for a in self.block.axes if a.kind is AxisKind.SPATIAL]
-        axes = tuple(replace(a, var=var(a.var.name), value=Const(0)) for a in old)
-        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
-        by |= {a.var: x.var for a, x in zip(old, axes, strict=True)}
-        at = tuple(number_of(self.found.roles[r], by) for r in ROLES[:3])
-        store = self.found.store
-        index = tuple(substitute_expr(e, by) for e in store.index)
-        name = fresh_name(self.func, f"{self.block.name}_out")
-        empty = Block(name, axes, (), (point(store.buffer, index),), Seq(()))
-        return with_body(
-            self.func, self.asked, empty, replace(store, index=index, value=Load(c, at))
+        roles = self.found.roles
+        return self.make.copying(
+            "out", self.found.store, c, lambda by: [point_of(roles[r], by) for r in ROLES[:3]]
         )
 
 
-def digits(axes: Sequence[BlockAxis], v: Expr) -> dict[Var, Expr]:
-    """Return the axes as the digits of ``v``, the last one changing fastest."""
-    found: dict[Var, Expr] = {}
-    step = 1
-    for n, a in reversed([*enumerate(axes)]):
-        e = floordiv(v, step)
-        found[a.var] = e if n == 0 else floormod(e, a.extent)
-        step *= a.extent
-    return found
+def axes_at(axes: Sequence[BlockAxis], number: Expr) -> dict[Var, Expr]:
+    """Return the values of axes at their point ``number``, the last one changing fastest."""
+    values = digits(number, [a.extent for a in axes])
+    return {a.var: e for a, e in zip(axes, values, strict=True)}
 
 
-def number_of(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
-    """Return the number whose digits the axes are, the inverse of ``digits``."""
-    e: Expr = Const(0)
-    for a in axes:
-        e = add(mul(e, a.extent), by[a.var])
-    return e
+def point_of(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
+    """Return the number of the point of axes at given values, the inverse of ``axes_at``."""
+    return number_of([by[a.var] for a in axes], [a.extent for a in axes])
 
 
 def _with_factors(found: Product, a: Load, b: Load) -> Expr:
