@@ -75,7 +75,11 @@ def map_region(r: Region, g: ExprFn) -> Region:
     return r if ranges is r.ranges else Region(r.buffer, ranges)
 
 
-def map_stmt(s: Stmt, f: StmtFn, g: ExprFn) -> Stmt:
+def _same(e: Expr) -> Expr:
+    return e
+
+
+def map_stmt(s: Stmt, f: StmtFn, g: ExprFn = _same) -> Stmt:
     """Rebuild ``s`` with ``f`` on child statements and ``g`` on child expressions."""
     match s:
         case Store(index=index, value=value):
@@ -129,6 +133,11 @@ def _map_block(s: Block, f: StmtFn, g: ExprFn) -> Block:
     return replace(
         s, axes=axes, reads=reads, writes=writes, body=body, init=init, predicate=predicate
     )
+
+
+def map_blocks(s: Stmt, f: Callable[[Block], Stmt]) -> Stmt:
+    """Rebuild ``s`` with ``f`` on its outermost blocks."""
+    return f(s) if isinstance(s, Block) else map_stmt(s, lambda x: map_blocks(x, f))
 
 
 def seq(*stmts: Stmt) -> Stmt:
@@ -286,7 +295,7 @@ def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
 
 
 def substitution(by: Mapping[Var, Expr]) -> ExprFn:
-    """The function that replaces variables in an expression."""
+    """Return the function that replaces variables in an expression."""
 
     def expr(e: Expr) -> Expr:
         return by.get(e, e) if isinstance(e, Var) else map_expr(e, expr)
@@ -294,12 +303,19 @@ def substitution(by: Mapping[Var, Expr]) -> ExprFn:
     return expr
 
 
-def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
-    """Return ``s`` with buffers replaced wherever they occur; indices stay."""
+def on_loads(f: Callable[[Load], Expr]) -> ExprFn:
+    """Return a function that rebuilds an expression with ``f`` on its loads, innermost first."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)
-        return replace(e, buffer=by[e.buffer]) if isinstance(e, Load) and e.buffer in by else e
+        return f(e) if isinstance(e, Load) else e
+
+    return expr
+
+
+def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
+    """Return ``s`` with buffers replaced wherever they occur; indices stay."""
+    expr = on_loads(lambda e: replace(e, buffer=by[e.buffer]) if e.buffer in by else e)
 
     def region(r: Region) -> Region:
         return replace(r, buffer=by[r.buffer]) if r.buffer in by else r

@@ -95,7 +95,7 @@ class Copies:
             case Store():
                 made = self.copy(s, None, 1, ranges)
                 return s if made is None else made
-        return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
+        return map_stmt(s, lambda c: self.stmt(c, ranges))
 
     def copy(
         self, s: Store, lane: Var | None, count: int, ranges: Mapping[Var, Interval]
@@ -180,7 +180,7 @@ def copy_at_once(func: Func, target: Target) -> Func:
         if isinstance(s, For | If | Let | Store) and _only_copies(s, names):
             made = copies.stmt(s, ranges)
             return seq(made, COMMIT, Intrinsic("wait_async", args=(0,))) if made is not s else s
-        return map_stmt(s, lambda c: stmt(c, ranges), lambda e: e)
+        return map_stmt(s, lambda c: stmt(c, ranges))
 
     return replace(func, body=stmt(func.body, {}))
 

@@ -206,7 +206,7 @@ def _alone(s: Stmt) -> Stmt:
     made: list[Buffer] = []
 
     def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, lambda e: e)
+        x = map_stmt(x, stmt)
         if isinstance(x, Alloc) and x.buffer.scope is not Scope.REGISTER:
             made.append(replace(x.buffer, scope=Scope.GLOBAL))
             return replace_buffers(x.body, {x.buffer: made[-1]})
@@ -220,7 +220,7 @@ def _alone(s: Stmt) -> Stmt:
 
 def _in_turn(s: Stmt) -> Stmt:
     """Parallel loops inside a launch are a thread's own business."""
-    return _serial(map_stmt(s, _in_turn, lambda e: e))
+    return _serial(map_stmt(s, _in_turn))
 
 
 def _serial(s: Stmt) -> Stmt:
@@ -269,7 +269,7 @@ class _LaunchBinder:
                 return _in_turn(s)
             if whole and self.by_one(s, own):
                 return self.guarded(s, missing)
-        return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own), lambda e: e))
+        return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own)))
 
     def join(
         self, s: Seq, over: frozenset[str], bound: frozenset[str], own: frozenset[Buffer]

@@ -83,7 +83,7 @@ def mark_boxes(func: Func, target: Target) -> Func:
         many = prod(ranges[v][1] + 1 for v in threads)
         if out and (made := box_store(s, many, params, ranges)) is not None:
             return made
-        return map_stmt(s, lambda c: stmt(c, ranges, threads, out), lambda e: e)
+        return map_stmt(s, lambda c: stmt(c, ranges, threads, out))
 
     return with_body(func, stmt(func.body, {}, (), False))
 
@@ -98,7 +98,7 @@ def _marked(
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, Alloc | Seq):
-            return map_stmt(s, stmt, lambda e: e)
+            return map_stmt(s, stmt)
         if has_group_products(s) or not any(map(_is_shared, walk(s))):
             return s
         made = box_copy(s, many, params, ranges)

@@ -28,7 +28,7 @@ def store_boxes(func: Func) -> Func:
             return seq(*_in_order(tuple(stmt(x, first) for x in s.stmts)))
         if isinstance(s, Intrinsic) and is_box(s) and s.reads[0].buffer.scope is Scope.SHARED:
             return seq(_SEEN, BARRIER, _store(s, first))
-        return map_stmt(s, lambda c: stmt(c, first), lambda e: e)
+        return map_stmt(s, lambda c: stmt(c, first))
 
     return with_body(func, stmt(func.body, None))
 

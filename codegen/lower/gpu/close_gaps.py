@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, to_expr
+from ....ir.loop.moves import Indices, moved
 from ....ir.loop.nodes import (
     Alloc,
     AllReduce,
@@ -22,14 +23,13 @@ from ....ir.loop.nodes import (
     Intrinsic,
     Kind,
     Let,
-    Load,
     Scope,
     Stmt,
     Store,
     Var,
 )
 from ....ir.loop.simplify import simplify
-from ....ir.loop.visit import children, exprs, loads_in, map_expr, map_stmt
+from ....ir.loop.visit import children, exprs, loads_in, map_stmt
 from ..passes.rebuild import with_body
 
 Ranges = Mapping[Var, Interval]
@@ -46,7 +46,7 @@ def _closed(s: Stmt, ranges: Ranges, inside: bool) -> Stmt:
         ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
     if isinstance(s, Let) and s.var.dtype == index:
         ranges = {**ranges, s.var: bounds(s.value, ranges)}
-    s = map_stmt(s, lambda c: _closed(c, ranges, inside), lambda e: e)
+    s = map_stmt(s, lambda c: _closed(c, ranges, inside))
     own = (Scope.REGISTER, Scope.GLOBAL)
     if inside and isinstance(s, Alloc) and s.buffer.scope in own:
         return _without_gaps(s, ranges)
@@ -108,22 +108,12 @@ def _without_gaps(s: Alloc, ranges: Ranges) -> Stmt:
     )
     new = replace(s.buffer, shape=shape)
 
-    def moved(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def closed(at: Indices) -> Indices:
         forms = (linear(simplify(e, uses.ranges)) for e in at)
         pairs = zip(at, forms, gaps, strict=True)
         return tuple(e if g is None else to_expr(_narrowed(f, g)) for e, f, g in pairs)
 
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        return Load(new, moved(e.index)) if isinstance(e, Load) and e.buffer is s.buffer else e
-
-    def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, expr)
-        if isinstance(x, Store) and x.buffer is s.buffer:
-            return replace(x, buffer=new, index=moved(x.index))
-        return x
-
-    return Alloc(new, stmt(s.body))
+    return Alloc(new, moved(s.body, {s.buffer: (new, closed)}))
 
 
 def _gap(forms: Sequence[Linear], ranges: Ranges) -> _Gap | None:

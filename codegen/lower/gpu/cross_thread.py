@@ -110,7 +110,7 @@ class _ReducingLaunch:
             return _Reduction(self, block, combiner, lane, above, s).result()
         if isinstance(s, For):
             above = (*above, s)
-        return map_stmt(s, lambda c: self.put(c, above, block, combiner), lambda e: e)
+        return map_stmt(s, lambda c: self.put(c, above, block, combiner))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class _Reduction:
         """Return ``s`` with the block's update made to the partial results."""
         if s is self.block:
             return self.update(partial)
-        return map_stmt(s, lambda c: self.with_terms(c, partial), lambda e: e)
+        return map_stmt(s, lambda c: self.with_terms(c, partial))
 
     def update(self, partial: Mapping[Buffer, Buffer]) -> Stmt:
         c, place = self.combiner, self.place()

@@ -68,7 +68,7 @@ def _with_own(s: For) -> Stmt:
     large: list[Buffer] = []
 
     def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, lambda e: e)
+        x = map_stmt(x, stmt)
         if not isinstance(x, Alloc) or x.buffer.scope is not Scope.GLOBAL:
             return x
         if _bytes(x.buffer) > OWN:
@@ -126,7 +126,7 @@ class _LaunchScopes:
         return s
 
     def settled(self, s: Stmt, launch: Stmt) -> Stmt:
-        s = map_stmt(s, lambda c: self.settled(c, launch), lambda e: e)
+        s = map_stmt(s, lambda c: self.settled(c, launch))
         if not isinstance(s, Alloc):
             return s
         b, scope = s.buffer, s.buffer.scope
@@ -265,4 +265,4 @@ def _loads(e: Expr, chosen: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr
 def _without(s: Stmt, b: Buffer) -> Stmt:
     if isinstance(s, Alloc) and s.buffer is b:
         return s.body
-    return map_stmt(s, lambda c: _without(c, b), lambda e: e)
+    return map_stmt(s, lambda c: _without(c, b))

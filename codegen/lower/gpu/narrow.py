@@ -45,7 +45,7 @@ def _narrowed(s: Stmt) -> Stmt:
             return result
     if isinstance(s, For) and not (s.thread or is_split(s)) and any(map(is_split, walk(s))):
         return _apart(s)
-    return map_stmt(s, _narrowed, lambda e: e)
+    return map_stmt(s, _narrowed)
 
 
 def _needed(b: Buffer, steps: Sequence[Stmt]) -> list[int]:

@@ -141,7 +141,7 @@ class _Parts:
         """Return a statement on parts in shared memory."""
         if isinstance(s, For) and s.kind is Kind.VECTOR and _uses(s, self.old):
             return self.lanes(s)
-        s = map_stmt(s, self.stmt, lambda e: e)
+        s = map_stmt(s, self.stmt)
         match s:
             case Store() | Let():
                 s, fetched = self.fetched(s, None, 1)

@@ -367,4 +367,4 @@ def _among(s: Stmt, threads: int) -> Stmt:
     """A statement in which the consumers wait for each other only."""
     if s == BARRIER:
         return Intrinsic("named_barrier", args=(_CONSUMERS, threads))
-    return map_stmt(s, lambda c: _among(c, threads), lambda e: e)
+    return map_stmt(s, lambda c: _among(c, threads))

@@ -66,7 +66,7 @@ def pipeline_loops(func: Func, target: Target) -> Func:
             threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
             if s.kind is not Kind.THREAD:
                 number = add(mul(number, s.extent), s.var)
-        s = map_stmt(s, lambda c: stmt(c, ranges, threads, number), lambda e: e)
+        s = map_stmt(s, lambda c: stmt(c, ranges, threads, number))
         if isinstance(s, For) and PIPELINE.of(s):
             return _Pipeline.of(s, func.name, copies, ranges, number).result(threads)
         return s
@@ -314,4 +314,4 @@ def _in_two(s: Stmt, taken: int) -> tuple[Buffer, Stmt, Stmt] | None:
 
 
 def _with_leaf(s: Stmt, leaf: Store, new: Store) -> Stmt:
-    return new if s is leaf else map_stmt(s, lambda c: _with_leaf(c, leaf, new), lambda e: e)
+    return new if s is leaf else map_stmt(s, lambda c: _with_leaf(c, leaf, new))

@@ -46,7 +46,7 @@ def _guarded(s: Stmt, lane: Var | None) -> Stmt:
     if isinstance(s, Store):
         return _conditional(s, lane)
     inner = s.var if isinstance(s, For) and s.kind is Kind.VECTOR else lane
-    s = map_stmt(s, lambda c: _guarded(c, inner), lambda e: e)
+    s = map_stmt(s, lambda c: _guarded(c, inner))
     match s:
         case For(kind=Kind.SERIAL) if lane is None:  # in lanes they may be one instruction's terms
             return _bounded(s)

@@ -20,7 +20,7 @@ def hoist_init(func: Func) -> Func:
 
 
 def _hoisted(s: Stmt) -> Stmt:
-    s = map_stmt(s, _hoisted, lambda e: e)
+    s = map_stmt(s, _hoisted)
     if not isinstance(s, For) or s.kind in (Kind.PARALLEL, Kind.THREAD):
         return s
     if bounds(s.extent, {})[0] < 1 or (found := _first(s.body, s.var)) is None:

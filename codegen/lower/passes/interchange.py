@@ -28,7 +28,7 @@ def interchange(func: Func, target: Target) -> Func:
 def _interchanged(s: Stmt, target: Target) -> Stmt:
     if isinstance(s, For) and s.kind is Kind.VECTOR and _gains(s, target):
         return _around(s, s.body)
-    return map_stmt(s, lambda c: _interchanged(c, target), lambda e: e)
+    return map_stmt(s, lambda c: _interchanged(c, target))
 
 
 def _gains(s: For, target: Target) -> bool:

@@ -21,7 +21,7 @@ def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.kind is Kind.THREAD:
             return rewrite(s)
-        return map_stmt(s, stmt, lambda e: e)
+        return map_stmt(s, stmt)
 
     return with_body(func, stmt(func.body))
 

@@ -21,7 +21,7 @@ def lower_blocks(func: Func) -> Func:
 
 def _opened(s: Stmt) -> Stmt:
     if not isinstance(s, Block):
-        return map_stmt(s, _opened, lambda e: e)
+        return map_stmt(s, _opened)
     values: Mapping[Var, Expr] = {a.var: a.value for a in s.axes}
     body = substitute(_opened(s.body), values)
     if s.init is not None:

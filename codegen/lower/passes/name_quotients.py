@@ -24,7 +24,7 @@ def name_quotients(func: Func) -> Func:
 
 
 def _named(s: Stmt) -> Stmt:
-    s = map_stmt(s, _named, lambda e: e)
+    s = map_stmt(s, _named)
     if not isinstance(s, For) or s.thread.startswith("threadIdx") or PIPELINE.of(s):
         return s
     atoms = _atoms(s)

@@ -52,7 +52,7 @@ class _Partition:
                 low, high = bounds(value, ranges)
                 return self.name(s, {**ranges, var: (low, high)}, low, high + 1)
             case _:
-                return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
+                return map_stmt(s, lambda c: self.stmt(c, ranges))
 
     def loop(self, s: For, ranges: Ranges) -> Stmt:
         shorter = _without_idle_ends(s, ranges)

@@ -8,7 +8,7 @@ element each. ``compact`` then shrinks each to the box touched in that statement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -16,6 +16,7 @@ from typing import TypeAlias
 from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import as_int, sub
+from ....ir.loop.moves import Indices, moved
 from ....ir.loop.nodes import (
     OF_BLOCK,
     Alloc,
@@ -27,13 +28,9 @@ from ....ir.loop.nodes import (
     For,
     Func,
     If,
-    Intrinsic,
     Kind,
     Let,
-    Load,
     Op,
-    Range,
-    Region,
     Scope,
     Seq,
     Stmt,
@@ -46,7 +43,6 @@ from ....ir.loop.visit import (
     exprs,
     free_vars,
     loads_in,
-    map_expr,
     map_stmt,
     own_reads,
     own_writes,
@@ -58,8 +54,6 @@ from ....ir.loop.visit import (
 from .rebuild import with_body
 
 Uses: TypeAlias = dict[int, frozenset[Buffer]]
-Indices: TypeAlias = tuple[Expr, ...]
-Move: TypeAlias = tuple[Buffer, Callable[[Indices], Indices]]
 """What a buffer is replaced by, and the indices there of those in the old one."""
 
 
@@ -199,10 +193,10 @@ def _lanes_apart(s: Stmt, apart: set[Buffer]) -> Stmt:
         around.append(body.buffer)
         body = body.body
     if not around or not isinstance(body, For) or body.kind is not Kind.VECTOR:
-        return map_stmt(s, lambda c: _lanes_apart(c, apart), lambda e: e)
+        return map_stmt(s, lambda c: _lanes_apart(c, apart))
     count, lane = as_int(body.extent) or 0, (body.var,)
     lanes = {b: replace(b, shape=(count,), align=None) for b in _of_lanes(around, body)}
-    body = _moved(body, {old: (new, lambda _: lane) for old, new in lanes.items()})
+    body = moved(body, {old: (new, lambda _: lane) for old, new in lanes.items()})
     apart.update(lanes.values())
     for buffer in reversed(around):
         body = Alloc(lanes.get(buffer, buffer), body)
@@ -242,7 +236,7 @@ def _compacted(
             ranges[var] = bounds(value, ranges)
         case Alloc(buffer=buffer, body=body) if buffer not in apart:
             s = _shrunk(buffer, body, ranges, threads if buffer.scope in OF_BLOCK else ())
-    return map_stmt(s, lambda c: _compacted(c, ranges, threads, apart), lambda e: e)
+    return map_stmt(s, lambda c: _compacted(c, ranges, threads, apart))
 
 
 def _shrunk(
@@ -261,7 +255,7 @@ def _shrunk(
     if extents == buffer.shape or len(extents) < len(shape):
         return Alloc(buffer, body)
     small = replace(buffer, shape=extents)
-    return Alloc(small, _moved(body, {buffer: (small, partial(_shifted, starts))}))
+    return Alloc(small, moved(body, {buffer: (small, partial(_shifted, starts))}))
 
 
 def _narrowed(s: Stmt, loop: For) -> Stmt:
@@ -271,41 +265,8 @@ def _narrowed(s: Stmt, loop: For) -> Stmt:
             case Op(name="lt", args=(v, Const() as count)) if v is loop.var:
                 some = Var(loop.var.name)
                 return For(some, count, substitute(s.then, {loop.var: some}))
-    return map_stmt(s, lambda c: _narrowed(c, loop), lambda e: e)
+    return map_stmt(s, lambda c: _narrowed(c, loop))
 
 
 def _shifted(starts: Indices, at: Indices) -> Indices:
     return tuple(sub(i, start) for i, start in zip(at, starts, strict=True))
-
-
-def _moved(s: Stmt, moves: Mapping[Buffer, Move]) -> Stmt:
-    """``s`` on other buffers, with the indices that their moves make of the old ones'."""
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        if isinstance(e, Load) and e.buffer in moves:
-            new, shifted = moves[e.buffer]
-            return Load(new, shifted(e.index))
-        return e
-
-    def region(r: Region) -> Region:
-        if r.buffer not in moves:
-            return r
-        new, shifted = moves[r.buffer]
-        at = shifted(tuple(x.start for x in r.ranges))
-        ranges = (Range(i, x.extent) for i, x in zip(at, r.ranges, strict=True))
-        return Region(new, tuple(ranges))
-
-    def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, expr)
-        match x:
-            case Store(buffer=b, index=at) if b in moves:
-                new, shifted = moves[b]
-                return replace(x, buffer=new, index=shifted(at))
-            case Intrinsic(writes=writes, reads=reads):
-                w, r = tuple(map(region, writes)), tuple(map(region, reads))
-                return replace(x, writes=w, reads=r)
-            case _:
-                return x
-
-    return stmt(s) if moves else s

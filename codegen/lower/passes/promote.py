@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ....ir.elementwise import TABLE, identity
 from ....ir.loop.affine import bounds
 from ....ir.loop.build import as_int, op
+from ....ir.loop.moves import moved
 from ....ir.loop.nodes import (
     Alloc,
     Buffer,
@@ -38,7 +39,6 @@ from ....ir.loop.visit import (
     free_vars,
     loads_in,
     loads_under,
-    map_expr,
     map_stmt,
     seq,
     walk,
@@ -72,7 +72,7 @@ def _promoted(s: Stmt, lanes: For | None) -> Stmt:
                     return _held(s, update, lanes)
         if s.kind is Kind.VECTOR:
             lanes = s
-    return map_stmt(s, lambda c: _promoted(c, lanes), lambda e: e)
+    return map_stmt(s, lambda c: _promoted(c, lanes))
 
 
 def _updates(s: Stmt, lanes: For | None) -> Iterator[Update]:
@@ -153,7 +153,7 @@ def _held(s: For, update: Update, outer: For | None) -> Stmt:
 
 
 def _replaced(s: Stmt, old: Store, new: Store) -> Stmt:
-    return new if s is old else map_stmt(s, lambda c: _replaced(c, old, new), lambda e: e)
+    return new if s is old else map_stmt(s, lambda c: _replaced(c, old, new))
 
 
 def _held_element(s: For, store: Store, lanes: For | None) -> Stmt:
@@ -166,13 +166,5 @@ def _held_element(s: For, store: Store, lanes: For | None) -> Stmt:
         return s
     r = Buffer(f"{b.name}_kept", (width,), b.dtype, Scope.REGISTER)
     place: tuple[Expr, ...] = (lanes.var if lanes is not None else Const(0),)
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        return Load(r, place) if isinstance(e, Load) and e.buffer is b else e
-
-    def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, expr)
-        return replace(x, buffer=r, index=place) if isinstance(x, Store) and x.buffer is b else x
-
-    return Alloc(r, seq(Store(r, place, Load(b, at)), stmt(s), Store(b, at, Load(r, place))))
+    body = moved(s, {b: (r, lambda _: place)})
+    return Alloc(r, seq(Store(r, place, Load(b, at)), body, Store(b, at, Load(r, place))))

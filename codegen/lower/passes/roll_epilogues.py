@@ -19,7 +19,6 @@ from ....ir.loop.nodes import (
     Alloc,
     AllReduce,
     Buffer,
-    Expr,
     For,
     Func,
     If,
@@ -32,7 +31,7 @@ from ....ir.loop.nodes import (
     Stmt,
     Store,
 )
-from ....ir.loop.visit import exprs, loads_in, map_expr, map_stmt, seq, walk
+from ....ir.loop.visit import exprs, loads_in, map_stmt, on_loads, seq, walk
 from ....ir.target import Target
 from .rebuild import with_body
 from .weight import weight
@@ -47,7 +46,7 @@ def roll_epilogues(func: Func, target: Target) -> Func:
     def stmt(s: Stmt) -> Stmt:
         tile = _tile(s, target) if isinstance(s, For) else None
         if tile is None or not isinstance(s, For):
-            return map_stmt(s, stmt, lambda e: e)
+            return map_stmt(s, stmt)
         return _through_memory(s, tile)
 
     return with_body(func, stmt(func.body))
@@ -79,12 +78,10 @@ def _loads(s: Stmt) -> list[Load]:
 def _through_memory(s: For, tile: Buffer) -> Stmt:
     kept = Buffer(f"{tile.name}_kept", tile.shape, tile.dtype)
 
-    def moved(e: Expr) -> Expr:
-        e = map_expr(e, moved)
-        return Load(kept, e.index) if isinstance(e, Load) and e.buffer is tile else e
+    from_memory = on_loads(lambda e: Load(kept, e.index) if e.buffer is tile else e)
 
     def rewritten(x: Stmt) -> Stmt:
-        return map_stmt(x, rewritten, moved)
+        return map_stmt(x, rewritten, from_memory)
 
     after = replace(s, body=rewritten(s.body), kind=Kind.SERIAL)
     return Alloc(kept, seq(renamed(_copy(s, kept)), after))

@@ -20,7 +20,7 @@ def choose_unrolling(func: Func, target: Target) -> Func:
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For):
             s = _chosen(s, target)
-        return map_stmt(s, stmt, lambda e: e)
+        return map_stmt(s, stmt)
 
     return with_body(func, stmt(func.body))
 

@@ -25,4 +25,4 @@ def _rolled(s: Stmt) -> Stmt:
         if any(isinstance(x, Intrinsic) for x in walk(s.body)):
             return s
         s = replace(s, kind=Kind.SERIAL)
-    return map_stmt(s, _rolled, lambda e: e)
+    return map_stmt(s, _rolled)

@@ -105,7 +105,7 @@ def grouped(s: Stmt) -> Stmt:
         return seq(*how.fence, s, how.commit, *how.all_landed(s))
     if isinstance(s, Seq) and how.commit in s.stmts:
         return seq(*(x if only_products(x) else grouped(x) for x in s.stmts))
-    return map_stmt(s, grouped, lambda e: e)
+    return map_stmt(s, grouped)
 
 
 def only_products(s: Stmt) -> bool:
