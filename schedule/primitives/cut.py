@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.loop.build import add
 from ...ir.loop.copies import renamed
 from ...ir.loop.names import called
-from ...ir.loop.nodes import AxisKind, Block, Const, For, Func, Stmt, Var
-from ...ir.loop.visit import free_vars, map_stmt, replace_buffers, seq, substitute
+from ...ir.loop.nodes import AxisKind, Block, Const, For, Func, Var
+from ...ir.loop.visit import free_vars, map_blocks, replace_buffers, seq, substitute
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -71,8 +70,11 @@ def cut(func: Func, loop: LoopRef, at: int) -> tuple[Func, tuple[LoopRef, LoopRe
     n = extent_of(node) or 0
     again = renamed(node)
     assert isinstance(again, For)
-    second = _later(_named(again.body, _fresh_names(func, below)), again.var, at, n - at)
-    first = _shortened(node.body, node.var, at)
+    names = {block_of(p).name: fresh_name(func, f"{block_of(p).name}_rest") for p in below}
+    first = map_blocks(node.body, lambda b: _with_extent(b, node.var, at))
+    second = map_blocks(
+        again.body, lambda b: _later(replace(b, name=names[b.name]), again.var, at, n - at)
+    )
     parts = seq(For(node.var, Const(at), first), For(again.var, Const(n - at), second))
     return edit(func, [(path, lambda _: parts)]), (LoopRef(node.var), LoopRef(again.var))
 
@@ -98,34 +100,18 @@ def _drives_one(block: Block, node: For) -> Reason | None:
     )
 
 
-def _fresh_names(func: Func, paths: Sequence[Path]) -> dict[str, str]:
-    return {block_of(p).name: fresh_name(func, f"{block_of(p).name}_rest") for p in paths}
+def _with_extent(block: Block, loop: Var, extent: int) -> Block:
+    """Return a block with another extent of the axis that a loop drives."""
+    axes = tuple(replace(a, extent=extent) if a.value is loop else a for a in block.axes)
+    return replace(block, axes=axes)
 
 
-def _shortened(s: Stmt, loop: Var, extent: int) -> Stmt:
-    if not isinstance(s, Block):
-        return map_stmt(s, lambda x: _shortened(x, loop, extent), lambda e: e)
-    axes = tuple(replace(a, extent=extent) if a.value is loop else a for a in s.axes)
-    return replace(s, axes=axes)
-
-
-def _named(s: Stmt, names: Mapping[str, str]) -> Stmt:
-    """Return a statement with other names for its blocks."""
-    if isinstance(s, Block):
-        return replace(s, name=names[s.name])
-    return map_stmt(s, lambda x: _named(x, names), lambda e: e)
-
-
-def _later(s: Stmt, loop: Var, start: int, extent: int) -> Stmt:
-    """Return blocks with that part of the axis that a loop drives whose values begin at
-    ``start``."""
-    if not isinstance(s, Block):
-        return map_stmt(s, lambda x: _later(x, loop, start, extent), lambda e: e)
-    (own,) = (a for a in s.axes if a.value is loop)
-    moved = substitute(s, {own.var: add(own.var, start)})
+def _later(block: Block, loop: Var, start: int, extent: int) -> Block:
+    """Return a block over ``extent`` values of the axis that a loop drives, from ``start`` on."""
+    (own,) = (a for a in block.axes if a.value is loop)
+    moved = substitute(block, {own.var: add(own.var, start)})
     assert isinstance(moved, Block)
-    axes = tuple(replace(a, extent=extent) if a.value is loop else a for a in moved.axes)
-    return replace(moved, axes=axes)
+    return _with_extent(moved, loop, extent)
 
 
 @primitive
@@ -160,10 +146,14 @@ def duplicate(func: Func, block: BlockRef, reader: BlockRef) -> tuple[Func, Bloc
     name = fresh_name(func, f"{node.name}_again")
     buffers = {r.buffer: replace(r.buffer, name=f"{r.buffer.name}_again") for r in node.writes}
     outer = path[: path.index(loops_of(path)[0]) + 1]
-    copy = replace_buffers(_named(renamed(outer[-1]), {node.name: name}), buffers)
+    copy = map_blocks(renamed(outer[-1]), lambda b: replace(b, name=name))
+    copy = replace_buffers(copy, buffers)
     new = edit(
         func,
-        [(outer, lambda s: seq(s, copy)), (user, lambda s: replace_buffers(s, buffers))],
+        [
+            (outer, lambda s: seq(s, copy)),
+            (user, lambda s: replace_buffers(s, buffers)),
+        ],
     )
     new = replace(new, allocs=(*func.allocs, *buffers.values()))
     return new, BlockRef(name)

@@ -20,9 +20,9 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import (
     ExprFn,
     loads_in,
-    map_expr,
     map_region,
     map_stmt,
+    on_loads,
     substitute_expr,
 )
 from ..concurrent import check_loop_kinds
@@ -82,14 +82,13 @@ def compute_inline(func: Func, block: BlockRef) -> Func:
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, Block)
 
-        def expr(e: Expr) -> Expr:
-            e = map_expr(e, expr)
-            if not isinstance(e, Load) or e.buffer is not store.buffer:
+        def computed(e: Load) -> Expr:
+            if e.buffer is not store.buffer:
                 return e
             by = {v: i for v, i in zip(store.index, e.index, strict=True) if isinstance(v, Var)}
             return substitute_expr(store.value, by)
 
-        return with_body(func, asked, s, _mapped(s.body, expr))
+        return with_body(func, asked, s, _mapped(s.body, on_loads(computed)))
 
     new = edit(func, [(path, lambda _: None), *((u, change) for u in users)])
     return _without(func, new, asked, store.buffer, [block_of(u) for u in users])
@@ -137,13 +136,8 @@ def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
     assert given is not None and taken is not None
     extents = {a.var: a.extent for a in source.axes}
     by = obtain(func, asked, _axes_by_index(node, taken, given, extents))
-
-    def expr(e: Expr) -> Expr:
-        if isinstance(e, Load) and e.buffer is given.buffer:
-            return given.value
-        return map_expr(e, expr)
-
-    value = expr(substitute_expr(taken.value, by))
+    inlined = on_loads(lambda e: given.value if e.buffer is given.buffer else e)
+    value = inlined(substitute_expr(taken.value, by))
     index = tuple(substitute_expr(e, by) for e in taken.index)
     writes = tuple(map_region(r, lambda e: substitute_expr(e, by)) for r in node.writes)
     merged = replace(source, writes=writes)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...ir.loop.build import add, as_int, floordiv, floormod, sub
 from ...ir.loop.nodes import Block, Buffer, Const, Expr, Func, Load, Range, Region, Stmt, Store
-from ...ir.loop.visit import map_expr, map_stmt, map_tuple
+from ...ir.loop.visit import map_stmt, map_tuple, on_loads
 from ..cursor import BlockRef, block_of, find_block, nest
 from ..declare import primitive
 from ..errors import Reason, require
@@ -105,9 +105,7 @@ def _with_layout(s: Stmt, old: Buffer, new: Buffer, pack: Pack, perm: Sequence[i
             at[d] = floordiv(at[d], c)
         return tuple(at[d] for d in perm)
 
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        return Load(new, element(e.index)) if isinstance(e, Load) and e.buffer is old else e
+    expr = on_loads(lambda e: Load(new, element(e.index)) if e.buffer is old else e)
 
     def region(r: Region) -> Region:
         return Region(new, _box(r.ranges, pack, perm)) if r.buffer is old else r

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.dtypes import DType
-from ...ir.loop.nodes import Block, Buffer, Cast, Expr, Func, Load, Stmt, Store
-from ...ir.loop.visit import map_expr, map_stmt
+from ...ir.loop.nodes import Block, Buffer, Cast, Func, Load, Stmt, Store
+from ...ir.loop.visit import map_stmt, on_loads
 from ..cursor import BlockRef, block_of, consumers, edit, find_block
 from ..declare import primitive
 from ..errors import Reason, require
@@ -87,13 +87,7 @@ def _no_factor(block: Block) -> Reason:
 
 def _on(s: Stmt, old: Buffer, new: Buffer) -> Stmt:
     """Return a statement on the narrower buffer."""
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        if isinstance(e, Load) and e.buffer is old:
-            return Cast(Load(new, e.index), old.dtype)
-        return e
-
+    expr = on_loads(lambda e: Cast(Load(new, e.index), old.dtype) if e.buffer is old else e)
     if isinstance(s, Store) and s.buffer is old:
         return Store(new, s.index, Cast(expr(s.value), new.dtype))
     return map_stmt(s, lambda c: _on(c, old, new), expr)

@@ -32,8 +32,10 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import (
     free_vars,
     loads_in,
+    map_blocks,
     map_expr,
     map_stmt,
+    on_loads,
     seq,
     substitute,
     substitute_expr,
@@ -177,7 +179,7 @@ class _Online:
         """Return what a nest does for one part, the loop's own."""
         assert isinstance(nest, For)
         body = substitute(nest.body, {nest.var: self.loop.var})
-        return body if change is None else _rewritten(body, change)
+        return body if change is None else map_blocks(body, change)
 
     def running_scale(self, b: Block) -> Block:
         """Return the block of ``c[p] = exp(M - max(M, M_rf[p]))``, 0 where both are -inf."""
@@ -201,18 +203,16 @@ class _Online:
             _reads(b, k.largest.buffer) and not _writes(b, k.largest.buffer) for b in blocks_in(s)
         ):
             return s
-
-        def expr(e: Expr) -> Expr:
-            e = map_expr(e, expr)
-            if isinstance(e, Load) and e.buffer is k.largest.buffer:
-                return Load(k.update.buffer, _less(e.index, k.part))
-            return e
+        most = k.largest.buffer
+        expr = on_loads(
+            lambda e: Load(k.update.buffer, _less(e.index, k.part)) if e.buffer is most else e
+        )
 
         def block(b: Block) -> Block:
             reads = tuple(_without(r, k.largest.buffer, k.update.buffer, k.part) for r in b.reads)
             return replace(b, reads=reads, body=map_stmt(b.body, lambda c: c, expr))
 
-        return _rewritten(s, block)
+        return map_blocks(s, block)
 
     def with_total(self, stmts: list[Stmt], t: Total) -> list[Stmt]:
         """Return the iteration's statements with one more total."""
@@ -220,7 +220,7 @@ class _Online:
         writers = [b for s in stmts for b in blocks_in(s) if _writes(b, sums)]
         starts = [b for b in writers if b.init is None and not _reads(b, sums)]
         if len(starts) == 1:
-            scaled = [_rewritten(s, lambda b: self.begins(b, t, starts[0])) for s in stmts]
+            scaled = [map_blocks(s, lambda b: self.begins(b, t, starts[0])) for s in stmts]
             return [self.goes_on(s, t) for s in scaled]
         last = max(n for n, s in enumerate(stmts) if _writes(s, sums))
 
@@ -265,7 +265,7 @@ class _Online:
             body = _on(b.body, old, new, t.part)
             return replace(b, axes=self.reducing(b), reads=reads, writes=writes, body=body)
 
-        return _rewritten(s, block)
+        return map_blocks(s, block)
 
     def reducing(self, b: Block) -> tuple[BlockAxis, ...]:
         """Return a block's axes; that of the parts is one of a reduction now."""
@@ -325,7 +325,7 @@ class _Online:
                     own = tuple(replace(a, var=axes[a.var]) for a in moved.axes)
                     return change(replace(fresh, axes=own, name=fresh_name(self.func, name)))
                 case _:
-                    return map_stmt(s, lambda c: go(c, by), lambda e: e)
+                    return map_stmt(s, lambda c: go(c, by))
 
         return go(nest, {})
 
@@ -349,13 +349,6 @@ def _as(e: Expr, dtype: DType) -> Expr:
     return e if e.dtype == dtype else Cast(e, dtype)
 
 
-def _rewritten(s: Stmt, change: Rewrite) -> Stmt:
-    """Return a statement with its blocks changed."""
-    if isinstance(s, Block):
-        return change(s)
-    return map_stmt(s, lambda c: _rewritten(c, change), lambda e: e)
-
-
 def _reads(b: Block, buffer: Buffer) -> bool:
     return any(r.buffer is buffer for r in b.reads)
 
@@ -377,13 +370,7 @@ def _without(r: Region, old: Buffer, new: Buffer, dim: int) -> Region:
 
 def _on(s: Stmt, old: Buffer, new: Buffer, dim: int) -> Stmt:
     """Return a statement on ``new``, which lacks a dimension of ``old``."""
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        if isinstance(e, Load) and e.buffer is old:
-            return Load(new, _less(e.index, dim))
-        return e
-
+    expr = on_loads(lambda e: Load(new, _less(e.index, dim)) if e.buffer is old else e)
     match s:
         case Intrinsic(writes=writes, reads=reads):
             w, r = (tuple(_without(x, old, new, dim) for x in part) for part in (writes, reads))

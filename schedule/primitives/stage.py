@@ -11,7 +11,6 @@ from ...ir.loop.nodes import (
     BlockAxis,
     Buffer,
     Const,
-    Expr,
     Func,
     Load,
     Op,
@@ -23,7 +22,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import map_expr, map_stmt, replace_buffers, seq
+from ...ir.loop.visit import map_stmt, on_loads, replace_buffers, seq
 from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
@@ -125,11 +124,7 @@ def _read_from(s: Stmt, buffer: Buffer, cache: Buffer, only: Region | None) -> S
     if only is None or not isinstance(s, Block):
         return replace_buffers(s, {buffer: cache})
     at = tuple(r.start for r in only.ranges)
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        same = isinstance(e, Load) and e.buffer is buffer and e.index == at
-        return Load(cache, at) if same else e
+    expr = on_loads(lambda e: Load(cache, at) if e.buffer is buffer and e.index == at else e)
 
     def stmt(x: Stmt) -> Stmt:
         return map_stmt(x, stmt, expr)

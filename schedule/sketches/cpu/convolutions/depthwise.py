@@ -23,6 +23,7 @@ from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.padding import LINES_PER_FMA, MOST_LINES
 from ..nests.pointwise import may_share_flops
+from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 from ..products.tiling import result_loops
 
 MOST_ROWS = 28
@@ -209,18 +210,11 @@ def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:
         for info in k.feeders:
             sch.compute_inline(info.name)
         sch.skip_zeros(anchor)
-    if k.consumer is not None:
-        out = k.consumer.name
-        sch.set_scope(anchor, 0, "register")
-    else:
-        out = sch.cache_write(anchor, 0, "register").name
+    out = keep_result(sch, anchor, k.consumer)
     at, tile = _tile_output(s, sch, c, out)
     sch.compute_at(anchor, at)
     _tile_taps(s, sch, c, at)
-    *unrolled, lane = tile
-    sch.vectorize(lane)
-    for loop in unrolled:
-        sch.unroll(loop)
+    vectorize_tile(sch, tile)
 
 
 def _tile_output(
@@ -262,9 +256,5 @@ def _tile_taps(s: Stencil, sch: Schedule, c: Choices, at: LoopRef) -> None:
     tile = [x for x in (vector, row) if x is not None]
     sch.reorder(*outer, *tile, taps, lane)
     init = sch.decompose_reduction(anchor, (*outer, *tile, taps)[0])
-    started = list(sch.get_loops(init))[-len(tile) - 1 :]
-    for group in ([*tile, taps, lane], started):
-        *unrolled, last = group
-        sch.vectorize(last)
-        for loop in unrolled:
-            sch.unroll(loop)
+    vectorize_tile(sch, [*tile, taps, lane])
+    vectorize_init(sch, init, len(tile) + 1)

@@ -24,6 +24,7 @@ from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
 from ..nests.pointwise import may_share_flops
+from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 
 MOST_ROWS = 28
 
@@ -210,11 +211,7 @@ def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:
         for info in g.feeders:
             sch.compute_inline(info.name)
         sch.skip_zeros(anchor)
-    if g.consumer is not None:
-        out = g.consumer.name
-        sch.set_scope(anchor, 0, "register")
-    else:
-        out = sch.cache_write(anchor, 0, "register").name
+    out = keep_result(sch, anchor, g.consumer)
     at, rows, features = _tile_output(g, sch, c, out)
     sch.compute_at(anchor, at)
     _tile_anchor(g, sch, c, at)
@@ -222,9 +219,7 @@ def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:
         _pack_ahead(g, sch, int(c["lanes"]) if g.crosses(c) else g.column.extent)
     vector, lane = _across(sch, c, features) if g.crosses(c) else features
     sch.reorder(vector, *rows, lane)
-    sch.vectorize(lane)
-    for loop in (vector, *rows):
-        sch.unroll(loop)
+    vectorize_tile(sch, [vector, *rows, lane])
 
 
 def _across(sch: Schedule, c: Choices, features: tuple[LoopRef, ...]) -> list[LoopRef]:
@@ -299,12 +294,8 @@ def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
     inputs = [reduce.pop()] if g.crosses(c) else []  # of one vector, so they are unrolled inside
     sch.reorder(*reduce, *tile, *inputs, lane)
     init = sch.decompose_reduction(anchor, (*reduce, *tile, *inputs)[0])
-    started = list(sch.get_loops(init))[-len(tile) - 1 :]
-    for group in ([*tile, *inputs, lane], started):
-        *unrolled, last = group
-        sch.vectorize(last)
-        for loop in unrolled:
-            sch.unroll(loop)
+    vectorize_tile(sch, [*tile, *inputs, lane])
+    vectorize_init(sch, init, len(tile) + 1)
 
 
 def _pack_ahead(g: Grouped, sch: Schedule, width: int) -> None:

@@ -22,6 +22,7 @@ from ....space.space import Choice, Choices, Sketch, cheapest
 from ..nests.contraction import consumers_of, heaviest
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
+from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 from .skinny import CONVERSIONS
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
@@ -207,11 +208,7 @@ def _seconds(k: BlockedProduct, c: Choices, target: Target) -> float:
 def _apply(k: BlockedProduct, sch: Schedule, c: Choices) -> None:
     product, total = k.product.name, k.total.name
     sch.set_scope(product, 0, "register")
-    if k.consumer is not None:
-        out = k.consumer.name
-        sch.set_scope(total, 0, "register")
-    else:
-        out = sch.cache_write(total, 0, "register").name
+    out = keep_result(sch, total, k.consumer)
     at, tile = _tile_result(k, sch, c, out)
     sch.compute_at(total, at)
     block = _tile_total(k, sch, c, at)
@@ -220,7 +217,7 @@ def _apply(k: BlockedProduct, sch: Schedule, c: Choices) -> None:
     _pack(k, sch, c, product, k.codes)
     for scale in k.scales:
         _pack(k, sch, c, total, scale)
-    _in_registers(sch, tile)
+    vectorize_tile(sch, tile)
 
 
 def _tile_result(
@@ -251,8 +248,8 @@ def _tile_total(k: BlockedProduct, sch: Schedule, c: Choices, at: LoopRef) -> Lo
     tile = [*([row] if row is not None else []), *lanes]
     sch.reorder(block, *tile)
     init = sch.decompose_reduction(k.total.name, block)
-    _in_registers(sch, tile)
-    _in_registers(sch, list(sch.get_loops(init))[-len(tile) :])
+    vectorize_tile(sch, tile)
+    vectorize_init(sch, init, len(tile))
     return block
 
 
@@ -275,15 +272,9 @@ def _tile_product(k: BlockedProduct, sch: Schedule, c: Choices, at: LoopRef) -> 
     tile = [*([row] if row is not None else []), *lanes]
     sch.reorder(terms, *steps, *parts, *tile, *inner)
     init = sch.decompose_reduction(k.product.name, terms)
-    _in_registers(sch, tile)
-    _in_registers(sch, list(sch.get_loops(init))[-len(tile) :])
+    vectorize_tile(sch, tile)
+    vectorize_init(sch, init, len(tile))
     for loop in (*steps, *parts):
-        sch.unroll(loop)
-
-
-def _in_registers(sch: Schedule, tile: list[LoopRef]) -> None:
-    sch.vectorize(tile[-1])
-    for loop in tile[:-1]:
         sch.unroll(loop)
 
 

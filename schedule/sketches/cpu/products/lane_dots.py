@@ -25,6 +25,7 @@ from ..nests.contraction import Contraction, chunk_extent, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
+from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 from .packed import (
     PackedForm,
     chunk_choices,
@@ -141,11 +142,7 @@ def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
 
 def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
     anchor = k.anchor.name
-    if k.consumer is not None:
-        out = k.consumer.name
-        sch.set_scope(anchor, 0, "register")
-    else:
-        out = sch.cache_write(anchor, 0, "register").name
+    out = keep_result(sch, anchor, k.consumer)
     share, at, tile = tile_result(k, sch, c, out)
     sch.compute_at(anchor, at)
     packed = None if k.frozen else pack_weights(k, form.packed, sch, c)
@@ -154,9 +151,7 @@ def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
     _tile_terms(k, form, sch, c, at)
     if k.frozen:
         pack_weights(k, form.packed, sch, c)
-    sch.vectorize(tile[-1])
-    for loop in tile[:-1]:
-        sch.unroll(loop)
+    vectorize_tile(sch, tile)
 
 
 def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: LoopRef) -> None:
@@ -171,7 +166,5 @@ def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: Loop
     rest = [x for x in rest if x not in tile and x != own[k.anchor_column]]
     sch.reorder(*rest, *reduce, *tile, terms)
     init = sch.decompose_reduction(k.anchor.name, reduce[0])
-    for group in (tile, list(sch.get_loops(init))[-len(tile) :]):
-        sch.vectorize(group[-1])
-        for loop in group[:-1]:
-            sch.unroll(loop)
+    vectorize_tile(sch, tile)
+    vectorize_init(sch, init, len(tile))

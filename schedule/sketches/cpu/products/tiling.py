@@ -28,6 +28,7 @@ from ..nests.contraction import (
 from ..nests.fallback import schedule_fallback
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share_flops
+from ..nests.registers import keep_result, vectorize_tile
 from .tile_cost import contraction_cost, contraction_valid
 
 CERTAIN = 128  # times the least work that threads may share, from which they do
@@ -185,15 +186,8 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     """Tile the output, compute the reduction on the tile in registers, vectorize both."""
     anchor = k.anchor.name
     if k.consumer is not None:
-        out = k.consumer.name
-        axes = [a.var for a in k.anchor.spatial]
-        lane = axes.index(k.anchor_column)
-        if lane < len(axes) - 1:
-            rest = [d for d in range(len(axes)) if d != lane]
-            sch.transform_layout(anchor, 0, [*rest, lane])
-        sch.set_scope(anchor, 0, "register")
-    else:
-        out = sch.cache_write(anchor, 0, "register").name
+        _columns_last(k, sch)
+    out = keep_result(sch, anchor, k.consumer)
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
     if c["inside"] == CHUNK:
@@ -204,10 +198,17 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     if c["pack"] == AHEAD:
         for part in k.weight_parts:
             _pack_ahead(k, sch, c, part)
-    sch.vectorize(nest.lane)
-    for loop in (nest.row, nest.vector):
-        if loop is not None:
-            sch.unroll(loop)
+    tile = (nest.row, nest.vector, nest.lane)
+    vectorize_tile(sch, [loop for loop in tile if loop is not None])
+
+
+def _columns_last(k: Contraction, sch: Schedule) -> None:
+    """Lay the tile out with its columns as neighbors, where they are not the anchor's last axis."""
+    axes = [a.var for a in k.anchor.spatial]
+    lane = axes.index(k.anchor_column)
+    if lane < len(axes) - 1:
+        rest = [d for d in range(len(axes)) if d != lane]
+        sch.transform_layout(k.anchor.name, 0, [*rest, lane])
 
 
 def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
