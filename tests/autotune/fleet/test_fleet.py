@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from nestwright.autotune.fleet import work
-from nestwright.autotune.fleet.fleet import PATIENCE, TRIES, Fleet
+from nestwright.autotune.fleet.fleet import FAULTS, PATIENCE, TRIES, Fleet
 from nestwright.autotune.fleet.identity import examine, question
 from nestwright.autotune.fleet.messages import (
     BadReply,
@@ -26,8 +27,8 @@ from nestwright.autotune.fleet.messages import (
     encode_request,
 )
 from nestwright.autotune.fleet.work import perform
-from nestwright.autotune.fleet.worker_pool import Answer, Cancel, Done, ExecutorPool
-from nestwright.autotune.fleet.workers import AHEAD
+from nestwright.autotune.fleet.worker_pool import ANYONE, Answer, Cancel, Done, ExecutorPool
+from nestwright.autotune.fleet.workers import AHEAD, ALLOWANCE
 from nestwright.autotune.measure.protocol import Job, Outcome, Underway
 from nestwright.ir.errors import ArgumentError, FleetError
 from nestwright.ir.target import Target
@@ -55,14 +56,15 @@ class Named:
     def __init__(self, **acts: Callable[..., bytes] | None) -> None:
         self.acts = acts
         self.given: list[tuple[str, int | None]] = []
-        self.cancelled = 0
+        self.cancelled: list[int | None] = []
+        self.units = 1
         self.lost = False
         self.late: list[Callable[[], object]] = []
 
     def workers(self) -> Mapping[str, int]:
         if self.lost:
             raise FleetError("the scheduler is gone", "connection closed")
-        return dict.fromkeys(self.acts, 1)
+        return dict.fromkeys(self.acts, self.units)
 
     def title(self, worker: str) -> str:
         return f"worker {worker}"
@@ -79,10 +81,7 @@ class Named:
             done(found)
         else:
             self.late.append(lambda: done(answer(packet, *models)))
-        return self.cancel
-
-    def cancel(self) -> None:
-        self.cancelled += 1
+        return lambda: self.cancelled.append(told and told.number)
 
     def close(self) -> None:
         self.acts = {}
@@ -136,7 +135,7 @@ def test_workers_that_die_with_a_job_are_blamed_on_it() -> None:
                 self.acts.pop(worker)
                 self.acts[f"{worker}+"] = answer
                 self.given.append((worker, 3))
-                return self.cancel
+                return lambda: None
             return super().submit(worker, packet, models, done)
 
     workers = Mortal(a=answer, b=answer)
@@ -145,6 +144,43 @@ def test_workers_that_die_with_a_job_are_blamed_on_it() -> None:
     assert [n for n, o in found.items() if o.status != "ok"] == [3]
     assert found[3].status == "crash" and "left" in found[3].note
     assert sum(n == 3 for _, n in workers.given) == TRIES
+
+
+def test_a_job_that_waits_behind_a_deadly_one_is_not_blamed() -> None:
+    class Fatal(Named):
+        def submit(
+            self, worker: str, packet: bytes, models: tuple[bytes, ...], done: Done
+        ) -> Cancel:
+            told = decode_request(packet).job
+            if told is not None and (worker, 3) in self.given:  # the next one comes, and it dies
+                self.acts = {f"{worker}+": answer}
+                self.given.append((worker, told.number))
+                return lambda: None
+            if told is not None and told.number == 3:
+                self.given.append((worker, 3))
+                return lambda: None
+            return super().submit(worker, packet, models, done)
+
+    workers = Fatal(a=answer)
+    with fleet(workers) as made:
+        found = results(made, 8)
+    assert [n for n, o in found.items() if o.status != "ok"] == [3]
+    assert sum(n == 4 for _, n in workers.given) > TRIES
+
+
+def test_faults_count_against_a_worker_only_in_succession() -> None:
+    failed: set[int] = set()
+
+    def act(packet: bytes, *models: bytes) -> bytes:
+        told = decode_request(packet).job
+        if told is not None and told.number % 3 == 2 and told.number not in failed:
+            failed.add(told.number)
+            raise OSError("no space left, for a moment")
+        return answer(packet, *models)
+
+    with fleet(Named(a=act)) as made:
+        assert len(results(made, 18)) == 18
+    assert len(failed) > FAULTS
 
 
 def test_a_silent_worker_gets_nothing_more_and_its_job_is_done_elsewhere() -> None:
@@ -170,7 +206,7 @@ def test_a_worker_that_leaves_has_its_jobs_done_by_one_that_comes() -> None:
         found = [next(running)[0].number]
         workers.acts = {"c": answer}
         found += [done.number for done, _ in running]
-        assert workers.cancelled == 1, "what the one that left was asked"
+        assert workers.cancelled == [None], "what the one that left was asked"
     assert sorted(found) == list(range(12))
     assert ("c", None) in workers.given
 
@@ -262,20 +298,64 @@ def test_leaving_early_cancels_what_is_out() -> None:
     with fleet(workers) as made:
         workers.acts["a"] = None
         assert list(made.run(map(job, range(9)), until=5.0)) == []
-        assert workers.cancelled == AHEAD, "what has not begun"
-    assert workers.cancelled >= 1 + AHEAD
+        assert workers.cancelled == [1], "what has not begun"
+    assert len(workers.cancelled) >= 1 + AHEAD
     assert not workers.acts, "the pool is closed"
 
 
 def test_a_straggler_does_not_block_a_round() -> None:
-    workers = Named(slow=answer, a=answer)
-    with fleet(workers, step=0.2) as made:
+    workers, clock = Named(slow=answer, a=answer), Clock(0.2)
+    with Fleet(workers, QUESTION, clock, nap=0.0) as made:
         results(made, 8)
         workers.acts["slow"] = None
         workers.given.clear()
+        began = clock.now
         assert len(results(made, 6)) == 6
+        assert clock.now - began < ALLOWANCE, "an idle worker does not wait for its limit"
         again = Counter(n for _, n in workers.given)
         assert max(again.values()) == 2, "those of the slow one, and no other"
+
+
+def greeting(rate: float, stream: float) -> Callable[..., bytes]:
+    def act(packet: bytes, *models: bytes) -> bytes:
+        if decode_request(packet).job is not None:
+            return answer(packet)
+        return encode_reply(Reply(identity(), "", (), rate, stream))
+
+    return act
+
+
+def test_peaks_are_the_highest_of_any_worker() -> None:
+    workers = Named(a=greeting(3.0, 1.0), b=greeting(1.0, 2.0))
+    with fleet(workers) as made:
+        results(made, 4)
+        assert made.peaks == (3.0, 2.0)
+
+
+def test_a_worker_may_get_more_devices() -> None:
+    workers = Named(a=answer)
+    with fleet(workers) as made:
+        results(made, 2)
+        assert made.slots == 1
+        workers.units = 3
+        results(made, 2)
+        assert made.slots == 3
+
+
+def test_an_executor_whose_workers_refuse_is_asked_less_and_less_often() -> None:
+    clock, asked = Clock(0.001), []
+
+    def refuse(packet: bytes, *models: bytes) -> bytes:
+        if decode_request(packet).job is None:
+            return answer(packet)
+        asked.append(clock.now)
+        return encode_reply(Reply(identity(), "it runs something else"))
+
+    pool = Named(**{ANYONE: refuse})
+    with Fleet(pool, QUESTION, clock, nap=0.0) as made, pytest.raises(FleetError, match="fits"):
+        results(made, 1)
+    gaps = [b - a for a, b in pairwise(asked)]
+    assert gaps[0] < 0.1 and gaps[-1] >= 1.0
 
 
 def test_models_travel_with_their_race(tmp_path, monkeypatch) -> None:
