@@ -16,7 +16,6 @@ from ..ir.loop.nodes import (
     Const,
     Expr,
     For,
-    Let,
     Load,
     Notes,
     Op,
@@ -27,7 +26,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.regions import Spans, loop_ranges
-from ..ir.loop.visit import exprs, seq, walk
+from ..ir.loop.visit import exprs, lets, seq, walk
 from .sharing import bind, postorder
 
 # What a declared region may be computed with; anything else widens to the whole dimension.
@@ -152,13 +151,6 @@ def _together(
             value = names[-1][0]
         writes.append(Store(buffer, index, value))
     return lets(names, seq(*writes))
-
-
-def lets(names: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
-    """Return ``body`` with variables bound, the first one outermost."""
-    for name, value in reversed(names):
-        body = Let(name, value, body)
-    return body
 
 
 def _loads(s: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:

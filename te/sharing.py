@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.dtypes import index as index_type
-from ..ir.loop.nodes import Cast, Const, Expr, Let, Load, Op, Stmt, Var
-from ..ir.loop.visit import map_expr
+from ..ir.loop.nodes import Cast, Const, Expr, Load, Op, Stmt, Var
+from ..ir.loop.visit import lets, map_expr
 
 DEEP = 24  # levels of one expression; walkers downstream recurse once or more per level
 LARGE_INDEX = 24  # nodes of index arithmetic that are worth a name
@@ -139,7 +139,4 @@ def bind(values: Sequence[Expr], use: Callable[[tuple[Expr, ...]], Stmt]) -> Stm
             names.append((name, rebuilt))
             rebuilt, weight = name, _Weight(plain=False, size=1, depth=0)
         new[id(e)], weights[id(e)] = rebuilt, weight
-    body = use(tuple(new[id(v)] for v in values))
-    for name, value in reversed(names):
-        body = Let(name, value, body)
-    return body
+    return lets(names, use(tuple(new[id(v)] for v in values)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from operator import is_
 from typing import TypeAlias, TypeVar, assert_never
@@ -146,6 +146,13 @@ def seq(*stmts: Stmt) -> Stmt:
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, Seq) else (s,))
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def lets(names: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """Return ``body`` with variables bound, the first one outermost."""
+    for name, value in reversed(names):
+        body = Let(name, value, body)
+    return body
 
 
 def children(s: Stmt) -> tuple[Stmt, ...]:

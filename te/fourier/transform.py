@@ -16,8 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from ...ir.loop.build import add, const, mul, op, sub
 from ...ir.loop.nodes import Buffer, Expr, Kind, Load, Stmt, Store, Var
-from ...ir.loop.visit import seq
-from ..blocks import lets
+from ...ir.loop.visit import lets, seq
 from .butterflies import Butterfly, Complex
 from .rows import Rows, radices
 from .strip import Strip

@@ -9,8 +9,7 @@ from ...ir.dtypes import DType, pred, s32
 from ...ir.dtypes import index as index_type
 from ...ir.loop.build import cast, compare, const, op, select
 from ...ir.loop.nodes import Buffer, Expr, For, If, Let, Load, Stmt, Store, Var
-from ...ir.loop.visit import seq
-from ..blocks import lets
+from ...ir.loop.visit import lets, seq
 
 Values = Sequence[Expr]
 Before = Callable[[Values, Values], Expr]

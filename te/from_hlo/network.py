@@ -22,9 +22,9 @@ from ...ir.dtypes import index as index_type
 from ...ir.loop.build import add, cast, compare, const, minimum, mul, op
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from ..sharing import operands
 from .keys import Index, KeyedSort
 from .stages import Draft

@@ -13,9 +13,9 @@ from ...ir.dtypes import s32
 from ...ir.loop.build import add, cast, const, floormod, mul, op, sub
 from ...ir.loop.nodes import Buffer, Expr, For, Let, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from .keys import Index, KeyedSort
 from .stages import Draft
 

@@ -11,9 +11,9 @@ from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowD
 from ...ir.loop.build import TRUE, add, both, cast, compare, const, mul, op, select
 from ...ir.loop.nodes import Buffer, Expr, If, Load, Op, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import Axis, lets, variables
+from ..blocks import Axis, variables
 from .emitter import always, as_index
 from .indexed import component
 from .scalars import apply, simple_combiner

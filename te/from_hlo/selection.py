@@ -33,9 +33,9 @@ from ...ir.loop.build import (
 )
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from .stages import Draft
 
 LANES = 64  # keys that are compared and counted at once

@@ -20,9 +20,9 @@ from ...ir.hlo.rewrite import post_order
 from ...ir.loop.build import add, cast, compare, const, floormod, minimum, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from .keys import KeyedSort, element_of, key_of, key_type, value_key
 from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort

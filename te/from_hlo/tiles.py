@@ -21,9 +21,9 @@ from ...ir.dtypes import index as index_type
 from ...ir.loop.build import add, cast, compare, const, floormod, minimum, mul, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Kind, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE, STAGE_OF
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from .merge_path import (
     Before,
     RunPair,

@@ -13,9 +13,9 @@ from ...ir.hlo.nodes import Instruction, Shape, TupleShape
 from ...ir.loop.build import add, cast, compare, const, op, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Op, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import lets, seq
 from .. import blocks
-from ..blocks import lets, variables
+from ..blocks import variables
 from .keys import KeyedSort, key_of, key_type
 from .scalars import refuse, total_order
 from .selection import RUN, chunk, first_places

@@ -16,7 +16,6 @@ from ....ir.loop.nodes import (
     Expr,
     For,
     Func,
-    Let,
     Load,
     Region,
     Seq,
@@ -24,7 +23,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.visit import seq, substitute_expr
+from ....ir.loop.visit import lets, seq, substitute_expr
 from ...cursor import Path, block_of, blocks_under, edit, fresh_name, loops_of
 from ...domains import regenerate
 from ...errors import Reason, require
@@ -170,9 +169,7 @@ class Lets:
 
     def around(self, body: Stmt) -> Stmt:
         """Return a statement under the definitions of all names."""
-        for v, value in reversed(self.values):
-            body = Let(v, value, body)
-        return body
+        return lets(self.values, body)
 
 
 def digits(number: Expr, extents: Sequence[int]) -> list[Expr]:
