@@ -317,19 +317,25 @@ def _merge(paths: Sequence[PathLike], out: PathLike, winners: bool) -> tuple[int
     kept = dropped = 0
     try:
         with whole_file(out) as target:
-            for path in log_files(*paths):
-                with path.open("rb") as file:
-                    for _, line in _lines(file):
-                        name = _identity(line)
-                        if name is None or name in seen or (wanted and name not in wanted):
-                            dropped += name is not None
-                            continue
-                        seen.add(name)
-                        kept += name != "header"
-                        target.write(line.rstrip(b"\r\n") + b"\n")
+            for name, line in _named_lines(paths):
+                if name in seen or (wanted and name not in wanted):
+                    dropped += 1
+                    continue
+                seen.add(name)
+                kept += name != "header"
+                target.write(line.rstrip(b"\r\n") + b"\n")
     except OSError as e:
         raise LogError("cannot write the merged log", e.strerror or str(e), str(out)) from None
     return kept, dropped
+
+
+def _named_lines(paths: Sequence[PathLike]) -> Iterator[tuple[str, bytes]]:
+    """Yield the records of logs, in order, each with the key by which duplicates are found."""
+    for path in log_files(*paths):
+        with path.open("rb") as file:
+            for _, line in _lines(file):
+                if (name := _identity(line)) is not None:
+                    yield name, line
 
 
 def _identity(line: bytes) -> str | None:

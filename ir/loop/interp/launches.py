@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -157,6 +157,11 @@ def _run_blocks(
     order: random.Random,
     shadow: Shadow | None,
 ) -> None:
+    """Run the threads of the blocks of a cluster, each as far as it gets, in a random order.
+
+    Threads stop where they meet others, and where a phase has to end first. What is in flight
+    lands only when no thread can go on otherwise: a missing wait shows.
+    """
     threads = [t for part in parts for t in part]
     for rank, part in enumerate(parts):
         for t in part:
@@ -176,13 +181,11 @@ def _run_blocks(
                 case Pause() as pause:
                     paused[t] = pause
         ready = []
-        for meeting in dict.fromkeys(waiting.values()):
-            for group in _groups(meeting, parts):
-                if all(waiting.get(t) is meeting for t in group):
-                    if shadow is not None:
-                        shadow.turn_to(blocks[group[0].rank], group[0].rank, group[0].number)
-                    meeting.act(group)
-                    ready += group
+        for meeting, group in _complete(waiting, parts):
+            if shadow is not None:
+                shadow.turn_to(blocks[group[0].rank], group[0].rank, group[0].number)
+            meeting.act(group)
+            ready += group
         for t in ready:
             del waiting[t]
         ready += _awake(paused)
@@ -193,14 +196,30 @@ def _run_blocks(
         raise error
     if paused:
         raise deadlock({t.number: pause for t, pause in paused.items()})
-    if phases.flights or any(t.products.boxes or t.stores.boxes for t in threads):
+    _require_finished(parts)
+    if shadow is not None and len(parts) > 1:
+        check_ends(shadow, len(parts))
+
+
+def _require_finished(parts: list[list[Thread]]) -> None:
+    """Raise ``UndefinedError`` if something asynchronous is under way where the blocks end."""
+    threads = [t for part in parts for t in part]
+    if threads[0].phases.flights or any(t.products.boxes or t.stores.boxes for t in threads):
         what = "a block ends while a copy or a product is under way"
         raise UndefinedError(what, "nothing waits for it")
     for what in (part[0].phases.tensor.busy for part in parts):
         if what:
             raise UndefinedError(what, "tensor_free by one warp is missing, or a wait")
-    if shadow is not None and len(parts) > 1:
-        check_ends(shadow, len(parts))
+
+
+def _complete(
+    waiting: Mapping[Thread, Meeting], parts: list[list[Thread]]
+) -> Iterator[tuple[Meeting, list[Thread]]]:
+    """Yield the meetings at which all threads of a group have arrived, each with the group."""
+    for meeting in dict.fromkeys(waiting.values()):
+        for group in _groups(meeting, parts):
+            if all(waiting.get(t) is meeting for t in group):
+                yield meeting, group
 
 
 def _awake(paused: dict[Thread, Pause]) -> list[Thread]:
