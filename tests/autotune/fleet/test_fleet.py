@@ -28,7 +28,7 @@ from nestwright.autotune.fleet.messages import (
 )
 from nestwright.autotune.fleet.work import perform
 from nestwright.autotune.fleet.worker_pool import ANYONE, Answer, Cancel, Done, ExecutorPool
-from nestwright.autotune.fleet.workers import AHEAD, ALLOWANCE
+from nestwright.autotune.fleet.workers import AHEAD, ALLOWANCE, Assignment
 from nestwright.autotune.measure.protocol import Job, Outcome, Underway
 from nestwright.ir.errors import ArgumentError, FleetError
 from nestwright.ir.target import Target
@@ -439,6 +439,40 @@ def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch, t
     core, lock = work._core()
     os.close(lock)
     assert core == min(os.sched_getaffinity(0)), "the first one is free again"
+
+
+def test_a_child_of_other_settings_is_replaced(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(work, "cache_folder", lambda: tmp_path)
+    with work._taken(2, "") as first:
+        pass
+    with work._taken(2, "") as again:
+        assert again is first
+    for threads, libraries in ((2, "{}"), (1, "{}")):
+        with work._taken(threads, libraries) as other:
+            assert other is not first and first.gone
+        first = other
+    work.release()
+    assert first.gone
+
+
+@pytest.mark.parametrize(("silent", "status"), [(True, "timeout"), (False, "crash")])
+def test_a_job_that_nobody_finishes_was_slow_or_deadly(silent: bool, status: str) -> None:
+    lost = Assignment(job(0, candidates=2), lost=["a left", "a left", "b left"], silent=silent)
+    _, told = lost.failed()
+    assert [o.status for o in told] == [status] * 2
+    assert told[0].note == "no worker finished it: a left; b left"
+
+
+def test_reference_results_are_kept_by_task_inputs_and_target(monkeypatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(work, "serve", lambda _, given: kept.append(given.reference))
+    same = job(0)
+    others = (replace(same, key="other"), replace(same, seed=1))
+    for given in (same, job(1), *others):
+        work._measured(None, QUESTION, given, ())  # type: ignore[arg-type]
+    work._measured(None, replace(QUESTION, spec="cpu -threads=2"), same, ())  # type: ignore[arg-type]
+    assert kept[0] == kept[1], "of one task, whatever the candidate"
+    assert len(set(kept)) == 4
 
 
 def test_a_worker_has_files_of_its_own_and_no_model_after_its_race(monkeypatch) -> None:
