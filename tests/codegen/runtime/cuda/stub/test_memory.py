@@ -58,6 +58,26 @@ def test_a_write_into_freed_memory_is_found(stub: Stub) -> None:
     ended()
 
 
+def test_freed_memory_is_looked_at_when_it_is_given_back(stub: Stub) -> None:
+    started()
+    first, second = (int(good(cu.cuMemAlloc(40 << 20))) for _ in range(2))
+    good(cu.cuMemFree(first))
+    ctypes.memset(first + 10, 7, 1)
+    good(cu.cuMemFree(second))  # more than is watched: the first one ends
+    assert "written at byte 10 of freed device memory" in the_report(stub)
+    ended()
+
+
+def test_freeing_waits_for_the_device(stub: Stub) -> None:
+    (stream,) = started(0)
+    kept, freed = (int(good(cu.cuMemAlloc(1))) for _ in range(2))
+    good(cu.cuMemsetD8Async(kept, 1, 1, stream))
+    good(cu.cuMemsetD8Async(freed, 1, 1, stream))
+    good(cu.cuMemFree(freed))
+    assert ctypes.c_uint8.from_address(kept).value == 1
+    ended()
+
+
 def test_what_is_freed_must_be_there(stub: Stub) -> None:
     started()
     address = int(good(cu.cuMemAlloc(1000)))
@@ -108,6 +128,7 @@ def test_fills_are_done_late_and_copies_of_pageable_memory_at_once(stub: Stub) -
     (stream,) = started(0)
     address = int(good(cu.cuMemAlloc(16)))
     there = (ctypes.c_uint8 * 16).from_address(address)
+    assert failed(cu.cuMemsetD32Async(address + 2, 0, 1, stream)) == "INVALID_VALUE"
     good(cu.cuMemsetD32Async(address, 0x01020304, 4, stream))
     assert bytes(there) == b"\xff" * 16
     source, target = np.arange(16, dtype=np.uint8), np.zeros(16, np.uint8)
@@ -134,5 +155,7 @@ def test_pointers_are_told_apart(stub: Stub) -> None:
     kind = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     address, host = int(good(cu.cuMemAlloc(4))), int(good(cu.cuMemHostAlloc(4, 0)))
     assert [int(good(cu.cuPointerGetAttribute(kind, a))) for a in (address, host)] == [2, 1]
-    assert failed(cu.cuPointerGetAttribute(kind, 4096)) == "INVALID_VALUE"
+    good(cu.cuMemFree(address))
+    for wrong in 4096, address:
+        assert failed(cu.cuPointerGetAttribute(kind, wrong)) == "INVALID_VALUE"
     ended()

@@ -159,6 +159,19 @@ def test_a_kernel_without_its_module_is_of_no_use(stub: Stub) -> None:
     ended()
 
 
+def test_unloading_waits_for_the_device(stub: Stub) -> None:
+    (stream,) = started(0)
+    module = good(loaded(ptx()))
+    ran: list[str] = []
+    stub.kernel("second", lambda launched: ran.append(launched.name))
+    function = good(cu.cuModuleGetFunction(module, b"second"))
+    good(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0))
+    assert not ran
+    good(cu.cuModuleUnload(module))
+    assert ran == ["second"]
+    ended()
+
+
 def test_a_fault_shows_at_the_next_wait_and_stays(stub: Stub) -> None:
     (stream,) = started(0)
     function = good(cu.cuModuleGetFunction(good(loaded(ptx())), b"second"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import pytest
@@ -48,6 +49,9 @@ def test_work_is_done_when_it_is_waited_for(stub: Stub) -> None:
     stub.patience(3)
     good(cell.set(2, stream))
     assert [int(cu.cuStreamQuery(stream)[0]) for _ in range(4)] == [600, 600, 0, 0]
+    for value in 3, 4:  # new work is not yet asked for
+        good(cell.set(value, stream))
+        assert [int(cu.cuStreamQuery(stream)[0]) for _ in range(2)] == [600, 600]
     ended()
 
 
@@ -76,10 +80,14 @@ def test_blocking_streams_keep_step_with_the_legacy_stream(stub: Stub) -> None:
     good(c.copy(b, blocking))
     good(cu.cuStreamSynchronize(blocking))
     assert c.value == 1
+    good(a.set(3, blocking))
+    good(b.copy(a, 0))
+    good(cu.cuStreamSynchronize(0))
+    assert b.value == 3
     good(a.set(2, 0))
     good(b.copy(a, free))
     good(cu.cuStreamSynchronize(free))
-    assert b.value == 1
+    assert b.value == 3
     ended()
 
 
@@ -185,6 +193,8 @@ def test_events_carry_a_capture_to_other_streams_and_back(stub: Stub) -> None:
         good(cu.cuEventRecord(join, other))
         good(cu.cuStreamWaitEvent(stream, join, 0))
         graph = good(cu.cuStreamEndCapture(stream))
+    good(cu.cuEventRecord(fork, work))  # it belongs to the capture no more
+    good(cu.cuEventSynchronize(fork))
     made = good(cu.cuGraphInstantiate(graph, 0))
     good(cu.cuGraphLaunch(made, work))
     good(cu.cuStreamSynchronize(work))
@@ -192,6 +202,28 @@ def test_events_carry_a_capture_to_other_streams_and_back(stub: Stub) -> None:
     good(cu.cuStreamBeginCapture(stream, GLOBAL))
     assert failed(cu.cuStreamWaitEvent(stream, outside, 0)) == "STREAM_CAPTURE_ISOLATION"
     assert failed(cu.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_INVALIDATED"
+    ended()
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_a_capture_ends_in_the_thread_in_which_it_began(stub: Stub, relaxed: bool) -> None:
+    (stream,) = started(NON_BLOCKING)
+    context, answers = good(cu.cuCtxGetCurrent()), []
+    good(cu.cuStreamBeginCapture(stream, RELAXED if relaxed else THREAD_LOCAL))
+
+    def end() -> None:
+        good(cu.cuCtxPushCurrent(context))
+        answers.append(cu.cuStreamEndCapture(stream))
+        good(cu.cuCtxPopCurrent())
+
+    other = threading.Thread(target=end)
+    other.start()
+    other.join()
+    if relaxed:
+        good(cu.cuGraphDestroy(good(answers[0])))
+    else:
+        assert failed(answers[0]) == "STREAM_CAPTURE_WRONG_THREAD"
+        good(cu.cuGraphDestroy(good(cu.cuStreamEndCapture(stream))))
     ended()
 
 
