@@ -147,6 +147,24 @@ def test_launches_keep_to_the_limits(stub: Stub) -> None:
     ended()
 
 
+def test_launches_overlap_from_sm_90_on(stub: Stub) -> None:
+    (stream,) = started(0)
+    early = cu.CUlaunchAttribute()
+    early.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    early.value.programmaticStreamSerializationAllowed = 1
+    config = cu.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream, config.attrs, config.numAttrs = stream, [early], 1
+    for capability in 80, 90:
+        stub.capability(capability)
+        function = good(cu.cuModuleGetFunction(good(loaded(ptx(sm=80))), b"second"))
+        answer = cu.cuLaunchKernelEx(config, function, 0, 0)
+        assert capability >= 90 or failed(answer) == "NOT_SUPPORTED"
+    good(answer)
+    ended()
+
+
 def test_a_kernel_without_its_module_is_of_no_use(stub: Stub) -> None:
     (stream,) = started(0)
     module = good(loaded(ptx()))
