@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.fleet import work
+from nestwright.autotune.fleet.dask import DaskPool
 from nestwright.autotune.fleet.fleet import FAULTS, PATIENCE, TRIES, Fleet
-from nestwright.autotune.fleet.identity import examine, question
+from nestwright.autotune.fleet.identity import examine, question, travelling
 from nestwright.autotune.fleet.messages import (
     BadReply,
     Reply,
@@ -425,6 +426,40 @@ def test_a_worker_refuses_what_it_is_not(changed: dict[str, str], why: str) -> N
     assert re.search(why, examine(request)[1])
     reply = decode_reply_of(perform(encode_request(request)), 3)
     assert re.search(why, reply.refusal) and not reply.outcomes
+
+
+class Client:
+    """A client of a cluster, as far as a pool uses it."""
+
+    status, scheduler = "running", None
+
+    def __init__(self, **resources: dict[str, float]) -> None:
+        self.resources = resources
+        self.sent: list[dict[str, object]] = []
+
+    def scheduler_info(self) -> dict[str, object]:
+        return {"workers": {n: {"resources": r} for n, r in self.resources.items()}}
+
+    def submit(self, function: object, *args: object, **how: object) -> Future[bytes]:
+        self.sent.append(how)
+        return Future()
+
+
+def test_a_cluster_lends_the_workers_that_offer_the_resource() -> None:
+    client = Client(a={"nestwright-cpu": 2.0}, b={}, c={"nestwright-cuda": 1.0})
+    pool = DaskPool(client, "nestwright-cpu")  # type: ignore[arg-type]
+    assert pool.workers() == {"a": 2}
+    pool.submit("a", b"", (), lambda _: None)
+    (how,) = client.sent
+    assert how["workers"] == ["a"] and how["allow_other_workers"] is False
+    assert how["resources"] == {"nestwright-cpu": 1}, "a unit of it for each request"
+
+
+def test_a_target_travels_with_its_threads() -> None:
+    here = Target.parse("cpu")
+    assert travelling(here) == f"cpu -threads={here.threads}"
+    assert travelling(Target.parse("cpu -threads=3")) == "cpu -threads=3"
+    assert travelling(Target.parse("cuda -arch=sm_90")) == "cuda -arch=sm_90"
 
 
 def test_a_seat_that_a_job_leaves_by_an_error_is_given_up_in_time(monkeypatch, tmp_path) -> None:
