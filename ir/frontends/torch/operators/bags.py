@@ -52,7 +52,7 @@ def _bags_of(indices: Term, starts: Term) -> _Bags:
 
 
 def _counts(indices: Term, padding: int) -> Term | None:
-    """Whether each index counts; None if all do, as they do where the padding's is negative."""
+    """Return whether each index counts; None if all do: padding with a negative number is none."""
     return None if padding < 0 else indices.differs(padding)
 
 
