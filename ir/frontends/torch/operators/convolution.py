@@ -52,7 +52,7 @@ def _plain(x: Term, weight: Term, stride: Ints, padding: Ints, dilation: Ints, g
     apart = _spread(dilation, n)
     return conv(
         x, weight, _spread(stride, n), pads, rhs_dilation=apart, groups=groups, dtype=wide(x.dtype)
-    ).to(x.dtype)
+    )
 
 
 def _transposed(
@@ -66,8 +66,7 @@ def _transposed(
 ) -> Term:
     """The adjoint of a convolution whose operand has this ``size``."""
     low, steps, apart = (_spread(v, x.rank - 2) for v in (padding, stride, dilation))
-    found = conv_transpose(x, weight, size, steps, low, apart, groups=groups, dtype=wide(x.dtype))
-    return found.to(x.dtype)
+    return conv_transpose(x, weight, size, steps, low, apart, groups=groups, dtype=wide(x.dtype))
 
 
 def _kernel_gradient(

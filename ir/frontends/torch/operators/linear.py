@@ -28,9 +28,14 @@ def product(a: Term, b: Term) -> Term:
 
 def narrow(a: Term, make: Callable[[Any], Term]) -> Term:
     """The result of ``make(type of the sums)``, in the type of ``a``."""
+    return _unrounded(a, make).to(a.dtype)
+
+
+def _unrounded(a: Term, make: Callable[[Any], Term]) -> Term:
+    """The result of ``make(type of the sums)``, in that type: a bias is added before rounding."""
     if a.dtype.kind == "pred":
         return truth(make(None))
-    return make(f32 if a.dtype.is_float and a.dtype.bits < 32 else None).to(a.dtype)
+    return make(f32 if a.dtype.is_float and a.dtype.bits < 32 else None)
 
 
 def _matmul(c: AtenCall, a: Term, b: Term) -> Term:
@@ -45,15 +50,18 @@ def _added(
     c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
 ) -> Term:
     """beta bias + alpha a b; with beta 0 the bias does not matter, not even its NaNs."""
-    found = _scaled(c, product(*c.alike(a, b)), alpha)
-    return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
+    left, right = c.alike(a, b)
+    found = _scaled(c, _unrounded(left, lambda dtype: matmul(left, right, dtype)), alpha)
+    return found if beta == 0 else found + _scaled(c, bias.to(found.dtype), beta)
 
 
 def _added_batches(
     c: AtenCall, bias: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1
 ) -> Term:
-    found = _scaled(c, sum_(product(*c.alike(a, b)), [0]), alpha)
-    return found if beta == 0 else found + _scaled(c, bias.to(c.dtype), beta)
+    left, right = c.alike(a, b)
+    products = _unrounded(left, lambda dtype: matmul(left, right, dtype))
+    found = _scaled(c, sum_(products, [0]), alpha)
+    return found if beta == 0 else found + _scaled(c, bias.to(found.dtype), beta)
 
 
 def _addr(c: AtenCall, x: Term, a: Term, b: Term, beta: Operand = 1, alpha: Operand = 1) -> Term:
@@ -82,8 +90,8 @@ def linear(c: AtenCall, x: Term, weight: Term, bias: Term | None = None) -> Term
     """x times the transposed weight, and the bias; sums of narrow floats in f32."""
     a, w = c.alike(x, weight)
     pairs = ([a.rank - 1], [w.rank - 1])
-    found = narrow(a, lambda dtype: dot_general(a, w, pairs, dtype=dtype))
-    return found if bias is None else found + bias.to(c.dtype)
+    found = _unrounded(a, lambda dtype: dot_general(a, w, pairs, dtype=dtype))
+    return (found if bias is None else found + bias.to(found.dtype)).to(a.dtype)
 
 
 def _einsum(c: AtenCall, equation: str, terms: list[Term], **named: Any) -> Term:
