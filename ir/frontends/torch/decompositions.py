@@ -9,12 +9,13 @@ from typing import Any
 from .lists import lists
 from .losses import losses
 from .operators import resampling
+from .statistics import statistics
 from .table import row
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return torch's own decompositions, by overload, of the operators that the table lacks, and
-    ours of operators on lists.
+    ours of operators on lists and of norms in mixed precision.
 
     For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``. Operators that
     draw random numbers stay whole: their parts draw others than eager mode does.
@@ -24,13 +25,17 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._ops import OpOverload
 
     known = global_decomposition_table["post_autograd"]
-    return {
-        op: rule
-        for op, rule in known.items()
-        if isinstance(op, OpOverload)
-        and row(str(op)) is None
-        and Tag.nondeterministic_seeded not in op.tags
-    } | lists()
+    return (
+        {
+            op: rule
+            for op, rule in known.items()
+            if isinstance(op, OpOverload)
+            and row(str(op)) is None
+            and Tag.nondeterministic_seeded not in op.tags
+        }
+        | lists()
+        | statistics()
+    )
 
 
 def export_decompositions() -> dict[Any, Callable[..., Any]]:
