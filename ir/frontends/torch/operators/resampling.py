@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ....arrays import Array
-from ....dtypes import f32, u8
+from ....dtypes import f32, f64, u8
 from ...lax.linear import dot_general
 from ...lax.resize import Rule, Samples, Stretch, resample, samples
 from ...lax.resize_bytes import resized_bytes
@@ -19,10 +19,17 @@ from ...lax.shaping import move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 
+Real: TypeAlias = "type[np.float32] | type[np.float64]"
 
-def _ratio(n: int, out: int, scale: float | None) -> np.float32:
+
+def _real(x: Term) -> Real:
+    """The type of steps and weights: torch computes these of f64 alone in f64."""
+    return np.float64 if x.dtype == f64 else np.float32
+
+
+def _ratio(n: int, out: int, scale: float | None, real: Real = np.float32) -> Any:
     """The step in the operand for one of the result, as torch rounds it."""
-    return np.float32(1 / scale) if scale else np.float32(n) / np.float32(out)
+    return real(1 / scale) if scale else real(n) / real(out)
 
 
 def _nearest_places(n: int, out: int, scale: float | None, exact: bool) -> Array:
@@ -69,20 +76,22 @@ def _linear(rank: int) -> Operator:
     return write
 
 
-def _linear_places(n: int, out: int, align: bool, scale: float | None) -> tuple[Array, Array]:
+def _linear_places(
+    n: int, out: int, align: bool, scale: float | None, real: Real
+) -> tuple[Array, Array]:
     """The lower place and the weight of the next one, for each element of the result."""
-    at = np.arange(out, dtype=np.float32)
+    at = np.arange(out, dtype=real)
     if align:
-        place = at * np.float32((n - 1) / (out - 1) if out > 1 else 0)
+        place = at * real((n - 1) / (out - 1) if out > 1 else 0)
     else:
-        place = np.maximum((at + np.float32(0.5)) * _ratio(n, out, scale) - np.float32(0.5), 0)
+        place = np.maximum((at + real(0.5)) * _ratio(n, out, scale, real) - real(0.5), 0)
     low = np.minimum(np.floor(place).astype(np.int64), n - 1)
-    return low, np.clip(place - low, 0, 1).astype(np.float32).astype(np.float64)
+    return low, np.clip(place - low, 0, 1).astype(real).astype(np.float64)
 
 
 def _interpolated(x: Term, axis: int, out: int, align: bool, scale: float | None) -> Term:
     n = x.dims[axis]
-    low, weight = _linear_places(n, out, align, scale)
+    low, weight = _linear_places(n, out, align, scale, _real(x))
     if not weight.any() and out == n:
         return x
     places = np.stack([low, np.minimum(low + 1, n - 1)], 1)
@@ -106,7 +115,7 @@ def _returned(grad: Term, axis: int, n: int, found: Samples) -> Term:
     rows = np.arange(len(found.positions))[:, None]
     matrix = np.zeros((len(rows), n))
     np.add.at(matrix, (rows, found.positions), found.weights)
-    weights = Term(grad.site, grad.site.constant(matrix.astype(np.float32))).to(grad.dtype)
+    weights = Term(grad.site, grad.site.constant(matrix.astype(_real(grad)))).to(grad.dtype)
     return move_axis(dot_general(grad, weights, ([axis], [0])), -1, axis)
 
 
@@ -117,7 +126,7 @@ def _cubic(c: AtenCall, x: Term, size: Any, align: bool, *scales: Any) -> Term:
     for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
         n, out = x.dims[axis], c.dims[axis]
         coordinates = "align_corners" if align else "half_pixel"
-        ratio = out / n if align else 1 / float(_ratio(n, out, scale))
+        ratio = out / n if align else 1 / float(_ratio(n, out, scale, _real(x)))
         found = resample(found, axis, samples(Stretch(n, out, ratio), Rule("cubic", coordinates)))
     return _rounded(found, x)
 
@@ -145,7 +154,7 @@ def _antialiased(mode: str) -> Operator:
             return _bytes(c, x, rule, align, scales)
         found = _floats(x)
         for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
-            stretch = _stretch(x.dims[axis], c.dims[axis], align, scale)
+            stretch = _stretch(x.dims[axis], c.dims[axis], align, scale, _real(x))
             found = resample(found, axis, samples(stretch, rule))
         return _rounded(found, x)
 
@@ -158,7 +167,7 @@ def _antialiased_backward(mode: str) -> Operator:
     def write(c: AtenCall, grad: Term, size: Any, given: Any, align: bool, *scales: Any) -> Term:
         found = wide(grad)
         for axis, scale in zip((2, 3), _scales(2, scales), strict=True):
-            stretch = _stretch(c.dims[axis], grad.dims[axis], align, scale)
+            stretch = _stretch(c.dims[axis], grad.dims[axis], align, scale, _real(grad))
             found = _returned(found, axis, c.dims[axis], samples(stretch, rule))
         return found
 
@@ -170,8 +179,8 @@ def _wide_kernel(mode: str) -> Rule:
     return Rule(mode, "half_pixel", cubic=-0.5, exclude_outside=True, antialias=True)
 
 
-def _stretch(n: int, out: int, align: bool, scale: float | None) -> Stretch:
-    ratio = float(_ratio(n, out, scale))
+def _stretch(n: int, out: int, align: bool, scale: float | None, real: Real) -> Stretch:
+    ratio = float(_ratio(n, out, scale, real))
     if align:
         ratio = (n - 1) / (out - 1) if out > 1 else 0.0
     return Stretch(n, out, 1 / ratio if ratio else math.inf)
