@@ -19,7 +19,7 @@ from ...lax.shaping import move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 
-Real: TypeAlias = "type[np.float32] | type[np.float64]"
+Real: TypeAlias = "type[np.floating[Any]]"
 
 
 def _real(x: Term) -> Real:
