@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import torch
@@ -18,7 +17,7 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch._dynamo.backends.common import aot_autograd
 
 from ...ir.errors import UnsupportedError
-from ...ir.frontends.torch.decompositions import decompositions, whole_resampling
+from ...ir.frontends.torch.decompositions import decompositions, own_kernels
 from ...ir.frontends.torch.walk import graph_module, unsupported
 from .cluster import CompiledCluster
 from .partition import Division, assemble, divide
@@ -91,7 +90,7 @@ def _compile(
     learns = torch.is_grad_enabled() and any(
         t.requires_grad for t in (*example_inputs, *gm.parameters()) if isinstance(t, torch.Tensor)
     )
-    with nullcontext() if learns else whole_resampling():
+    with own_kernels(learns):
         compiled: Callable[..., Any] = backend(gm, example_inputs)
     return compiled
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .lists import lists
-from .losses import losses
+from .losses import losses, multilabel_margin
 from .operators import resampling
 from .statistics import statistics
 from .table import row
@@ -50,17 +50,19 @@ def export_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 @contextmanager
-def whole_resampling() -> Iterator[None]:
-    """Keep torch from taking interpolations apart while it traces a graph without gradients.
+def own_kernels(learns: bool) -> Iterator[None]:
+    """Replace Python kernels of torch's while it traces a graph, with gradients if it ``learns``.
 
-    Its Python kernels write them as gathers of single elements before a table of decompositions is
-    asked; without these kernels the operators stay as they are.
+    Such kernels take operators apart before a table of decompositions is asked. Those of
+    interpolations write gathers of single elements: without gradients the operators stay whole.
     """
     import torch
     from torch._C import DispatchKey
 
+    wanted: dict[str, Callable[..., Any] | None] = {} if learns else dict.fromkeys(resampling.ROWS)
+    wanted["aten.multilabel_margin_loss_forward.default"] = multilabel_margin
     held = []
-    for name in resampling.ROWS:
+    for name, kernel in wanted.items():
         _, packet, overload = name.split(".")
         op = getattr(getattr(torch.ops.aten, packet, None), overload, None)
         if op is None:  # an operator of newer versions of torch
@@ -68,10 +70,12 @@ def whole_resampling() -> Iterator[None]:
         for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
             if key in op.py_kernels:
                 held.append((op, key, op.py_kernels.pop(key)))
+                if kernel is not None:
+                    op.py_kernels[key] = kernel
                 op._dispatch_cache.clear()
     try:
         yield
     finally:
-        for op, key, kernel in held:
-            op.py_kernels[key] = kernel
+        for op, key, old in held:
+            op.py_kernels[key] = old
             op._dispatch_cache.clear()

@@ -26,7 +26,39 @@ def losses() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by overload."""
     from torch.ops import aten
 
-    return {aten.cross_entropy_loss.default: cross_entropy, aten.nll_loss_nd.default: nll}
+    return {
+        aten.cross_entropy_loss.default: cross_entropy,
+        aten.nll_loss_nd.default: nll,
+        aten.multilabel_margin_loss.default: lambda *args: multilabel_margin(*args)[0],
+    }
+
+
+def multilabel_margin(
+    x: Tensor, target: Tensor, reduction: int = LossReduction.MEAN
+) -> tuple[Tensor, Tensor]:
+    """The loss of rows of several classes, which end at the first -1, and what is one of these.
+
+    torch's own decomposition (2.13) counts class 0 for each place after the -1.
+    """
+    import torch
+
+    count = target.shape[-1] if target.dim() else 1
+    rows, classes = x.reshape(-1, count), target.reshape(-1, count)
+    named = (classes == -1).cumsum(1) == 0
+    place = classes.masked_fill(~named, 0)
+    each = torch.arange(count, device=x.device) == place.unsqueeze(-1)
+    is_target = (each & named.unsqueeze(-1)).any(1)
+    apart = 1 - rows.gather(1, place).unsqueeze(-1) + rows.unsqueeze(1)
+    counted = named.unsqueeze(-1) & ~is_target.unsqueeze(1)
+    lost = (apart.clamp_min(0) / count).masked_fill(~counted, 0).sum((1, 2))
+    match reduction:
+        case LossReduction.NONE:
+            lost = lost.reshape(target.shape[:-1])
+        case LossReduction.SUM:
+            lost = lost.sum()
+        case _:
+            lost = lost.mean()
+    return lost, is_target.to(x.dtype).reshape(target.shape)
 
 
 def cross_entropy(
