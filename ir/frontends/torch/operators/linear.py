@@ -166,6 +166,21 @@ def _pdist(c: AtenCall, x: Term, p: float = 2) -> Term:
     return _distance(left - right, p)
 
 
+def _pdist_backward(c: AtenCall, grad: Term, x: Term, p: float, distances: Term) -> Term:
+    """The gradient of rows of which each meets all others, as the gradient of ``cdist``."""
+    if not c.shape.size or not grad.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    n = x.dims[0]
+    pairs = np.zeros((n, n), np.int32)
+    pairs[np.triu_indices(n, 1)] = np.arange(1, grad.dims[0] + 1)
+    places = Term(c.graph, c.graph.constant(pairs + pairs.T))  # 0 of a row with itself
+    grads, apart = (
+        take(concatenate([full(c.graph, 0, t.dtype, (1,)), t], 0), places, 0)
+        for t in (grad, distances)
+    )
+    return _cdist_backward(c, grads, x, x, p, apart)
+
+
 def _sizes(ends: Term) -> Term:
     """The sizes of groups that end before these rows."""
     before = slice_in_dim(ends, 0, ends.dims[0] - 1, 0)
@@ -226,6 +241,7 @@ ROWS: Rows = {
     "aten._cdist_forward.default": _cdist,
     "aten._cdist_backward.default": _cdist_backward,
     "aten._pdist_forward.default": _pdist,
+    "aten._pdist_backward.default": _pdist_backward,
     "aten._grouped_mm.default": _grouped_mm,
     "transformers.grouped_mm_fallback.default": _grouped_mm,
     "transformers.grouped_mm_fallback_backward.default": _grouped_gradients,

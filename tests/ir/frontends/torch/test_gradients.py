@@ -179,6 +179,26 @@ def test_gradients_of_distances(called: Called, p: float) -> None:
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, np.inf])
+def test_gradients_of_distances_between_rows_of_one_array(called: Called, p: float) -> None:
+    x, grad = normal(4, 3), normal(6)
+    near, far = np.triu_indices(4, 1)
+    pairs = [(f32, (6, 1, 1))]
+    apart = called("aten._cdist_forward.default", pairs, x[near, None], x[far, None], p)
+    sides = [
+        called(
+            "aten._cdist_backward.default", [(f32, (6, 1, 3))], grad[:, None, None], a, b, p, apart
+        )
+        for a, b in ((x[near, None], x[far, None]), (x[far, None], x[near, None]))
+    ]
+    want = np.zeros_like(x)
+    for rows, side in zip((near, far), sides, strict=True):
+        np.add.at(want, rows, side[:, 0])
+    distances = apart[:, 0, 0]
+    found = called("aten._pdist_backward.default", [(f32, x.shape)], grad, x, p, distances)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-6)
+
+
 def test_what_a_mask_scatters_comes_back(called: Called) -> None:
     grad, mask = normal(3, 4), np.array([True, False, True, True])
     name = "aten.masked_scatter_backward.default"
