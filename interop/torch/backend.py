@@ -18,7 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from ...ir.errors import UnsupportedError
 from ...ir.frontends.torch.decompositions import decompositions, own_kernels
-from ...ir.frontends.torch.walk import graph_module, unsupported
+from ...ir.frontends.torch.walk import checked_module, unsupported
 from .cluster import CompiledCluster
 from .partition import Division, assemble, divide
 from .settings import Settings, parse
@@ -115,7 +115,8 @@ def divided(
 
 def _builder(name: str, settings: Settings) -> Callable[[Any, frozenset[int]], Any]:
     def build(part: Any, static: frozenset[int]) -> Any:
-        return CompiledCluster(part, graph_module(part, name), static, settings).function()
+        module, checked = checked_module(part, name)
+        return CompiledCluster(part, module, static, settings, checked).function()
 
     return build
 

@@ -7,7 +7,8 @@ torch tells where that is through DLPack's C functions, or one by one where it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from ctypes import c_bool
 from functools import partial
 from math import prod
 from operator import itemgetter
@@ -84,22 +85,40 @@ def _maker(dims: tuple[int, ...], strides: Strides, dtype: Any) -> Maker:
     return large, dims, strides
 
 
-def guarded(call: Call, frozen: Mapping[int, Any], count: int, changed: Call) -> Call:
-    """Return ``call`` without its frozen arguments; ``changed`` takes the calls where one differs.
+def or_eager(call: Call, eager: Call) -> Call:
+    """Return ``call`` without its last result, a truth value; ``eager`` takes calls without it.
 
-    ``frozen`` are the weights that were compiled in, by their places among ``count`` arguments. A
+    It is false where torch would raise an error that depends on values, which ``eager`` then does.
+    """
+
+    def checked(*args: Any) -> Any:
+        *results, holds = call(*args)
+        return results if c_bool.from_address(holds.data_ptr()).value else eager(*args)
+
+    return checked
+
+
+def without(frozen: Collection[int], call: Call, count: int) -> Call:
+    """Return the function of ``count`` arguments that calls with those that are not frozen."""
+    pick = _picker([i for i in range(count) if i not in frozen])
+    return lambda *args: call(*pick(args))
+
+
+def guarded(call: Call, frozen: Mapping[int, Any], changed: Call) -> Call:
+    """Return ``call``; ``changed`` takes the calls in which a frozen argument differs.
+
+    ``frozen`` are the weights that were compiled in, by their places among the arguments. A
     weight differs if it is another tensor, has other memory, or was written since: torch counts
     writes, all but those through ``.data``.
     """
     known = [(i, ref(t), t._version, t.data_ptr()) for i, t in frozen.items()]
-    pick = _picker([i for i in range(count) if i not in frozen])
 
     def checked(*args: Any) -> Any:
         for i, weight, version, address in known:
             t = args[i]
             if t._version != version or t.data_ptr() != address or weight() is not t:
                 return changed(*args)
-        return call(*pick(args))
+        return call(*args)
 
     return checked
 

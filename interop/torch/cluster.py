@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from threading import RLock
 from typing import Any
 
+import torch
+
 from ...autotune.lowered import lower
 from ...autotune.recompile import told_if_long
 from ...codegen.plan.counters import count
@@ -14,7 +16,7 @@ from ...codegen.runtime.executable import Executable
 from ...ir.errors import LimitError, NestwrightWarning, UnsupportedError
 from ...ir.frontends.torch.dtypes import as_array
 from ...ir.hlo.nodes import HloModule
-from .border import Call, border, guarded
+from .border import Call, border, guarded, or_eager, without
 from .layouts import Order, in_memory_order, order_of
 from .settings import Settings
 
@@ -26,15 +28,23 @@ class CompiledCluster:
 
     ``static`` are the numbers of its inputs that are weights. They are compiled in as constants by
     the first call, if the settings say so. A call with other weights, or after they were written,
-    compiles it again, and those that differed are passed from then on.
+    compiles it again, and those that differed are passed from then on. ``checked`` modules have a
+    truth value as the last result: a call for which it is false is torch's, which raises its error.
     """
 
     def __init__(
-        self, gm: Any, module: HloModule, static: frozenset[int], settings: Settings
+        self,
+        gm: Any,
+        module: HloModule,
+        static: frozenset[int],
+        settings: Settings,
+        checked: bool,
     ) -> None:
         self.gm = gm
         self._inputs = [n.meta.get("val") for n in gm.graph.find_nodes(op="placeholder")]
         self._results = [n.meta["val"] for n in gm.graph.output_node().args[0]]
+        self._results += [torch.empty((), dtype=torch.bool)] * checked
+        self._checked = checked
         self._orders = [_order(t, i in static) for i, t in enumerate(self._inputs)]
         self.module = in_memory_order(module, self._orders, [order_of(t) for t in self._results])
         self.executable: Executable | None = None
@@ -83,7 +93,11 @@ class CompiledCluster:
         call = border(exe, passed, self._results, lazy)
         self._frozen = {i: _state(t) for i, t in weights.items()}
         self.executable = exe
-        self._call = guarded(call, weights, len(self._inputs), self._changed) if weights else call
+        if weights:
+            call = without(weights, call, len(self._inputs))
+        if self._checked:
+            call = or_eager(call, self.gm.forward)
+        self._call = guarded(call, weights, self._changed) if weights else call
 
     def _compiled(self, weights: Mapping[int, Any]) -> Executable:
         settings, log = self._settings, self._settings.log

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from ...errors import NestwrightError, UnsupportedError, VerifyError
@@ -44,10 +46,25 @@ def graph_module(gm: torch.fx.GraphModule, name: str = "main") -> HloModule:
     (``get_attr``) become constants. ``UnsupportedError`` names each node that cannot be compiled,
     and why.
     """
+    return _module(gm, name, None)
+
+
+def checked_module(gm: torch.fx.GraphModule, name: str) -> tuple[HloModule, bool]:
+    """Return the module of a graph, and whether it has a last result more, a truth value.
+
+    That is false where values make torch raise an error, such as a place beyond an array. The
+    bodies of loops and branches are not checked.
+    """
+    required: list[Term] = []
+    return _module(gm, name, required), bool(required)
+
+
+def _module(gm: torch.fx.GraphModule, name: str, required: list[Term] | None) -> HloModule:
     check(gm, name)
     graph = Graph(name)
-    results = write(graph, gm, parameters(graph, gm))
-    return graph.module([t.value for t in results])
+    results = write(graph, gm, parameters(graph, gm), required)
+    holds = [reduce(and_, required)] if required else []
+    return graph.module([t.value for t in (*results, *holds)])
 
 
 def check(gm: torch.fx.GraphModule, name: str) -> None:
@@ -167,9 +184,17 @@ def parameters(
     return values
 
 
-def write(graph: Graph, gm: torch.fx.GraphModule, given: Mapping[str, Any]) -> list[Term]:
-    """Write a graph's nodes; return the terms of its output, flat, without what is no tensor."""
-    walk = _Walk(graph, gm, dict(given), OpenSizes(graph))
+def write(
+    graph: Graph,
+    gm: torch.fx.GraphModule,
+    given: Mapping[str, Any],
+    required: list[Term] | None = None,
+) -> list[Term]:
+    """Write a graph's nodes; return the terms of its output, flat, without what is no tensor.
+
+    What its operators require of values is added to ``required``.
+    """
+    walk = _Walk(graph, gm, dict(given), OpenSizes(graph), required)
     for node in gm.graph.nodes:
         walk.visit(node)
     return walk.results
@@ -183,6 +208,7 @@ class _Walk:
     gm: torch.fx.GraphModule
     values: dict[str, Any]
     sizes: OpenSizes
+    required: list[Term] | None
     results: list[Term] = field(default_factory=list)
 
     def visit(self, node: torch.fx.Node) -> None:
@@ -243,7 +269,7 @@ class _Walk:
         shapes = tuple(self.sizes.shape(v) for v in _results(declared))
         first = next(iter(_results(declared)), None)
         live = self.sizes.open_sizes(first)
-        call = AtenCall(self.graph, str(node.target), shapes, _lies(given), live)
+        call = AtenCall(self.graph, str(node.target), shapes, _lies(given), live, self.required)
         write_row = row(call.target)
         assert write_row is not None, call.target
         try:

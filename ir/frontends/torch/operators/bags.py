@@ -95,6 +95,7 @@ def _bags(
     (count, width), n = c.dims, indices.dims[0]
     starts = slice_in_dim(offsets, 0, count, 0) if include_last_offset else offsets
     bags, counts = _bags_of(indices, starts), _counts(indices, padding_idx)
+    c.within(indices, weight.dims[0])
     rows = take(weight, indices, 0) if n else _zeros(c, c.dtype, 0, width)
     if per_sample_weights is not None:
         rows = rows * expand_dims(per_sample_weights.to(rows.dtype), [1])

@@ -9,12 +9,14 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ....dtypes import DType, f32, to_numpy
+from ....dtypes import DType, f32, s64, to_numpy
 from ....errors import UnsupportedError
 from ....hlo.nodes import Shape
+from ....hlo.patterns.ranges import interval
 from ...lax import bounded
 from ...lax.graph import Graph
-from ...lax.shaping import full
+from ...lax.reductions import all_, reduce_by
+from ...lax.shaping import full, reshape
 from ...lax.term import Dims, Number, Term
 from .promotion import Operand, common_type
 
@@ -62,7 +64,8 @@ class AtenCall:
     ``first`` is how the first argument lies in memory, as the graph declares it: its strides and
     its offset, in elements; None for what is no tensor. ``sizes`` are the sizes of the first result
     that depend on values, by dimension, but for those that the operator itself decides; in
-    ``results`` they are at their bounds.
+    ``results`` they are at their bounds. ``required`` collects what has to hold of values; None if
+    nobody asks.
     """
 
     graph: Graph
@@ -70,6 +73,7 @@ class AtenCall:
     results: tuple[Shape | None, ...]
     first: tuple[tuple[int, ...], int] | None = None
     sizes: Mapping[int, Term] = field(default_factory=dict)
+    required: list[Term] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -116,6 +120,22 @@ class AtenCall:
         """Refuse an operand whose size varies along one of these dimensions."""
         if any(k % x.rank in bounded.varying(x) for k in axes):
             self.refuse("the size of a dimension that it works along depends on values")
+
+    def require(self, holds: Term) -> None:
+        """Note what torch raises an error without, if anybody asks for it."""
+        if self.required is not None:
+            self.required.append(all_(holds) if holds.rank else holds)
+
+    def within(self, places: Term, size: int, low: int = 0) -> None:
+        """Note that integers are in ``range(low, size)``, unless that is known."""
+        if self.required is None:
+            return
+        known = interval(places.value)
+        if known and low <= known[0] and known[1] < size:
+            return
+        wide = reshape(places, (-1,)).to(s64)
+        signs = (wide - low) | (size - 1 - wide)  # one reduction that every processor has in lanes
+        self.require(reduce_by("or", signs) >= 0)
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         """Raise ``UnsupportedError`` that names the operator."""

@@ -46,8 +46,18 @@ def _extent(x: Term, axis: int) -> Term | int:
     return bounded.size(x, axis).to(s64) if axis in bounded.varying(x) else x.dims[axis]
 
 
-def _places(x: Term, indices: Indices) -> tuple[list[int], Term, int]:
+def _check(c: AtenCall, x: Term, indices: Indices) -> None:
+    """Require that indices are in their dimensions, from the end where they are negative."""
+    if "_unsafe_" in c.target:
+        return
+    for k, i in enumerate(indices):
+        if i is not None and i.dtype.kind != "pred":
+            c.within(i, x.dims[k], -x.dims[k])
+
+
+def _places(c: AtenCall, x: Term, indices: Indices) -> tuple[list[int], Term, int]:
     """The indexed dimensions, vectors of places in them, and where these stand in the result."""
+    _check(c, x, indices)
     along = [k for k, i in enumerate(indices) if i is not None]
     given = [wrap(i.to(s64), _extent(x, k)) for k, i in enumerate(indices) if i is not None]
     dims = np.broadcast_shapes(*(i.dims for i in given))
@@ -71,9 +81,10 @@ def _index(c: AtenCall, x: Term, indices: Indices) -> Term:
     if not c.shape.size or not x.shape.size:
         if any(i is not None and i.dtype.kind == "pred" and i.shape.size for i in indices):
             c.refuse("a mask chooses of an array without elements")
+        _check(c, x, indices)
         return full(c.graph, 0, c.dtype, c.dims)
     indices = _without_masks(indices)
-    along, vectors, front = _places(x, indices)
+    along, vectors, front = _places(c, x, indices)
     outer = vectors.rank - 1
     if len(along) == 1:
         return take(x, squeeze(vectors, [-1]), along[0])
@@ -95,7 +106,7 @@ def _index_put(
     if len(given) == 1 and given[0].dtype.kind == "pred" and values.shape.size == 1:
         return _masked_put(x, indices, values, accumulate)
     indices = _without_masks(indices)
-    along, vectors, front = _places(x, indices)
+    along, vectors, front = _places(c, x, indices)
     outer = vectors.rank - 1
     rest = [k for k in range(x.rank) if k not in along]
     moved = transpose(x, along + rest)
@@ -137,6 +148,7 @@ def _add(x: Term) -> Update:
 
 
 def _index_select(c: AtenCall, x: Term, dim: int, index: Term) -> Term:
+    c.within(index, x.dims[dim] if x.rank else 1)
     if not x.rank:
         return reshape(x, c.dims)
     if not c.shape.size:
@@ -146,6 +158,7 @@ def _index_select(c: AtenCall, x: Term, dim: int, index: Term) -> Term:
 
 def _gather(c: AtenCall, x: Term, dim: int, index: Term, sparse_grad: bool = False) -> Term:
     """Elements by their place in a row of ``x``."""
+    c.within(index, x.dims[dim] if x.rank else 1)
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
     if not x.rank or not index.rank:
@@ -184,6 +197,7 @@ def _scattered(
 ) -> Term:
     if not index.shape.size:
         return x
+    c.within(index, x.dims[dim] if x.rank else 1)
     new = _updates(x, index, source, c)
     found = put_along_axis(_vector(x), _vector(index), _vector(new), dim, update)
     return reshape(found, x.dims)
@@ -270,6 +284,7 @@ def _index_reduce(
 
 
 def _embedding(c: AtenCall, weight: Term, indices: Term, *rest: Any) -> Term:
+    c.within(indices, weight.dims[0])
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
     return take(weight, indices, 0)
@@ -312,6 +327,7 @@ def _masked_scatter(c: AtenCall, x: Term, mask: Term, source: Term) -> Term:
         return x
     flat = reshape(wide, (c.shape.size,))
     numbers = cumulative(flat.to(s64), "add", 0) - 1
+    c.within(numbers, source.shape.size, -1)
     chosen = take(reshape(source.to(x.dtype), (source.shape.size,)), numbers, 0)
     return wide.do("select", reshape(chosen, c.dims), x)
 
@@ -332,6 +348,7 @@ def _masked_scatter_backward(c: AtenCall, grad: Term, mask: Term, sizes: Sequenc
 def _put(c: AtenCall, x: Term, index: Term, source: Term, accumulate: bool = False) -> Term:
     if not index.shape.size:
         return x
+    c.within(index, x.shape.size, -x.shape.size)
     flat = reshape(x, (x.shape.size,))
     places = wrap(reshape(index, (index.shape.size, 1)), x.shape.size)
     new = reshape(source, (index.shape.size,))
@@ -342,6 +359,7 @@ def _take(c: AtenCall, x: Term, index: Term) -> Term:
     if not c.shape.size:
         return full(c.graph, 0, c.dtype, c.dims)
     c.fixed(x, range(x.rank))
+    c.within(index, x.shape.size, -x.shape.size)
     return take(reshape(x, (x.shape.size,)), wrap(index, x.shape.size), 0)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from ....dtypes import f32, f64, s32, s64
+from ....hlo.patterns.ranges import interval
 from ...lax.arithmetic import conj, floor_divide, magnitude, remainder, sign, trunc
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, sized, wide
@@ -63,18 +64,30 @@ def _div(c: AtenCall, x: Operand, y: Operand, rounding_mode: str | None = None) 
         case None:
             return a / b
         case "trunc":
+            _check_divisor(c, b)
             return trunc(a / b)
         case _:
+            _check_divisor(c, b)
             return floor_divide(a, b)
+
+
+def _check_divisor(c: AtenCall, y: Term) -> None:
+    """Require that whole numbers are not divided by 0."""
+    known = interval(y.value)
+    if y.dtype.is_int and not (known and (known[0] > 0 or known[1] < 0)):
+        c.require(y.differs(0))
 
 
 def _fmod(c: AtenCall, x: Operand, y: Operand) -> Term:
     a, b = c.operands(x, y)
+    _check_divisor(c, b)
     return a.do("remainder", b)
 
 
 def _remainder(c: AtenCall, x: Operand, y: Operand) -> Term:
-    return remainder(*c.operands(x, y))
+    a, b = c.operands(x, y)
+    _check_divisor(c, b)
+    return remainder(a, b)
 
 
 def _pow(c: AtenCall, x: Operand, y: Operand) -> Term:

@@ -13,7 +13,7 @@ from ....dtypes import s32, s64
 from ....hlo.nodes import Shape
 from ...lax import bounded, regions
 from ...lax.functions import mean
-from ...lax.indexing import put_along_axis, take, take_along_axis
+from ...lax.indexing import Update, put_along_axis, take, take_along_axis
 from ...lax.reductions import argmax, max_
 from ...lax.shaping import (
     broadcast_to,
@@ -165,13 +165,25 @@ def _max_pool_backward(rank: int) -> Operator:
 
 def unpooled(c: AtenCall, grad: Term, indices: Term, rank: int) -> Term:
     """Each number added at its place of the last dimensions."""
+    return _placed(c, grad, indices, rank, lambda old, new: old + new)
+
+
+def _placed(c: AtenCall, x: Term, indices: Term, rank: int, update: Update | None) -> Term:
     lead = c.dims[: len(c.dims) - rank]
     rows, count = math.prod(lead), math.prod(c.dims[len(lead) :])
-    zeros = full(c.graph, 0, wide(grad).dtype, (rows, count))
-    if not grad.shape.size:
+    zeros = full(c.graph, 0, wide(x).dtype, (rows, count))
+    if not x.shape.size:
         return reshape(zeros, c.dims)
-    flat, places = reshape(wide(grad), (rows, -1)), reshape(indices, (rows, -1))
-    return reshape(put_along_axis(zeros, places, flat, 1, lambda old, new: old + new), c.dims)
+    flat, places = reshape(wide(x), (rows, -1)), reshape(indices, (rows, -1))
+    return reshape(put_along_axis(zeros, places, flat, 1, update), c.dims)
+
+
+def _max_unpool(rank: int) -> Operator:
+    def write(c: AtenCall, x: Term, indices: Term, size: Ints, *_: Ints) -> Term:
+        c.within(indices, math.prod(c.dims[len(c.dims) - rank :]))
+        return _placed(c, x, indices, rank, None)
+
+    return write
 
 
 def _edges(n: int, out: int) -> list[tuple[int, int]]:
@@ -422,6 +434,7 @@ ROWS: Rows = {
     **_each("avg_pool#d_backward", _avg_pool_backward, 2, 3),
     **_each("max_pool#d_with_indices", _max_pool, 2, 3),
     **_each("max_pool#d_with_indices_backward", _max_pool_backward, 2, 3),
+    **_each("max_unpool#d", _max_unpool, 2, 3),
     **_each("_adaptive_avg_pool#d", _adaptive_avg, 2, 3),
     **_each("_adaptive_avg_pool#d_backward", _adaptive_avg_backward, 2, 3),
     **_each("adaptive_max_pool#d", _adaptive_max, 2, 3),
