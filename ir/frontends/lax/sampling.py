@@ -12,6 +12,7 @@ from math import prod
 
 from ...dtypes import s32
 from . import indexing, linear, shaping
+from .reductions import sum_
 from .term import Term
 
 
@@ -55,6 +56,29 @@ def cubic_taps(place: Term) -> list[tuple[Term, Term | None]]:
     return [(low + (k - 1), w) for k, w in enumerate(weights)]
 
 
+def linear_slopes(place: Term) -> list[tuple[Term, Term | None]]:
+    """Both neighbors with the slopes of their weights."""
+    low = _floor(place)
+    one = place.number(1).like(place.shape)
+    return [(low, -one), (low + 1, one)]
+
+
+def cubic_slopes(place: Term) -> list[tuple[Term, Term | None]]:
+    """Four neighbors with the slopes of their weights."""
+    a = -0.75
+    low = _floor(place)
+    t = place - low
+
+    def near(d: Term) -> Term:
+        return (3 * (a + 2) * d - 2 * (a + 3)) * d
+
+    def far(d: Term) -> Term:
+        return (3 * a * d - 10 * a) * d + 8 * a
+
+    slopes = [far(t + 1), near(t), -near(1 - t), -far(2 - t)]
+    return [(low + (k - 1), s) for k, s in enumerate(slopes)]
+
+
 MODES: dict[str, Callable[[Term], list[tuple[Term, Term | None]]]] = {
     "nearest": nearest_taps,
     "linear": linear_taps,
@@ -67,9 +91,14 @@ MODES: dict[str, Callable[[Term], list[tuple[Term, Term | None]]]] = {
 
 def reflected(place: Term, low: float, high: float) -> Term:
     """A place mirrored at both ends until it lies between them."""
+    return mirrored(place, low, high)[0]
+
+
+def mirrored(place: Term, low: float, high: float) -> tuple[Term, Term]:
+    """A place mirrored at both ends until it lies between them; 1, or -1 if it moves backwards."""
     width = high - low
     if width <= 0:
-        return place * 0 + low
+        return place * 0 + low, place * 0
     beyond = (place < low).select(low - place, place - high)
     turns = (beyond / width).do("floor")
     rest = beyond - turns * width
@@ -77,7 +106,9 @@ def reflected(place: Term, low: float, high: float) -> Term:
     from_low, from_high = low + rest, high - rest
     below = even.select(from_low, from_high)
     above = even.select(from_high, from_low)
-    return (place < low).select(below, (place > high).select(above, place))
+    moved = (place < low).select(below, (place > high).select(above, place))
+    back = ((place < low) | (place > high)) & even
+    return moved, back.select(place.number(-1).like(place.shape), 1)
 
 
 def padded(
@@ -150,6 +181,21 @@ def _rows(x: Term, place: Term, batch: Term | None) -> Term:
     )
 
 
+def _coordinates(grid: Term, dims: Sequence[int], corners: bool) -> list[Term]:
+    """The places ``[n, p]`` of a grid along each dimension, in elements."""
+    places = shaping.reshape(grid, (grid.dims[0], prod(grid.dims[1:-1]), len(dims)))
+    found = []
+    for k, size in enumerate(dims):
+        last = len(dims) - k
+        at = shaping.squeeze(shaping.slice_in_dim(places, last - 1, last, 2), [2])
+        found.append((at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) / 2)
+    return found
+
+
+def _ends(size: int, corners: bool) -> tuple[float, float]:
+    return (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+
+
 def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
     """``x[n, c, d1, ..]`` at the places of ``grid[n, o1, .., k]``, which are -1 to 1, those of the
     last dimension first: ``[n, c, o1, ..]``.
@@ -159,12 +205,9 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
     of the outermost elements, else their outer edges.
     """
     dims = x.dims[2:]
-    places = shaping.reshape(grid, (grid.dims[0], prod(grid.dims[1:-1]), len(dims)))
     taps = []
-    for k, size in enumerate(dims):
-        at = shaping.squeeze(shaping.slice_in_dim(places, len(dims) - 1 - k, len(dims) - k, 2), [2])
-        at = (at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) / 2
-        ends = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+    for at, size in zip(_coordinates(grid, dims, corners), dims, strict=True):
+        ends = _ends(size, corners)
         if mode == "nearest":
             at = at.do("round-nearest-even")
         if padding == "border":
@@ -175,6 +218,70 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
             at = reflected(at, *ends)
         taps.append(padded(MODES[mode](at.to(x.dtype)), size, padding, ends))
     return shaping.reshape(sample(x, taps), (*x.dims[:2], *grid.dims[1:-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Neighbors along a dimension; the same with the slopes of their weights by the grid."""
+
+    taps: list[Tap]
+    slopes: list[Tap]
+
+
+def _axis(at: Term, size: int, mode: str, padding: str, corners: bool) -> _Axis:
+    ends, scale = _ends(size, corners), (size - 1 if corners else size) / 2
+    if mode == "nearest":
+        at = at.do("round-nearest-even")
+    slope = at.number(1).like(at.shape)
+    if padding == "reflection":
+        at, slope = mirrored(at, *ends)
+    if padding == "border":
+        at = at.do("maximum", 0).do("minimum", size - 1)
+    if padding in ("border", "reflection") and mode == "bilinear":
+        slope = ((at > 0) & (at < size - 1)).select(slope, 0)
+    taps = padded(MODES[mode](at), size, padding, ends)
+    if mode == "nearest":
+        return _Axis(taps, [])
+    steep = linear_slopes if mode == "bilinear" else cubic_slopes
+    chained = [(p, None if s is None else s * slope * scale) for p, s in steep(at)]
+    return _Axis(taps, padded(chained, size, padding, ends))
+
+
+def image_gradient(grad: Term, x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
+    """The gradient of the ``x`` of a ``grid_sample`` by the gradient of its result."""
+    dims, size = x.dims[2:], prod(x.dims[2:])
+    n, channels = x.dims[:2]
+    rows = shaping.swap_axes(shaping.reshape(grad, (n, channels, -1)), 1, 2)
+    given = zip(_coordinates(grid, dims, corners), dims, strict=True)
+    axes = [_axis(at, d, mode, padding, corners).taps for at, d in given]
+    places, parts = [], []
+    for taps in product(*axes):
+        place, weight = _joined(taps, dims)
+        places.append(place)
+        apart = None if weight is None else shaping.expand_dims(weight, [2])
+        parts.append(rows if apart is None else apart.equals(0).select(0, rows * apart))
+    place, updates = shaping.concatenate(places, 1), shaping.concatenate(parts, 1)
+    number = shaping.iota(x.site, s32, place.dims, 0)
+    zeros = shaping.full(x.site, 0, updates.dtype, (n, size, channels))
+    vectors = shaping.stack([number, place], 2)
+    found = indexing.scatter_nd(zeros, vectors, updates, lambda old, new: old + new)
+    return shaping.reshape(shaping.swap_axes(found, 1, 2), x.dims)
+
+
+def grid_gradient(grad: Term, x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
+    """The gradient of the ``grid`` of a ``grid_sample`` by the gradient of its result."""
+    dims = x.dims[2:]
+    if mode == "nearest":
+        return shaping.full(x.site, 0, grad.dtype, grid.dims)
+    rows = shaping.swap_axes(shaping.reshape(grad, (*x.dims[:2], -1)), 1, 2)
+    given = zip(_coordinates(grid, dims, corners), dims, strict=True)
+    axes = [_axis(at, d, mode, padding, corners) for at, d in given]
+    found = []
+    for k in range(len(dims)):
+        taps = [axis.slopes if j == k else axis.taps for j, axis in enumerate(axes)]
+        total = sample(x, taps)
+        found.append(sum_(shaping.swap_axes(total, 1, 2) * rows, [2]))
+    return shaping.reshape(shaping.stack(found[::-1], 2), grid.dims)
 
 
 def deformed_conv(

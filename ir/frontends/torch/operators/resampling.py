@@ -14,8 +14,8 @@ from ....dtypes import f32, f64, u8
 from ...lax.linear import dot_general
 from ...lax.resize import Rule, Samples, Stretch, resample, samples
 from ...lax.resize_bytes import resized_bytes
-from ...lax.sampling import grid_sample
-from ...lax.shaping import move_axis
+from ...lax.sampling import grid_gradient, grid_sample, image_gradient
+from ...lax.shaping import full, move_axis
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, wide
 
@@ -189,10 +189,35 @@ def _stretch(n: int, out: int, align: bool, scale: float | None, real: Real) -> 
 def _grid_sample(
     c: AtenCall, x: Term, grid: Term, mode: int, padding: int, align_corners: bool
 ) -> Term:
+    if not c.shape.size:
+        return full(c.graph, 0, c.dtype, c.dims)
+    return grid_sample(wide(x), wide(grid), *_of_grids(mode, padding), align_corners)
+
+
+def _of_grids(mode: int, padding: int) -> tuple[str, str]:
+    """The names of a mode and a padding."""
     name = ("bilinear", "nearest", "bicubic")[mode]
     border = "edge" if name == "bicubic" else "border"
-    outside = ("zeros", border, "reflection")[padding]
-    return grid_sample(wide(x), wide(grid), name, outside, align_corners)
+    return name, ("zeros", border, "reflection")[padding]
+
+
+def _grid_sample_backward(
+    c: AtenCall,
+    grad: Term,
+    x: Term,
+    grid: Term,
+    mode: int,
+    padding: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> list[Term | None]:
+    if not grad.shape.size:
+        zeros = (full(c.graph, 0, t.dtype, t.dims) for t in (x, grid))
+        return [t if asked else None for t, asked in zip(zeros, output_mask, strict=True)]
+    given = wide(grad), wide(x), wide(grid)
+    names = _of_grids(mode, padding)
+    gradients = zip((image_gradient, grid_gradient), output_mask, strict=True)
+    return [f(*given, *names, align_corners) if asked else None for f, asked in gradients]
 
 
 def _both(name: str, operator: Operator) -> Rows:
@@ -213,6 +238,8 @@ ROWS: Rows = {
     },
     "aten.grid_sampler_2d.default": _grid_sample,
     "aten.grid_sampler_3d.default": _grid_sample,
+    "aten.grid_sampler_2d_backward.default": _grid_sample_backward,
+    "aten.grid_sampler_3d_backward.default": _grid_sample_backward,
     **{
         k: v
         for n in (1, 2, 3)
