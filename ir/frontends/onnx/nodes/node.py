@@ -56,7 +56,7 @@ class Node:
     defaults: Mapping[str, Any]
     body: Callable[[Any], Body]
     sources: Callable[[Term], tuple[str, ...]]
-    asked: set[int] = field(default_factory=set)
+    asked: set[int | str] = field(default_factory=set)
 
     def has(self, n: int) -> bool:
         """True if input ``n`` is given."""
@@ -205,11 +205,26 @@ class Node:
             self.malformed(f"axis {axis} of an array of rank {rank}")
         return axis % rank if rank else 0
 
+    def leave_out(self, **idle: int | float | str) -> None:
+        """Refuse attributes with values other than these, which ask for nothing."""
+        for name, value in idle.items():
+            read = {int: self.int_, float: self.float_, str: self.string}[type(value)]
+            if read(name, value) != value:  # type: ignore[operator]
+                self.unsupported(f"what its attribute `{name}` means is not computed")
+
+    def ignore(self, *names: str) -> None:
+        """Note attributes that mean nothing here, whatever their values are."""
+        self.asked.update(names)
+
     def require_asked(self) -> None:
-        """Refuse a node with an input that nothing asked for: it means more than was computed."""
+        """Refuse a node with an input or an attribute that nothing asked for: it means more than
+        was computed."""
         for n, given in enumerate(self.inputs):
             if given is not None and n not in self.asked:
                 self.unsupported(f"what its input {n} means is not computed")
+        for name in self.attributes:
+            if name not in self.asked:
+                self.unsupported(f"what its attribute `{name}` means is not computed")
 
     def require_fixed(self) -> None:
         """Refuse inputs of which any size varies."""
@@ -234,6 +249,7 @@ class Node:
         raise UnsupportedError(f"{self.op} is not supported here", why, self.place, hint)
 
     def _given(self, name: str) -> Any:
+        self.asked.add(name)
         return self.attributes.get(name, self.defaults.get(name))
 
     def _attribute(self, name: str, field: str, default: Any) -> Any:

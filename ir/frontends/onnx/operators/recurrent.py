@@ -172,6 +172,8 @@ def recurrent(node: Node) -> tuple[Term, ...]:
 
 def layer(node: Node, kind: Recurrence, weights: Weights) -> tuple[Term, ...]:
     """The results of a recurrent layer, all of whose inputs but the weights are those of LSTM."""
+    if node.int_("hidden_size", weights.hidden) != weights.hidden:
+        node.malformed(f"its weights are of {weights.hidden} hidden units")
     batch_first = bool(node.int_("layout", 0))
     x = shaping.swap_axes(node.input(0), 0, 1) if batch_first else node.input(0)
     lengths = node.optional(4)

@@ -65,6 +65,7 @@ def _attended(
 ) -> Term:
     """The result ``[b, queries, hidden]`` of queries, keys and values ``[b, heads, s, d]``, of
     which ``past`` keys were there before the first query's own."""
+    node.ignore("mask_filter_value")
     q, k, v = heads
     queries, keys = q.dims[2], k.dims[2]
     padding = None if mask is None else padding_bias(node, mask, queries, keys, q)
@@ -94,6 +95,11 @@ def _self_attention(
     node: Node, made: Term, mask: Term | None, past: Term | None, bias: Term | None
 ) -> tuple[Value, ...]:
     """Attention of queries, keys and values ``made`` in one array."""
+    node.ignore("rotary_embedding_dim")
+    if past is None:
+        node.ignore("past_present_share_buffer")
+    else:
+        node.leave_out(past_present_share_buffer=0)
     if node.int_("do_rotary", 0):
         node.unsupported("it rotates queries and keys")
     sizes = node.ints("qkv_hidden_sizes") or [made.dims[2] // 3] * 3
@@ -150,6 +156,7 @@ def _given_heads(node: Node, heads: int) -> list[Term]:
 def rotary_embedding(node: Node) -> Term:
     """``[b, s, hidden]`` or ``[b, heads, s, d]``; positions are ``[b, s]``, or the first one."""
     x, positions, cos, sin = node.arrays()
+    node.leave_out(scale=1.0)
     if node.int_("is_packed_batching", 0):
         node.unsupported("it packs sequences of several lengths into one")
     flat = x.rank == 3
@@ -177,6 +184,9 @@ def group_query_attention(node: Node) -> tuple[Term, ...]:
 
     ``seqlens_k[b]`` is the number of keys in use after this call, less one.
     """
+    node.leave_out(qk_output=0, sliding_window_cache=0, kv_cache_bit_width=0)
+    node.leave_out(k_quant_type="NONE", v_quant_type="NONE")
+    node.ignore("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon")  # of inputs not taken
     heads, groups = node.int_("num_heads"), node.int_("kv_num_heads")
     q, k, v = _query_groups(node, heads, groups)
     queries = q.dims[2]
@@ -185,16 +195,16 @@ def group_query_attention(node: Node) -> tuple[Term, ...]:
     if _total(node) in (0, queries) or (node.has(3) and node.input(3).dims[2] == 0):
         past = past * 0
     at = node.optional(9)
+    turn = bool(node.int_("rotary_interleaved", 0))
     if node.int_("do_rotary", 0):
         if at is None:
             at = past.do("maximum", 0) + shaping.iota(q.site, s32, (1, queries), 1)
-        turn = bool(node.int_("rotary_interleaved", 0))
         q, k = (_rotated_at(t, at, node.input(7), node.input(8), turn) for t in (q, k))
     keys, values = _cached(node, k, v, past)
     scale, softcap = _scale(node, q), node.float_("softcap", 0.0)
     masks, sink = _group_masks(node, q, keys.dims[2], past, total), node.optional(11)
     k, v = keys, values
-    if sink is not None or node.int_("smooth_softmax", 0):
+    if node.int_("smooth_softmax", 0) or sink is not None:
         k, v, masks = with_sink(keys, values, masks, sink)
     return join_heads(attend(q, k, v, masks, scale, softcap).values), keys, values
 

@@ -63,6 +63,7 @@ def fused_matmul(node: Node) -> Term:
 
 def _turned(node: Node, x: Term, side: str) -> Term:
     if x.rank < 2:
+        node.ignore(f"transBatch{side}", f"trans{side}")
         return x
     if node.int_(f"transBatch{side}", 0):
         x = shaping.move_axis(x, 0, -2)
@@ -128,5 +129,6 @@ def fused_gemm(node: Node) -> Term:
     found, more = linear.matmul(a, b) * node.float_("alpha", 1.0), node.optional(2)
     found = found if more is None else found + more * node.float_("beta", 1.0)
     activation = _activation(node)
+    node.ignore(*(f"activation_{k}" for k in ("alpha", "beta", "gamma")))
     given = [node.float_(f"activation_{k}", v) for k, v in activation.parameters.items()]
     return activation.function(found, *given)

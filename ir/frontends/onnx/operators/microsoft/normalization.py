@@ -92,6 +92,7 @@ def skip_simplified_layer_norm(node: Node) -> tuple[Value, ...]:
 def embed_layer_norm(node: Node) -> tuple[Term, ...]:
     """The layer norm of the sum of embeddings of words, positions and segments; the lengths of the
     rows by their mask, and the sum."""
+    node.ignore("mask_index_type")
     ids, segments = node.input(0), node.optional(1)
     words, positions, parts = node.input(2), node.input(3), node.optional(4)
     total = indexing.take(words, ids.to(s32), 0)

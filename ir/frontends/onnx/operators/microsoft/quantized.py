@@ -197,6 +197,7 @@ def in_bytes(x: Term, blocks: int, block: int) -> Term:
 def matmul_n_bits(node: Node) -> Term:
     """The product with weights ``[n, blocks, bytes]`` of 2, 4 or 8 bits, a scale for each block."""
     a, codes, scales, zeros = node.input(0), node.input(1), node.input(2), node.optional(3)
+    node.leave_out(weight_prepacked=0)
     k, n = node.int_("K"), node.int_("N")
     bits, block = node.int_("bits", 4), node.int_("block_size")
     if node.has(4) or bits not in (2, 4, 8):

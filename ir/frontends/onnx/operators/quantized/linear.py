@@ -66,12 +66,18 @@ def _common(a: DType, b: DType) -> DType:
     return a if a == b and a.is_float else f32
 
 
+def _axis(node: Node, rank: int, scale: Term) -> int:
+    """The dimension that scales belong to; any for a single one."""
+    given = node.int_("axis", 1)
+    return node.dimension(given, rank) if scale.shape.size > 1 else 0
+
+
 @operator("QuantizeLinear", since=10, sized=True)
 @operator("QuantizeLinear", domain="com.microsoft", sized=True)
 def quantize_linear(node: Node) -> Term:
     """Per tensor, per index of an axis, or in blocks; to integers of 2 to 16 bits, f8 and f4."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    axis = node.dimension(node.int_("axis", 1), x.rank) if scale.shape.size > 1 else 0
+    axis = _axis(node, x.rank, scale)
     block = node.int_("block_size", 0)
     number = node.int_("output_dtype", 0)
     dtype = zero.dtype if zero is not None else node.dtype("output_dtype") if number else u8
@@ -86,7 +92,7 @@ def quantize_linear(node: Node) -> Term:
 def dequantize_linear(node: Node) -> Term:
     """Computed in f32, then converted to the scale's type or the one that is asked for."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    axis = node.dimension(node.int_("axis", 1), x.rank) if scale.shape.size > 1 else 0
+    axis = _axis(node, x.rank, scale)
     block = node.int_("block_size", 0)
     wide = x.to(f32)
     if zero is not None and not is_zero(zero):

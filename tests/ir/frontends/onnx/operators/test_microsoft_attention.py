@@ -161,3 +161,19 @@ def test_forms_of_attention_that_are_refused(read, outputs, attributes, why):
             num_heads=2,
             **attributes,
         )
+
+
+IDLE = {"qk_output": 0, "sliding_window_cache": 0, "kv_cache_bit_width": 0, "k_quant_type": "NONE"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("qk_output", 1), ("k_quant_type", "PER_TENSOR"), ("of_a_later_version", 0)],
+)
+def test_attributes_that_ask_for_more_are_refused_by_name(read, name, value):
+    q, k, v = floats(1, 1, 8), floats(1, 1, 8), floats(1, 1, 8)
+    inputs = [q, k, v, None, None, np.array([0], np.int32)]
+    given = {"domain_": DOMAIN, "num_heads": 2, "kv_num_heads": 2, "qk_norm_epsilon": 0.5}
+    read("GroupQueryAttention", inputs, outputs=3, **given, **IDLE)
+    with pytest.raises(UnsupportedError, match=f"attribute `{name}` means"):
+        read("GroupQueryAttention", inputs, outputs=3, **given, **IDLE | {name: value})
