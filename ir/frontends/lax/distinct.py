@@ -24,10 +24,10 @@ def lexicographic(x: Term) -> Term:
         by = argsort(take(column, places, 0), 0)
         return [take(places, by, 0)]
 
-    start = iota(x.site, s32, (n,))
     if columns == 1:
         return argsort(reshape(x, (n,)), 0)
-    return fori_loop(columns, body, [start])[0]
+    start = iota(x.site, s32, (n,))
+    return fori_loop(columns, body, [start])[0] if columns else start
 
 
 def _apart(rows: Term, nan_is_one: bool) -> Term:

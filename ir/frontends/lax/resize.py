@@ -76,9 +76,12 @@ def sources(axis: Stretch, coordinates: str, dtype: type[Any] = np.float64) -> A
         case "align_corners":
             return y * 0 if length == 1 else y * last / (length - 1)
         case "tf_crop_and_resize":
-            part = axis.end - axis.start
-            step = y * part / (length - 1) if length != 1 else y * 0 + part / 2
-            return (step + axis.start) * last
+            ends: Array = np.array([axis.start, axis.end], dtype)
+            if length == 1:
+                return np.full_like(y, ends.mean() * last)
+            step = y.astype(dtype) * (ends[1] - ends[0]) * last / dtype(length - 1)
+            cropped: Array = ends[0] * last + step
+            return cropped
         case _:
             raise ValueError(f"no coordinate_transformation_mode is called {coordinates!r}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from ...dtypes import s32
+from ...dtypes import f32, s32
 from . import indexing, linear, shaping
 from .reductions import sum_
 from .term import Term
@@ -200,9 +200,9 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
     """``x[n, c, d1, ..]`` at the places of ``grid[n, o1, .., k]``, which are -1 to 1, those of the
     last dimension first: ``[n, c, o1, ..]``.
 
-    ``mode`` is one of ``MODES``, ``padding`` one of zeros, reflection, border (places outside are
-    moved to the border) and edge (neighbors outside are); with ``corners`` -1 and 1 are the middles
-    of the outermost elements, else their outer edges.
+    ``mode`` is one of ``MODES``, ``padding`` one of zeros, border and reflection, for neighbors
+    that lie outside; with ``corners`` -1 and 1 are the middles of the outermost elements, else
+    their outer edges.
     """
     dims = x.dims[2:]
     taps = []
@@ -210,11 +210,7 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
         ends = _ends(size, corners)
         if mode == "nearest":
             at = at.do("round-nearest-even")
-        if padding == "border":
-            at = ((at < ends[0]) | (at > ends[1])).select(
-                at.do("maximum", 0).do("minimum", size - 1), at
-            )
-        elif padding == "reflection":
+        if padding == "reflection":
             at = reflected(at, *ends)
         taps.append(padded(MODES[mode](at.to(x.dtype)), size, padding, ends))
     return shaping.reshape(sample(x, taps), (*x.dims[:2], *grid.dims[1:-1]))
@@ -235,7 +231,7 @@ def _axis(at: Term, size: int, mode: str, padding: str, corners: bool) -> _Axis:
     slope = at.number(1).like(at.shape)
     if padding == "reflection":
         at, slope = mirrored(at, *ends)
-    if padding == "border":
+    if padding == "border" and mode != "bicubic":
         at = at.do("maximum", 0).do("minimum", size - 1)
     if padding in ("border", "reflection") and mode == "bilinear":
         slope = ((at > 0) & (at < size - 1)).select(slope, 0)
@@ -282,6 +278,21 @@ def grid_gradient(grad: Term, x: Term, grid: Term, mode: str, padding: str, corn
         total = sample(x, taps)
         found.append(sum_(shaping.swap_axes(total, 1, 2) * rows, [2]))
     return shaping.reshape(shaping.stack(found[::-1], 2), grid.dims)
+
+
+def affine_grid(theta: Term, dims: Sequence[int], corners: bool) -> Term:
+    """The grid ``[n, d1, .., k]`` of an image of ``dims`` by matrices ``theta[n, k, k + 1]``;
+    ``corners`` as in ``grid_sample``, where a single element lies at -1."""
+    kind = theta.dtype if theta.dtype.bits >= 32 else f32
+    rank, places = len(dims), []
+    for k, size in reversed(list(enumerate(dims))):
+        at = shaping.iota(theta.site, kind, tuple(dims), k)
+        places.append(at * (2 / max(size - 1, 1)) - 1 if corners else (at * 2 + 1) / size - 1)
+    ones = shaping.full(theta.site, 1, kind, tuple(dims))
+    base = shaping.reshape(shaping.stack([*places, ones], rank), (prod(dims), rank + 1))
+    made = linear.dot_general(base, theta.to(kind), ([1], [2]), ([], []))
+    grid = shaping.reshape(shaping.swap_axes(made, 0, 1), (theta.dims[0], *dims, rank))
+    return grid.to(theta.dtype)
 
 
 def deformed_conv(

@@ -38,6 +38,9 @@ def _batch_normalization(node: Node) -> tuple[Term, ...]:
         return y.to(x.dtype), means, variances
     scale, bias, mean, variance = (t.to(wide) for t in (scale, bias, mean, variance))
     epsilon = node.float_("epsilon", 1e-5)
+    if node.version < 9 and not node.int_("spatial"):
+        root = (variance + epsilon).do("rsqrt")
+        return (((x.to(wide) - mean) * root * scale + bias).to(x.dtype),)
     found = functions.batch_normalized(x.to(wide), scale, bias, mean, variance, epsilon)
     return (found.to(x.dtype),)
 
@@ -159,6 +162,7 @@ def _dropout(node: Node) -> tuple[Term, ...]:
     ratio = float(node.known(1).reshape(())) if node.has(1) else node.float_("ratio", 0.5)
     training = bool(node.known(2).reshape(())) if node.has(2) else False
     if not training or ratio == 0:
-        return x, bounded.alike(full(node.graph, 1, pred, x.dims), x)
+        kind = pred if node.version >= 10 else x.dtype
+        return x, bounded.alike(full(node.graph, 1, kind, x.dims), x)
     kept = uniform(node, x.dims) >= ratio
     return kept.select(x * (1 / (1 - ratio)), 0), kept

@@ -197,8 +197,7 @@ def _grid_sample(
 def _of_grids(mode: int, padding: int) -> tuple[str, str]:
     """The names of a mode and a padding."""
     name = ("bilinear", "nearest", "bicubic")[mode]
-    border = "edge" if name == "bicubic" else "border"
-    return name, ("zeros", border, "reflection")[padding]
+    return name, ("zeros", "border", "reflection")[padding]
 
 
 def _grid_sample_backward(

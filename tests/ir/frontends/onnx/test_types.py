@@ -55,6 +55,23 @@ def test_shrunk_integers_are_compared_and_moved_as_floats(make) -> None:
     assert found.tolist() == [-4, 0, 0, 5]
 
 
+@pytest.mark.parametrize(("opset", "kind"), [(7, np.float32), (10, np.bool_)])
+def test_the_mask_of_an_old_dropout(opset: int, kind: type, make) -> None:
+    model = make([("Dropout", "a", "y m", {})], {"a": (np.float32, [2])}, ["m"], opset=opset)
+    found = evaluate(convert(model).module, [np.array([1, 2], np.float32)])
+    assert found.dtype == kind
+
+
+def test_moments_of_each_place(make) -> None:
+    x = np.array([[[0, 2]], [[4, 6]]], np.float32)
+    given = {"x": (np.float32, x.shape), **dict.fromkeys("sbmv", (np.float32, (1, 2)))}
+    attributes = {"spatial": 0, "epsilon": 0.0}
+    model = make([("BatchNormalization", "x s b m v", "y", attributes)], given, ["y"], opset=7)
+    parts = [np.array([p], np.float32) for p in ([1, 2], [0, 1], [2, 2], [1, 4])]
+    found = evaluate(convert(model).module, [x, *parts])
+    assert found.tolist() == [[[-2, 1]], [[2, 5]]]
+
+
 def test_a_mask_of_another_type(make) -> None:
     q, mask = np.ones((1, 1, 2, 4), np.float32), np.array([[0, -np.inf], [0, 0]])
     found = []

@@ -23,6 +23,16 @@ def grid_sample(node: Node) -> Term:
     return sampling.grid_sample(node.input(0), node.input(1), mode, padding, corners)
 
 
+@operator("AffineGrid", since=20)
+def affine_grid(node: Node) -> Term:
+    """The grid by which GridSample reads an image of a size as ``theta`` turns it."""
+    theta, size = node.input(0), node.known_ints(1)
+    n, rank = size[0], len(size) - 2
+    if rank not in (2, 3) or theta.dims != (n, rank, rank + 1):
+        node.malformed(f"matrices {list(theta.dims)} do not fit images {size}")
+    return sampling.affine_grid(theta, size[2:], bool(node.int_("align_corners")))
+
+
 @operator("DeformConv", since=19)
 def deform_conv(node: Node) -> Term:
     """A convolution whose kernel reads at places that ``offset`` moves, weighed by ``mask``."""

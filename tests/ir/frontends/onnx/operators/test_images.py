@@ -96,8 +96,15 @@ def test_resized_bytes_are_rounded(check):
         check("Resize", [x, None, None, sizes], known=[3], mode=mode, atol_=1)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+KINDS = [
+    (mode, padding)
+    for mode in ("nearest", "linear", "cubic")
+    for padding in ("zeros", "border", "reflection")
+    if (mode, padding) != ("cubic", "border")  # where the reference moves the places
+]
+
+
+@pytest.mark.parametrize(("mode", "padding"), KINDS)
 @pytest.mark.parametrize("corners", [0, 1])
 def test_grid_sample(check, mode, padding, corners):
     grid = (RNG.random((2, 3, 4, 2)) * 3 - 1.5).astype(np.float32)
@@ -148,3 +155,31 @@ def test_max_roi_pool_takes_rounded_bins(check):
     right = [[[[14, 17], [32, 35]]], [[[20, 21], [26, 27]]]]
     wanted = [np.array(right, np.float32)]
     check("MaxRoiPool", [x, rois], pooled_shape=[2, 2], wanted=wanted)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("size", [[1, 2, 3, 4], [2, 1, 1, 3], [1, 1, 3, 1, 2]])
+def test_grids_of_matrices(check, size, corners):
+    rank = len(size) - 2
+    theta = floats(size[0], rank, rank + 1)
+    with np.errstate(divide="ignore"):  # by the reference, where a size is 1
+        check("AffineGrid", [theta, np.array(size)], known=[1], align_corners=corners)
+
+
+def test_cubic_interpolation_at_the_border_moves_neighbors_not_places(check):
+    x = np.array([1, 2, 4], np.float32).reshape(1, 1, 1, 3)
+    grid = np.array([1.2, 0.0], np.float32).reshape(1, 1, 1, 2)  # place 2.2: neighbors 1, 2, 2, 2
+    wanted = np.full((1, 1, 1, 1), -0.096 * 2 + 1.096 * 4, np.float32)
+    attributes = {"mode": "cubic", "padding_mode": "border", "align_corners": 1}
+    check("GridSample", [x, grid], wanted=[wanted], **attributes)
+
+
+def test_a_region_s_places_are_those_of_f32(check):
+    x = floats(6)  # 0.1 is above itself in f32, and its product with 5 not
+    check(
+        "Resize",
+        [x, np.array([0.1, 0.9], np.float32), None, np.array([5])],
+        known=[1, 3],
+        wanted=[x[:5]],
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )

@@ -48,6 +48,11 @@ def test_unique_counts_nan_once(check):
     assert len(y) == 3
 
 
+def test_rows_without_elements_are_one(check):
+    wanted = [np.zeros((0, 1), np.int64), np.array([0]), np.zeros(5, np.int64), np.array([5])]
+    check("Unique", [np.zeros((0, 5), np.int64)], 4, wanted=wanted, axis=1)
+
+
 def suppressed(boxes, scores, most, overlap, threshold):
     """NonMaxSuppression, one box after the other."""
     found = []
