@@ -185,7 +185,8 @@ def _slice_by_attributes(node: Node) -> Term:
 def sliced(
     node: Node, x: Term, starts: list[int], ends: list[int], axes: list[int], steps: list[int]
 ) -> Term:
-    """Return ``x[start:end:step]`` of some dimensions, as in NumPy."""
+    """Return ``x[start:end:step]`` of some dimensions, as in NumPy; but backwards from before the
+    first element is from the first."""
     low, high, stride = [0] * x.rank, list(x.dims), [1] * x.rank
     backwards = []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
@@ -196,6 +197,7 @@ def sliced(
             x = bounded.slice_between(x, k, start, min(end, x.dims[k]), step)
             high[k] = x.dims[k]
             continue
+        start = max(start, -x.dims[k]) if step < 0 else start
         part = range(x.dims[k])[slice(start, _end(end, step, x.dims[k]), step)]
         if step < 0:
             backwards.append(k)

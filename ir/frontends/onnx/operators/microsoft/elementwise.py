@@ -126,8 +126,9 @@ def nhwc_conv(node: Node) -> Term:
 def fused_gemm(node: Node) -> Term:
     """``activation(alpha A B + beta C)``; parameters are attributes ``activation_alpha`` etc."""
     a, b = (_turned(node, node.input(n), side) for n, side in enumerate("AB"))
-    found, more = linear.matmul(a, b) * node.float_("alpha", 1.0), node.optional(2)
-    found = found if more is None else found + more * node.float_("beta", 1.0)
+    alpha, beta = (node.float_(name, 1.0) for name in ("alpha", "beta"))
+    found, more = linear.matmul(a, b) * alpha, node.optional(2)
+    found = found if more is None else found + more * beta
     activation = _activation(node)
     node.ignore(*(f"activation_{k}" for k in ("alpha", "beta", "gamma")))
     given = [node.float_(f"activation_{k}", v) for k, v in activation.parameters.items()]

@@ -29,6 +29,7 @@ def rms_normed(x: Term, gamma: Term, axis: int, epsilon: float) -> tuple[Term, T
 @operator("SimplifiedLayerNormalization", domain=DOMAIN, sized=True)
 def simplified_layer_norm(node: Node) -> tuple[Term, ...]:
     """The RMS norm, and the reciprocal of the root."""
+    node.leave_out(stash_type=1)
     x = node.input(0)
     axis = node.axis("axis", x.rank, -1)
     return rms_normed(x, node.input(1), axis, node.float_("epsilon", 1e-5))

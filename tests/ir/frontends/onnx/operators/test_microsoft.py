@@ -34,6 +34,7 @@ def test_rms_norm_as_onnx_runtime_writes_it(check, domain):
     x, gamma = floats(2, 3, 8), floats(8)
     wanted = [x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-3)) * gamma]
     attributes = {"domain_": domain, "epsilon": 1e-3} | ({} if domain else {"version_": 17})
+    attributes |= {"axis": -1, "stash_type": 1}
     check("SimplifiedLayerNormalization", [x, gamma], wanted=wanted, **attributes)
 
 
@@ -244,6 +245,12 @@ def test_parameters_of_a_fused_activation_have_names(check, activation, given, w
     result = wanted(a @ b + c).astype(np.float32)
     more = {"wanted": [result], "domain_": DOMAIN, "atol_": 1e-5}
     check("FusedGemm", [a, b, c], activation=activation, **named, **more)
+
+
+def test_a_product_of_no_addend_may_say_how_it_is_scaled(check):
+    a, b = floats(3, 4), floats(4, 5)
+    more = {"wanted": [np.maximum(a @ b, 0)], "domain_": DOMAIN, "atol_": 1e-5}
+    check("FusedGemm", [a, b], activation="Relu", beta=2.0, activation_alpha=0.5, **more)
 
 
 @pytest.mark.parametrize("silu", [0, 1])

@@ -70,6 +70,11 @@ def test_slices(check, starts_ends_steps) -> None:
     check("Slice", [floats(7, 3), starts, ends, np.array([0]), steps], known=range(1, 5))
 
 
+def test_slices_backwards_from_before_the_first(check) -> None:
+    x, numbers = floats(5, 2), [np.array([n]) for n in (-9, -99, 0, -2)]
+    check("Slice", [x, *numbers], known=[1, 2, 3, 4], wanted=[x[:1]])
+
+
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_padding(check, mode) -> None:
     check("Pad", [floats(5, 4), np.array([1, 3, 2, 0])], known=[1], mode=mode)
