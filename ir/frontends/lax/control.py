@@ -12,7 +12,7 @@ from ...errors import VerifyError
 from ...hlo.nodes import Computation, Instruction, Shape
 from .graph import Graph
 from .indexing import dynamic_slice, dynamic_update_slice
-from .shaping import expand_dims, full, squeeze
+from .shaping import expand_dims, full, pad, squeeze
 from .term import Term, innermost, unpacked
 
 State = Sequence[Term]
@@ -60,8 +60,10 @@ def scan(body: Body, start: State, rows: State, length: int, axis: int = 0) -> l
     as many state terms as ``start`` has, then any number of results.
     """
     graph = _graph([*start, *rows])
-    shapes = _result_shapes(graph, body, start, rows, axis)
+    shapes = _result_shapes(graph, body, start, rows if length else _longer(rows, axis), axis)
     stacks = [full(graph, 0, s.dtype, (length, *s.dims)) for s in shapes]
+    if not length:
+        return [*start, *stacks]
 
     def step(number: Term, *state: Term) -> State:
         row = [_row(r, number, axis) for r in rows]
@@ -73,6 +75,12 @@ def scan(body: Body, start: State, rows: State, length: int, axis: int = 0) -> l
         return [*made[: len(start)], *kept]
 
     return fori_loop(length, step, [*start, *stacks])
+
+
+def _longer(rows: State, axis: int) -> State:
+    """Arrays with one more part along a dimension."""
+    ends = [[int(k == axis % x.rank) for k in range(x.rank)] for x in rows]
+    return [pad(x, 0, [0] * x.rank, high) for x, high in zip(rows, ends, strict=True)]
 
 
 def _row(x: Term, number: Term, axis: int) -> Term:

@@ -7,6 +7,7 @@ out by writes (as its ``scatter`` does). Negative places count from the end only
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from ...dtypes import DType, s64
 from ...hlo.nodes import Computation, Instruction
@@ -73,8 +74,19 @@ def gather(
     sizes: Sequence[int],
     batching: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Term:
-    """HLO's ``gather``: slices of ``sizes`` that start at the vectors of ``indices``."""
+    """HLO's ``gather``: slices of ``sizes`` that start at the vectors of ``indices``.
+
+    Where there are no vectors, slices may be larger than ``x``.
+    """
     site = innermost([x, indices])
+    if any(size > d for size, d in zip(sizes, x.dims, strict=True)):
+        outer = [d for k, d in enumerate(indices.dims) if k != vector]
+        gone = {*collapsed, *batching[0]}
+        inner = [size for k, size in enumerate(sizes) if k not in gone]
+        if not prod(outer):
+            for at, size in zip(offset_dims, inner, strict=True):
+                outer.insert(at, size)
+            return full(site, 0, x.dtype, tuple(outer))
     attrs: dict[str, object] = {
         "offset_dims": tuple(offset_dims),
         "collapsed_slice_dims": tuple(collapsed),

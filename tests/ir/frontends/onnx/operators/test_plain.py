@@ -183,6 +183,14 @@ def test_gathers_count_from_the_end(check) -> None:
     check("GatherND", [x, np.array([[-1, 0], [2, -3]])])
 
 
+def test_gathers_of_no_places(check) -> None:
+    x, none = floats(0, 3), np.zeros((0, 2), np.int64)
+    check("Gather", [x, none], axis=0)
+    check("GatherElements", [x, none], axis=1)
+    check("GatherND", [x, none], wanted=[np.zeros(0, np.float32)])
+    check("Det", [floats(0, 2, 2)], wanted=[np.zeros(0, np.float32)])
+
+
 def test_the_best_of_rows(check) -> None:
     x = np.array([[3, 1, 3, 2], [0, 0, -1, 5]], np.float32)
     for largest in (0, 1):

@@ -104,3 +104,11 @@ def test_an_unknown_activation_is_named(check):
 
     with pytest.raises(UnsupportedError, match="'mish'"):
         check("RNN", [floats(3, 2, 4), floats(1, 5, 4), floats(1, 5, 5)], activations=["Mish"])
+
+
+@pytest.mark.parametrize("lengths", [None, np.zeros(2, np.int32)])
+def test_no_steps_leave_the_state(check, lengths):
+    start = floats(1, 2, 3)
+    inputs = [floats(0, 2, 4), floats(1, 9, 4), floats(1, 9, 3), None, lengths, start]
+    wanted = [np.zeros((0, 1, 2, 3), np.float32), start]
+    check("GRU", inputs, 2, wanted=wanted, hidden_size=3)
