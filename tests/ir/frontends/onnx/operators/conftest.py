@@ -12,6 +12,13 @@ import pytest
 from nestwright.ir.arrays import Array
 
 
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test the numbers that it has alone, whatever ran before it in its worker."""
+    if hasattr(request.module, "RNG"):
+        monkeypatch.setattr(request.module, "RNG", np.random.default_rng(3))
+
+
 @dataclass(frozen=True)
 class OneNode:
     """A model of one node: its inputs are ``x0``, ``x1``, .. as far as they are given; arrays
