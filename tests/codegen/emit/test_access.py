@@ -11,12 +11,13 @@ from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.kernel import compile_flat
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.codegen.runtime.function import NativeFunc
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.loop.build import add, compare, const, mul
+from nestwright.ir.loop.build import add, compare, const, floordiv, mul
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, If, Kind, Load, Store, Var
 from nestwright.ir.target import Target
 
@@ -41,6 +42,27 @@ def test_lanes_of_any_step(step: int, lanes: int, dtype: str, target: Target) ->
         NativeFunc.load(code).run_at([a.ctypes.data for a in (given, found)])
         np.testing.assert_array_equal(found[:lanes], given[first + step * np.arange(lanes)])
         assert not found[lanes:].any()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "pred"])
+@pytest.mark.parametrize(("step", "first", "size"), [(64, 3, 192), (64, 0, 190), (12, 1, 192)])
+def test_lanes_of_known_places(
+    step: int, first: int, size: int, dtype: str, target: Target
+) -> None:
+    """``x[32 i + k] = y[step i + 4 (k // 4) + first]``: of one vector, or gathered."""
+    y, x = Buffer("y", (size,), BY_NAME[dtype]), Buffer("x", (96,), BY_NAME[dtype])
+    i, k = Var("i"), Var("k")
+    at = add(add(mul(i, step), mul(floordiv(k, 4), 4)), first)
+    body = For(k, Const(32), Store(x, (add(mul(i, 32), k),), Load(y, (at,))), Kind.VECTOR)
+    func = Func("places", (y, x), 1, For(i, Const(3), body))
+    given = np.random.default_rng(0).integers(0, 2, size).astype(to_numpy(y.dtype))
+    found = np.zeros(96, given.dtype)
+    NativeFunc.load(compile_flat(func, target)).run_at([a.ctypes.data for a in (given, found)])
+    k_, i_ = np.arange(32), np.arange(3)[:, None]
+    np.testing.assert_array_equal(found, given[(step * i_ + k_ // 4 * 4 + first).ravel()])
+    one = step % 32 == 0 and size % 32 == 0
+    assert ("gather" in emit(func, target)) == (not one)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
