@@ -122,13 +122,13 @@ def test_a_single_row() -> None:
     [
         text(4, 9, body=LAST),
         text(4, 9, body=IGNORING),
-        text(4, 9, dtype="bf16"),
+        text(4, 9, dtype="f8e5m2"),
         text(4, 9).replace("constant(0)", "constant(1)"),
         text(4, 9).replace("constant(-inf)", "constant(0)"),
         text(4, 9).replace("iota_dimension=1", "iota_dimension=0"),
         text(4, 200, at="s8"),
     ],
-    ids=["last", "nan", "bf16", "index", "start", "rows", "wraps"],
+    ids=["last", "nan", "f8e5m2", "index", "start", "rows", "wraps"],
 )
 def test_what_stays(source: str) -> None:
     module = parse(source)
