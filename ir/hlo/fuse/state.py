@@ -244,7 +244,8 @@ class State:
                 below = self._shares(g, u)
             else:
                 continue
-            taken = min(1.0, size(u) / max(1, size(i)))
+            part = definition(u.opcode).takes_part and u.operands[0] is i
+            taken = min(1.0, size(u) / max(1, size(i))) if part else 1.0
             for k, share in below.items():
                 key = _through(u, i, k)
                 found[key] = max(found.get(key, 0.0), share * taken)
