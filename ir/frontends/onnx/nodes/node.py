@@ -208,8 +208,15 @@ class Node:
     def leave_out(self, **idle: int | float | str) -> None:
         """Refuse attributes with values other than these, which ask for nothing."""
         for name, value in idle.items():
-            read = {int: self.int_, float: self.float_, str: self.string}[type(value)]
-            if read(name, value) != value:  # type: ignore[operator]
+            given: int | float | str
+            match value:
+                case int():
+                    given = self.int_(name, value)
+                case float():
+                    given = self.float_(name, value)
+                case _:
+                    given = self.string(name, value)
+            if given != value:
                 self.unsupported(f"what its attribute `{name}` means is not computed")
 
     def ignore(self, *names: str) -> None:
