@@ -40,14 +40,14 @@ def store_interleaved(em: Emitter, s: For) -> bool:
     if tile is None or em.lanes is not None or em.device is not None or not _is_plain(tile):
         return False
     full = em.target.lanes(tile.store.buffer.dtype)
-    if tile.depth in ODD:
-        return full > 1 and tile.count % full == 0 and _store_vectors(em, tile, full)
-    width = full // tile.depth
+    store, width = _store_vectors, full
+    if tile.depth in HALVING:
+        store, width = _store_piece, full // tile.depth
     if width < 2:
         return False
     for start in range(0, tile.count, width):
         active = min(width, tile.count - start)
-        _store_piece(em, tile, start, active, max(2, 1 << (active - 1).bit_length()))
+        store(em, tile, start, active, max(2, 1 << (active - 1).bit_length()))
     em.function.forget(tile.store.buffer)
     return True
 
@@ -82,38 +82,36 @@ def _vars(tile: _Interleaved) -> tuple[Var, Var]:
 
 def _store_piece(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> None:
     """Store what ``active`` of ``lanes`` lanes from ``start`` on compute in all iterations."""
+    depth, rows = tile.depth, _rows(em, tile, start, active, lanes)
+    _store_part(em, tile, 0, active * depth, _interleaved(em, rows))
+
+
+def _store_vectors(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> None:
+    """Do so by vectors of as many lanes: each has elements of all iterations."""
+    depth, rows = tile.depth, _rows(em, tile, start, active, lanes)
+    for first in range(0, active * depth, lanes):
+        places = [divmod(first + k, depth)[::-1] for k in range(lanes)]
+        _store_part(em, tile, first, active * depth - first, picked(em, rows, places))
+
+
+def _rows(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> list[IRValue]:
+    """Return what each iteration computes in the lanes from ``start`` on; the first are active."""
     mask = em.first_lanes(active, lanes) if active < lanes else None
     rows = []
     for n in range(tile.depth):
         em.env[tile.near] = em.const(n, index)
         em.lanes = Lanes(tile.lane, em.const(start, index), lanes, mask)
         rows.append(em.broadcast(em.value(tile.store.value), lanes))
-    em.lanes = None
-    depth = tile.depth
-    mask = em.first_lanes(active * depth, lanes * depth) if active < lanes else None
-    em.env[tile.lane] = em.const(start, index)
-    em.lanes = Lanes(tile.near, em.const(0, index), lanes * depth, mask)
-    store_element(em, tile.store.buffer, tile.store.index[0], _interleaved(em, rows))
-    em.lanes = None
+    em.lanes, em.env[tile.lane] = None, em.const(start, index)
+    return rows
 
 
-def _store_vectors(em: Emitter, tile: _Interleaved, lanes: int) -> bool:
-    """Store whole vectors: each has elements of all iterations."""
-    depth = tile.depth
-    for start in range(0, tile.count, lanes):
-        rows = []
-        for n in range(depth):
-            em.env[tile.near] = em.const(n, index)
-            em.lanes = Lanes(tile.lane, em.const(start, index), lanes, None)
-            rows.append(em.broadcast(em.value(tile.store.value), lanes))
-        em.env[tile.lane] = em.const(start, index)
-        for n in range(depth):
-            places = [divmod(n * lanes + k, depth)[::-1] for k in range(lanes)]
-            em.lanes = Lanes(tile.near, em.const(n * lanes, index), lanes, None)
-            store_element(em, tile.store.buffer, tile.store.index[0], picked(em, rows, places))
-        em.lanes = None
-    em.function.forget(tile.store.buffer)
-    return True
+def _store_part(em: Emitter, tile: _Interleaved, first: int, left: int, row: IRValue) -> None:
+    """Store a vector from element ``first`` on, of which ``left`` are left."""
+    mask = em.first_lanes(left, row.lanes) if left < row.lanes else None
+    em.lanes = Lanes(tile.near, em.const(first, index), row.lanes, mask)
+    store_element(em, tile.store.buffer, tile.store.index[0], row)
+    em.lanes = None
 
 
 def _interleaved(em: Emitter, rows: list[IRValue]) -> IRValue:

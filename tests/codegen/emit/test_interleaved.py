@@ -40,7 +40,7 @@ def stored(x: Array, y: Array, depth: int, lanes: int, again: bool, gap: int) ->
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("lanes", [32, 20])
+@pytest.mark.parametrize("lanes", [32, 20, 3])
 @pytest.mark.parametrize(("again", "gap"), [(False, 0), (True, 0), (False, 40)])
 def test_every_element_is_stored_in_order(depth: int, lanes: int, again: bool, gap: int) -> None:
     func = nest(depth, lanes, again, gap)
@@ -50,6 +50,5 @@ def test_every_element_is_stored_in_order(depth: int, lanes: int, again: bool, g
     stored(wanted, y, depth, lanes, again, gap)
     NativeFunc.load(compile_flat(func, Target.parse("cpu"))).run_at([a.ctypes.data for a in (y, x)])
     np.testing.assert_array_equal(x, wanted)
-    odd = depth == 3 and bool(lanes % 16)  # more are transposed where vectors are not full
     elsewhere = Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
-    assert ("masked.scatter" in emit(func, elsewhere)) == (again or bool(gap) or odd)
+    assert ("masked.scatter" in emit(func, elsewhere)) == (again or bool(gap))

@@ -14,6 +14,7 @@ from ....space.space import Batch, Choice, Choices, Sketch, cheapest
 from .lane_sums import accumulators, one_stretch, reduce_columns
 from .matching import CPU, FuncInfo
 from .pointwise import (
+    interleaves,
     lanes_of,
     may_share,
     pass_seconds,
@@ -239,7 +240,7 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling, threads, squares of transpositions."""
     shared = may_share(pass_seconds(blocks, 1, target), target)
-    turned = any(square_side(b, target) for b in blocks)
+    turned = any(square_side(b, target) or interleaves(b, target) for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
         squares, unroll = bool(c.get("squares", 0)), int(c["unroll"])

@@ -22,6 +22,7 @@ LEAST_SHARED = 1 / 8  # of a fork's time: no second thread is tried for less wor
 LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 SQUARE = 16  # rows of those that are; wider vectors are several squares
 GATHERED = 8.0  # operations for each load from which lanes that gather pay
+PLANES = 8  # of which rows of neighbors are made in registers: more take too many shuffles
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -201,7 +202,9 @@ def runs_of(
 
 def _space(b: BlockInfo, target: Target, squares: bool) -> tuple[object, ...] | None:
     """Return what blocks have in common that may share a nest; None for one that stays alone."""
-    if b.opaque or b.reduce or not b.spatial or (squares and square_side(b, target)):
+    if b.opaque or b.reduce or not b.spatial:
+        return None
+    if squares and (square_side(b, target) or interleaves(b, target)):
         return None
     if _transposed(b, trailing(b)) is not None:
         return None
@@ -216,11 +219,14 @@ def _vectors(
     If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbors on that
     axis are processed before the next vector, while the cache lines that they share are cached.
     With ``squares`` the lanes are on that axis instead, if all loads allow it, and as many elements
-    of the last one are unrolled: code generation transposes such squares in registers.
+    of the last one are unrolled: code generation transposes such squares in registers. Short rows
+    are unrolled whole.
     """
     loops = list(sch.get_loops(info.name))
     if not loops or info.reduce:
         return []
+    if squares and interleaves(info, target):
+        return _interleave(sch, info, loops, lanes_of(info, target))
     count = max(1, joined)
     last = loops[-1] if count == 1 else sch.fuse(*loops[-count:])
     outer = loops[:-count]
@@ -248,6 +254,34 @@ def _vectors(
     else:
         outer.append(last)
     return outer
+
+
+def interleaves(info: BlockInfo, target: Target) -> bool:
+    """True if a transposition makes short rows, one after the other, of elements of planes."""
+    if not info.spatial or info.reduce or info.opaque:
+        return False
+    *outer, last = info.spatial
+    across, lanes = _transposed(info, 1), lanes_of(info, target)
+    if across is None or across != len(outer) - 1 or not 1 < last.extent <= PLANES:
+        return False
+    axis = outer[across]
+    dense = all((s.stride(last.var), s.stride(axis.var)) == (1, last.extent) for s in info.stores)
+    near = all(a.stride(axis.var) in (0, 1, 2) for a in info.inputs)
+    return dense and near and last.extent < lanes <= axis.extent
+
+
+def _interleave(sch: Schedule, info: BlockInfo, loops: list[LoopRef], lanes: int) -> list[LoopRef]:
+    """Vectorize the axis along which planes are contiguous, around the unrolled last one."""
+    *outer, across, last = loops
+    axis = len(outer)
+    while outer and collapsible(info, axis - 1, axis) and sch.extent(across) % lanes:
+        across = sch.fuse(outer.pop(), across)
+        axis -= 1
+    rest, lane = sch.split(across, [None, lanes])
+    sch.reorder(*outer, rest, last, lane)
+    sch.unroll(last)
+    sch.vectorize(lane)
+    return [*outer, rest]
 
 
 def square_side(info: BlockInfo, target: Target) -> int:

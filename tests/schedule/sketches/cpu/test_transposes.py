@@ -40,6 +40,10 @@ SHAPES = {
     (18, 3, 35): (2, 1, 0),
     (2, 18, 20, 33): (0, 3, 1, 2),
     (130, 200): (1, 0),
+    (2, 40): (1, 0),
+    (8, 99): (1, 0),
+    (2, 3, 9, 35): (0, 2, 3, 1),
+    (5, 3, 64): (1, 2, 0),
 }
 
 
@@ -57,14 +61,22 @@ def test_every_element_is_in_its_place(dtype: str, shape: tuple[int, ...], threa
     np.testing.assert_array_equal(exe(x), -x.transpose(order))
 
 
-def stage(dtype: str, name: str, bias: bool = False) -> str:
-    return stage_text(parse(text(dtype, (64, 48), (1, 0), bias)), WIDE, name)
+def stage(dtype: str, name: str, bias: bool = False, shape: tuple[int, ...] = (64, 48)) -> str:
+    return stage_text(parse(text(dtype, shape, (1, 0), bias)), WIDE, name)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s32", "f64"])
 def test_a_transpose_neither_gathers_nor_scatters(dtype: str) -> None:
     code = stage(dtype, "llvm")
     assert "gather" not in code and "scatter" not in code
+
+
+@pytest.mark.parametrize("planes", [2, 3, 7])
+@pytest.mark.parametrize("pixels", [64, 75])
+def test_planes_are_interleaved_in_whole_vectors(planes: int, pixels: int) -> None:
+    code = stage("f32", "llvm", shape=(planes, pixels))
+    assert "gather" not in code and "scatter" not in code
+    assert "x float>, ptr" in code
 
 
 def test_lanes_stay_where_another_operand_is_read_straight() -> None:
