@@ -88,12 +88,19 @@ def load_run(
     dtype, count = stored_type(buffer.dtype), em.lanes.count
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
     if mask is None:
-        text = f"load {type_}, ptr {pointer.text}, align {align}"
-        return em.read(text, dtype, count, buffer, pointer, pointer.depth)
+        return _load_consecutive(em, buffer, pointer, count, align)
     name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
     em.declare(name, type_, ["ptr", "i32", mask.type, type_])
     text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {mask}, {type_} zeroinitializer)"
     return em.function.read(text, dtype, count, buffer, max(pointer.depth, mask.depth))
+
+
+def _load_consecutive(
+    em: Indices, buffer: Buffer, pointer: IRValue, count: int, align: int | None = None
+) -> IRValue:
+    dtype, align = stored_type(buffer.dtype), align or buffer.dtype.bytes
+    text = f"load <{count} x {memory_type(buffer.dtype)}>, ptr {pointer.text}, align {align}"
+    return em.read(text, dtype, count, buffer, pointer, pointer.depth)
 
 
 def is_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
@@ -101,22 +108,29 @@ def is_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
     lanes = em.lanes
     if em.device is not None or lanes is None or lanes.mask is not None:
         return False
+    return _vector_of(buffer, form, lanes.count) is not None
+
+
+def _vector_of(buffer: Buffer, form: LinearForm, count: int) -> tuple[int, int] | None:
+    """Return where that vector is, beside what differs between iterations, and its elements."""
+    offsets = _offsets(form, count)
     whole = [buffer.shape[0], *(factor for _, factor in form.terms.values())]
-    return (
-        not any(n % lanes.count for n in whole)
-        and len({n // lanes.count for n in _offsets(form, lanes.count)}) == 1
+    sizes = (1 << n for n in range(1, count.bit_length()))
+    fitting = (n for n in sizes if not any(x % n for x in whole))
+    return next(
+        ((x[0] * n, n) for n in fitting if len(x := [*{k // n for k in offsets}]) == 1), None
     )
 
 
 def load_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
     """Load that vector, and put its elements into the lanes that want them."""
     assert em.lanes is not None
-    count = em.lanes.count
-    offsets = _offsets(form, count)
-    first = offsets[0] // count * count
+    found = _vector_of(buffer, form, em.lanes.count)
+    assert found is not None
+    first, size = found
     begin = replace(form, lane=0, constant=first, uneven=())
-    x = load_run(em, buffer, em.pointer(buffer, begin), None, buffer.dtype.bytes)
-    return mixed(em, x, x, [n - first for n in offsets])
+    x = _load_consecutive(em, buffer, em.pointer(buffer, begin), size)
+    return mixed(em, x, x, [n - first for n in _offsets(form, em.lanes.count)])
 
 
 def _offsets(form: LinearForm, count: int) -> list[int]:

@@ -27,6 +27,7 @@ from ..nests.pointwise import may_share_flops
 from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 
 MOST_ROWS = 28
+SHUFFLED = 16  # bytes of a vector that an instruction shuffles by an order of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,29 @@ class Grouped:
         return int(c["lanes"]) > self.column.extent
 
     def may_cross(self, lanes: int) -> bool:
-        """True if groups that have as many inputs as features fill vectors of ``lanes``."""
-        each, inputs = self.column.extent, self.anchor.reduce[-1]
-        pair = product_operands(self.anchor) or ()
-        steps = [a.step(inputs.var) for a in pair if a != self.weights]
+        """True if groups with no more inputs than features fill vectors of ``lanes``.
+
+        The inputs of a vector's groups are neighbors then, and part of one vector.
+        """
+        each, inputs = self.column.extent, self.inputs
         whole = lanes % each == 0 and self.features % lanes == 0
-        return each < lanes and whole and inputs.extent == each and steps == [1]
+        return each < lanes and whole and inputs is not None and each % inputs == 0
+
+    @property
+    def near(self) -> bool:
+        """True if lanes that cross groups take inputs from lanes that one instruction reaches."""
+        return self.inputs == self.column.extent and self.inputs * self.dtype.bytes <= SHUFFLED
+
+    @property
+    def inputs(self) -> int | None:
+        """The inputs of a group, if they are neighbors, and those of the next group follow."""
+        pair = product_operands(self.anchor) or ()
+        others = [a for a in pair if a != self.weights]
+        if [a.step(self.group.var) for a in others] == [1]:
+            return 1
+        last = self.anchor.reduce[-1]
+        steps = [(a.step(last.var), a.step(self.group.var)) for a in others]
+        return last.extent if steps == [(1, last.extent)] else None
 
 
 def grouped_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Grouped | None:
@@ -178,8 +196,17 @@ def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
     if copies * rows * vectors * LINES_PER_FMA > MOST_LINES:
         return False
     vectors *= math.ceil(lanes / max(1, target.lanes(g.dtype)))
-    weights = vectors * (g.column.extent if g.crosses(c) else 1)
-    return rows * vectors + weights + 2 <= target.registers - 1
+    return rows * vectors + _beside(g, c, vectors) <= target.registers - 1
+
+
+def _beside(g: Grouped, c: Choices, vectors: int) -> int:
+    """Return the registers that a tile takes beside its results: weights, an input, an address.
+
+    Where lanes take inputs from far, each of these has an order of a shuffle.
+    """
+    if not g.crosses(c) or g.inputs is None:
+        return vectors + 2
+    return vectors * g.inputs + 2 + (0 if g.near else g.inputs)
 
 
 def _cost(g: Grouped, c: Choices, target: Target) -> float:
@@ -188,7 +215,7 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
     depth = g.anchor.terms * (g.kept or 1.0)
     tiles = g.features // (lanes * vectors)
     tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
-    each = 1 + g.crosses(c)  # instructions: a shuffle and a product
+    each = 1 + g.crosses(c) + _spills(g, c, target)  # instructions: a shuffle and a product
     step = max(each * rows * vectors / 2, (rows + vectors) / 2, 4.0)
     cycles = tiles * (depth * step + 3.0 * rows * vectors + 20.0)
     line = 64 / g.dtype.bytes
@@ -202,6 +229,20 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
     share = math.ceil(n / target.threads) / n
     core = target.core
     return core.seconds(cycles * share + core.sharing + core.claim * n / target.threads)
+
+
+def _spills(g: Grouped, c: Choices, target: Target) -> bool:
+    """True if shuffled inputs, which taps side by side share, take more registers than are left.
+
+    Taps are unrolled where zeros are skipped: in the first and the last tile of a row.
+    """
+    rows, vectors = int(c["rows"]), int(c["vectors"])
+    few = math.ceil(g.row.extent / rows) <= 2 and g.kept is not None
+    if not few or not g.crosses(c) or g.inputs is None or g.near:
+        return False
+    taps = max(a.extent for a in g.anchor.reduce[-2:])
+    held = rows * vectors + _beside(g, c, vectors) + (rows + taps - 1) * g.inputs
+    return held > target.registers
 
 
 def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:
@@ -291,7 +332,8 @@ def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
         vector, lane = sch.split(lane, [int(c["vectors"]), int(c["lanes"])])
         tile.append(vector)
     reduce = [own[a.var] for a in g.anchor.reduce if a.var in own]
-    inputs = [reduce.pop()] if g.crosses(c) else []  # of one vector, so they are unrolled inside
+    several = g.crosses(c) and (g.inputs or 1) > 1
+    inputs = [reduce.pop()] if several else []  # of one vector, so they are unrolled inside
     sch.reorder(*reduce, *tile, *inputs, lane)
     init = sch.decompose_reduction(anchor, (*reduce, *tile, *inputs)[0])
     vectorize_tile(sch, [*tile, *inputs, lane])

@@ -32,6 +32,8 @@ CASES = {
     "shared vectors": "f32[1,3,9,32] f32[3,3,4,32] f32[1,3,9,32] 8 size=3x3 pad=1_1x1_1",
     "shared pairs": "f32[1,5,7,96] f32[3,1,2,96] f32[1,3,7,96] 48 size=3x1 stride=2x1 pad=1_1x0_0",
     "shared, a point": "f32[1,3,5,16] f32[1,1,8,16] f32[1,3,5,16] 2 size=1x1",
+    "shared, depthwise": "f32[1,5,7,24] f32[3,3,1,48] f32[1,5,7,48] 24 size=3x3 pad=1_1x1_1",
+    "shared, fewer inputs": "f32[1,3,9,16] f32[3,3,2,32] f32[1,3,9,32] 8 size=3x3 pad=1_1x1_1",
     "far apart": "f32[1,3,4,8] f32[3,3,4,16] f32[1,11,16,16] 2 size=3x3 pad=1_1x1_1 lhs_dilate=5x5",
 }
 
@@ -108,7 +110,8 @@ def test_groups_that_share_vectors(name: str, root: str, machine: str, cheap_for
     choices = [
         dict(zip(sketch.decisions, c, strict=True)) for c in product(*sketch.decisions.values())
     ]
-    each = int(CASES[name].split()[1].split(",")[2])
+    features, groups = re.search(r"(\d+)\] (\d+) size", CASES[name]).groups()
+    each = int(features) // int(groups)
     crossing = [c for c in choices if c["lanes"] > each and sketch.valid(c)]
     assert {c["lanes"] for c in crossing} == ({lanes} if each < lanes else set())
     for c in random.Random(name).sample(crossing, min(3, len(crossing))):
