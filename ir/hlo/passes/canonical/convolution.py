@@ -102,17 +102,23 @@ def _grouped_by_feature(i: Instruction) -> Instruction:
 
 
 def without_pad(i: Instruction) -> Instruction | None:
-    """``convolution(pad(x, 0))  ->  convolution(x)`` that pads; None for other canonical ones."""
+    """``convolution(pad(x, 0))  ->  convolution(x)`` that pads; None for other canonical ones.
+
+    A transposition of the pad moves before it.
+    """
     x, w = i.operands
     window: Window = i.attrs.get("window", ())
+    turned = x.attrs["dimensions"] if x.opcode == "transpose" else tuple(range(x.array.rank))
+    x = x.operands[0] if x.opcode == "transpose" else x
     if x.opcode != "pad" or not is_splat(x.operands[1], 0):
         return None
-    first, *spatial, last = x.attrs["padding"]
+    first, *spatial, last = (x.attrs["padding"][d] for d in turned)
     pairs = list(zip(spatial, window, strict=True))
     if first != PadDim(0, 0) or last != PadDim(0, 0) or not all(_joins(p, d) for p, d in pairs):
         return None
     padded = tuple(_joined(p, d) for p, d in pairs)
-    return with_operands(with_attrs(i, window=padded), (x.operands[0], w))
+    bare = build.transpose(x.operands[0], turned)
+    return with_operands(with_attrs(i, window=padded), (bare, w))
 
 
 def _joins(p: PadDim, w: WindowDim) -> bool:

@@ -217,6 +217,23 @@ def test_zero_padding_goes_into_the_window(becomes):
     becomes(canonical_convolution, entry(pad), entry(plain))
 
 
+def test_zero_padding_of_channels_first_goes_into_the_window(becomes):
+    pad = (
+        "x = f32[1,2,5,9] parameter(0)  w = f32[3,3,2,4] parameter(1)  z = f32[] constant(0)"
+        "  p = f32[1,2,7,10] pad(x, z), padding=0_0x0_0x0_2x1_0"
+        "  t = f32[1,7,10,2] transpose(p), dimensions={0,2,3,1}"
+        "  ROOT c = f32[1,5,8,4] convolution(t, w), window={size=3x3},"
+        " dim_labels=b01f_01io->b01f"
+    )
+    plain = (
+        "x = f32[1,2,5,9] parameter(0)  w = f32[3,3,2,4] parameter(1)"
+        "  t = f32[1,5,9,2] transpose(x), dimensions={0,2,3,1}"
+        "  ROOT c = f32[1,5,8,4] convolution(t, w),"
+        " window={size=3x3 pad=0_2x1_0}, dim_labels=b01f_01io->b01f"
+    )
+    becomes(canonical_convolution, entry(pad), entry(plain))
+
+
 def test_zeros_between_pixels_are_those_of_a_dilated_window(becomes):
     pad = (
         "x = f32[1,5,6,2] parameter(0)  w = f32[3,3,2,4] parameter(1)  z = f32[] constant(0)"
