@@ -11,6 +11,7 @@ in registers. What such a tile costs is in ``tile_cost``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .....ir.dtypes import DType
@@ -40,12 +41,14 @@ class Contraction:
     consumer, or a copy with the anchor's own axes. ``column`` is vectorized. ``row`` is the
     other side of the register tile (None if there is no second axis). Each iteration of ``outer``
     has its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
-    ``anchor_row`` are the anchor's axes of which column and row are (a part). ``frozen`` weights
+    ``anchor_row`` are the anchor's axes of which column and row are (a part); ``part`` has these
+    for all axes of the result, and their step in the anchor's axis. ``frozen`` weights
     are constants, which can be packed ahead of time. ``lower`` is the second part of weights that
     are in two arrays, whose indices are the same. ``turned`` weights are contiguous along the
     reduction instead, and have to be packed. ``feeders`` are blocks that only the anchor
     reads, such as the padding of a convolution's input. ``kept`` is the share of the products
     that are left where bounds skip all that the feeders pad; None if they do anything else.
+    ``kept_in_rows`` is that of a row: a tile has all steps, and fewer products in some.
     """
 
     anchor: BlockInfo
@@ -56,12 +59,14 @@ class Contraction:
     sweep: tuple[BlockAxis, ...]
     anchor_column: Var
     anchor_row: Var | None
+    part: Mapping[Var, tuple[Var, int]]
     weights: AccessPattern | None
     lower: AccessPattern | None
     frozen: bool
     turned: bool
     feeders: tuple[BlockInfo, ...]
     kept: float | None
+    kept_in_rows: float
     dtype: DType
 
     @property
@@ -172,12 +177,14 @@ def find_contraction(
         sweep=tuple(a for a in free if a is not row),
         anchor_column=last.var,
         anchor_row=part[row.var][0] if row is not None else None,
+        part=part,
         weights=weights,
         lower=lower,
         frozen=all(a is None or a.buffer in frozen for a in (weights, lower)) and bool(weights),
         turned=not beside,
         feeders=feeders,
         kept=_kept(info, feeders),
+        kept_in_rows=_kept(info, feeders, part[row.var][0]) or 1.0 if row is not None else 1.0,
         dtype=info.stores[0].buffer.dtype,
     )
 
@@ -202,10 +209,12 @@ def _turned(info: BlockInfo, column: Var) -> bool:
     return len(mine) == 1 and mine[0].stride(info.reduce[0].var) == 1
 
 
-def _kept(info: BlockInfo, feeders: tuple[BlockInfo, ...]) -> float | None:
+def _kept(
+    info: BlockInfo, feeders: tuple[BlockInfo, ...], along: Var | None = None
+) -> float | None:
     if not feeders or not all(map(pads_ends, feeders)):
         return None
-    return math.prod(kept_share(f, info) for f in feeders)
+    return math.prod(kept_share(f, info, along) for f in feeders)
 
 
 def _writes_in_order(info: BlockInfo) -> bool:

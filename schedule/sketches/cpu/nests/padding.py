@@ -30,8 +30,11 @@ def pads_ends(info: BlockInfo) -> bool:
             return False
 
 
-def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
-    """Return the share of the products of ``reader`` whose factor is no zero of ``padding``."""
+def kept_share(padding: BlockInfo, reader: BlockInfo, along: Var | None = None) -> float:
+    """Return the share of the products of ``reader`` whose factor is no zero of ``padding``.
+
+    With ``along`` an axis, only zeros at the ends of dimensions indexed by it count.
+    """
     store = single_store(padding.block)
     if store is None or not isinstance(store.value, Op):
         return 1.0
@@ -41,6 +44,8 @@ def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
         for axis, form in zip(store.index, access.coefficients, strict=True):
             conditions = [c for c in conjuncts(store.value.args[0]) if _variable(c) is axis]
             if form is None or not conditions or math.prod(extents[v] for v in form) > MOST_PLACES:
+                continue
+            if along is not None and along not in form:
                 continue
             places = [0]
             for v, k in form.items():

@@ -8,11 +8,14 @@ are ours). A decision is an array with its value at every point. Cycles are thos
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from .....ir.arrays import Array
+from .....ir.loop.nodes import Var
 from .....ir.target import Target
+from ....space.analyze import AccessPattern, BlockInfo
 from ....space.space import Columns
 from ....stores import update_of
 from ..nests.contraction import (
@@ -52,7 +55,8 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     tiles_i, tiles_j = _ceil(_row(k), rows), _ceil(columns, width)
     edge = 1.0 * (_row(k) % rows > 0) + (columns % width > 0) + (columns % c["lanes"] > 0)
     tiles = outer * sweep * tiles_i * tiles_j
-    kept = np.where(c["inside"] == SKIP, 1.0 if k.kept is None else k.kept, 1.0)
+    skips = c["inside"] == SKIP
+    kept = np.where(skips, (1.0 if k.kept is None else k.kept) / k.kept_in_rows, 1.0)
     steps = kept * _steps_of_all(k, c, target) * (1 + 0.01 * edge)
     compute = outer * sweep * k.depth * steps + tiles * (2.0 * rows * c["vectors"] + 20.0)
     tile = k.depth * steps / (tiles_i * tiles_j)
@@ -107,7 +111,8 @@ def _panel_cycles(
     rate = np.where(held, core.l2.rate, core.l3.rate)
     near = np.where(by_column, tiles * block / core.l2.rate + again, tiles * panel / rate)
     lost = by_column & (panel * np.where(c["panels"] > 1, 2, 1) >= 0.7 * target.l2)
-    late = tiles * np.maximum(0.0, panel / core.l3.rate - tile)
+    uses = tiles - _outer(k) * tiles_j * k.frozen  # the first is waited for in any case
+    late = uses * np.maximum(0.0, panel / core.l3.rate - tile)
     return np.asarray(np.where(lost, late, 0.0) + np.maximum(0.0, near - 0.7 * compute))
 
 
@@ -136,6 +141,7 @@ def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vector
     loads = rows * vectors + vectors if stencil else rows + vectors
     work = rows * vectors * _instructions(k) * turns / core.fmas
     cycles = np.maximum(work, LOADS_LATE * loads * turns / core.loads)
+    cycles = cycles * np.where(c["inside"] == SKIP, k.kept_in_rows, 1.0)
     cycles = np.maximum(cycles, float(core.fma_latency))
     if not stencil:
         missed = crowded(k, rows, target) * core.l1.line / core.l2.rate
@@ -248,20 +254,72 @@ def _scattered_cycles(k: Contraction, c: Columns, target: Target) -> Array:
 def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     """Estimate the cycles for the feeders: once in memory, or chunk by chunk in cache.
 
-    Adjacent chunks overlap by the extent of the first reduction axis; the overlap is computed
-    twice. Inlined, they take predicates at the borders, and code for them.
+    Adjacent chunks overlap, as those of a convolution's rows do; the overlap is computed twice.
+    Inlined, feeders take predicates at the borders, and code for them.
     """
     core = target.core
     size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
-    axis = chunk_axis(k)
-    span = np.maximum((axis.extent if axis is not None else 1) / c["chunks"], 1.0)
-    overlap = 1.0 + (k.anchor.reduce[0].extent - 1) / span
-    fits = size / c["chunks"] * overlap < target.l2 / 2
-    chunked = 3.0 * size * overlap / np.where(fits, core.l2.rate, core.l3.rate)
+    chunks, share = _fed_shares(k, c)
+    rate = np.where(size * share < target.l2 / 2, core.l2.rate, core.l3.rate)
+    chunked = 3.0 * size * share * chunks / rate
     whole, inlined = 3.0 * size / core.l3.rate, 0.3 * size / core.l2.rate
     inside = c["inside"]
     kinds = [inside == SKIP, inside == INLINE, inside == CHUNK]
     return np.select(kinds, [0.0 * chunked, inlined + 0.0 * chunked, chunked], whole)
+
+
+def _fed_shares(k: Contraction, c: Columns) -> tuple[Array, Array]:
+    """Return the number of chunks, and the share of the feeders that each computes.
+
+    A chunk computes all between the first and the last element that it reads, in each dimension.
+    """
+    spans: dict[Var, Array] = {a.var: np.asarray(a.extent) for a in k.anchor.reduce}
+    for var, size in _chunk_sizes(k, c).items():
+        whole, step = k.part[var]
+        spans[whole] = spans.get(whole, np.ones(())) + step * (size - 1)
+    shares = [_hull(a, spans) / f.points for f in k.feeders for a in _reads_of(k, f)]
+    share = np.maximum.reduce(np.broadcast_arrays(np.zeros(()), *shares))
+    chunks = np.where(_is_whole(k, c), _chunk_extents(k, c["rows"]), c["chunks"])
+    return chunks * _outer(k), np.asarray(share)
+
+
+def _is_whole(k: Contraction, c: Columns) -> Array:
+    """True where the axis of chunks is the outermost loop as it is."""
+    return np.asarray((c["order"] != "column") & (c["chunks"] == 1) & (_outer(k) == 1))
+
+
+def _chunk_sizes(k: Contraction, c: Columns) -> dict[Var, Array]:
+    """Return how much of each axis of the result is in a chunk."""
+    sizes = {a.var: np.asarray(a.extent) for a in k.sweep}
+    sizes |= {a.var: np.ones(()) for a in k.outer}
+    width = np.minimum(k.column.extent, c["vectors"] * c["lanes"])
+    sizes[k.column.var] = np.where(c["order"] == "column", width, k.column.extent)
+    if k.row is not None:
+        sizes[k.row.var] = np.asarray(k.row.extent)
+    axis = chunk_axis(k)
+    if axis is not None:
+        trips = _chunk_extents(k, c["rows"])
+        tiles = np.where(_is_whole(k, c), 1, _ceil(trips, c["chunks"]))
+        height = c["rows"] if axis is k.row else 1
+        sizes[axis.var] = np.minimum(tiles * height, axis.extent)
+    return sizes
+
+
+def _reads_of(k: Contraction, feeder: BlockInfo) -> list[AccessPattern]:
+    made = {s.buffer for s in feeder.stores}
+    return [a for a in k.anchor.inputs if a.buffer in made]
+
+
+def _hull(access: AccessPattern, spans: Mapping[Var, Array]) -> Array:
+    """Return the elements of the box around what is read where axes take so many values."""
+    count = np.ones(())
+    for form, whole in zip(access.coefficients, access.buffer.shape, strict=True):
+        if form is None:
+            count = count * whole
+            continue
+        reach = [abs(n) * (spans.get(v, np.ones(())) - 1) for v, n in form.items()]
+        count = count * np.minimum(1 + sum(reach, start=np.zeros(())), whole)
+    return count
 
 
 def _strided_step(k: Contraction, width: Array, target: Target) -> Array:

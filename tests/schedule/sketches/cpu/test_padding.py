@@ -14,9 +14,10 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp.evaluate import run
 from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.nests.contraction import SKIP
+from nestwright.schedule.sketches.cpu.nests.contraction import CHUNK, SKIP
 from nestwright.schedule.sketches.cpu.nests.matching import FuncInfo
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo.group import lower_group
@@ -47,6 +48,46 @@ def convolution_text(case: str) -> str:
 def lowered(case: str) -> Func:
     (group,) = fuse(optimize(parse(convolution_text(case))).entry).groups
     return lower_group(group.computation, group.name)
+
+
+def test_a_row_that_fills_a_tile_keeps_all_steps() -> None:
+    """Of a row's zeros no step is all zeros: they are fewer products, which may wait as long."""
+    k = FuncInfo(lowered(SMALL)).contraction
+    assert k is not None and k.kept_in_rows == pytest.approx(25 / 27)
+    few = "f32[1,7,7,1024] f32[3,3,1024,1280] f32[1,4,4,1280] size=3x3 stride=2x2 pad=1_1x1_1"
+    target = Target.parse("cpu -mcpu=znver5 -threads=2")
+    c = generate(FROZEN.put(lowered(few), (1,)), target)[0].default
+    assert c["rows"] * c["vectors"] >= 8, c  # as many sums as FMAs are under way
+
+
+SHARED_OUT = """HloModule m
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT s = f32[] add(x, y)
+}
+ENTRY main {
+  p0 = f32[1024] parameter(0)
+  p1 = f32[1024] parameter(1)
+  p2 = f32[2,512,7,7] parameter(2)
+  z = f32[] constant(0)
+  d = f32[1024] divide(p0, p1)
+  r = f32[2,512] reshape(d)
+  b = f32[2,512,7,7] broadcast(r), dimensions={0,1}
+  m = f32[2,512,7,7] multiply(p2, b)
+  ROOT s = f32[512,7,7] reduce(m, z), dimensions={0}, to_apply=add
+}
+"""
+
+
+def test_feeders_of_far_elements_are_not_computed_again_for_each_tile() -> None:
+    """A tile reads two elements, 512 apart: computed within it, they are all those between."""
+    (group,) = fuse(optimize(parse(SHARED_OUT)).entry).groups
+    target = Target.parse("cpu -threads=2")
+    sketch = generate(lower_group(group.computation, group.name), target)[0]
+    assert sketch.name == "tiling@2" and sketch.default["inside"] != CHUNK
+    whole, inside = (sketch.cost({**sketch.default, "inside": n}) for n in (0, CHUNK))
+    assert inside > 4 * whole
 
 
 @pytest.mark.parametrize("name", CASES)
