@@ -24,7 +24,7 @@ from .transforms import dft
 
 
 def _pointwise(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """Operands at the same place; scalar ones (of clamp, select) at no place."""
+    """Apply an element-wise operation; scalar operands (of clamp, select) have no index."""
     args = [e.element(o, at) if o.array.rank == len(at) else e.scalar(o) for o in x.operands]
     return elementwise(x, args)
 
@@ -66,7 +66,7 @@ def lower_group(computation: Computation, name: str, vectors: bool = True) -> Fu
     the root's tuple), as buffers of the HLO shapes (``storage`` says how complex arrays lie in
     theirs). Names of blocks follow from the structure alone, so a schedule's trace fits every
     group of the same structure. An output that may take the place of an input (an update in place)
-    is noted in ``UPDATES``. ``vectors``: threads have vector registers, as those of a CPU.
+    is noted in ``UPDATES``. ``vectors`` is true for targets whose threads have vector registers.
     ``UnsupportedError`` names what cannot be lowered.
     """
     _check(computation)
@@ -98,19 +98,24 @@ def _note_frozen(func: Func, computation: Computation) -> Func:
 
 
 def _check(computation: Computation) -> None:
-    """Refuse at once, with the names of all of them, what no rule or stage lowers."""
-    bad: dict[str, list[Instruction]] = {}
+    """Refuse a computation with instructions that no rule or stage lowers, naming all of them."""
+    refused: dict[str, list[Instruction]] = {}
     for x in computation.instructions:
-        if isinstance(x.shape, Shape) and any(x.shape.dynamic):
-            bad.setdefault("bounded dynamic dimension", []).append(x)
-        elif x.opcode in STAGES or x.opcode == "parameter" or is_plumbing(x):
-            continue
-        elif rule_of(x) is None:
-            bad.setdefault("there is no loop nest for this operation", []).append(x)
-        elif isinstance(x.shape, TupleShape):
-            bad.setdefault("its result is a tuple", []).append(x)
-    for why, found in bad.items():
+        if why := _refusal(x):
+            refused.setdefault(why, []).append(x)
+    for why, found in refused.items():
         refuse(found[0], computation, why, *found[1:])
+
+
+def _refusal(x: Instruction) -> str:
+    """Return why an instruction cannot be lowered to loops; "" if it can."""
+    if isinstance(x.shape, Shape) and any(x.shape.dynamic):
+        return "bounded dynamic dimension"
+    if x.opcode in STAGES or x.opcode == "parameter" or is_plumbing(x):
+        return ""
+    if rule_of(x) is None:
+        return "there is no loop nest for this operation"
+    return "its result is a tuple" if isinstance(x.shape, TupleShape) else ""
 
 
 def _output_buffers(plan: StagePlan) -> tuple[Buffer, ...]:

@@ -24,14 +24,11 @@ from .emitter import Leaf, leaf
 from .reshaping import is_clean
 from .scalars import is_elementwise, splat
 
-DEEP = 64  # instructions in a row inside one expression
-HEAVY = 4.0  # FLOP per element from which computing again costs more than a buffer
-MASK = 16.0  # FLOP per truth value from which reading it is as fast as comparing again
-MANY_LOADS = 3  # or this many operands to read again
-
-MANY_WAYS = 8  # distinct ways of indexing an instruction inside one group
-
-CUTS = ("slice", "reverse", "reshape", "broadcast")  # what takes parts of an array
+DEEP = 64  # levels of nested instructions in one expression; beyond, one of them gets a buffer
+HEAVY = 4.0  # FLOP per element above which a buffer is cheaper than recomputation
+MASK = 16.0  # the same for a truth value, which takes only a byte to store
+MANY_LOADS = 3  # operands per element above which a buffer is cheaper, whatever the arithmetic
+MANY_WAYS = 8  # different index expressions for one instruction, each of which is code of its own
 
 Demand: TypeAlias = dict[int, int]  # times asked for, by way
 
@@ -46,7 +43,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """Of one element, computed from the stages below: FLOP, loads and levels of nesting."""
+    """The cost of one element computed from the stages below: FLOP, loads, levels of nesting."""
 
     flops: float = 0.0
     loads: int = 0
@@ -83,7 +80,7 @@ class _Planner:
         return again and cost.heavy and is_computed(x) and not mask
 
     def propagate_demand(self, x: Instruction, n: int, operand: Instruction) -> None:
-        """Ask of an operand what is asked of ``x``, along the way that ``x`` indexes it."""
+        """Pass the demands on ``x`` to an operand, composed with how ``x`` indexes it."""
         here = is_computed(x)
         for way, times in self.demands[x].items():
             if here:
@@ -154,9 +151,10 @@ def make_plan(computation: Computation) -> StagePlan:
 
 
 def _nested(computation: Computation) -> set[Instruction]:
-    """Return the concatenations that another one takes apart: edges around edges, or a rotation.
+    """Return the concatenations whose parts are only concatenated again, once.
 
-    What reads their parts selects among their operands, in place of a copy of the whole.
+    Edges around edges and rotations are such. Each element of the outer concatenation is selected
+    among the operands of the inner one, which then needs no buffer.
     """
     used = users(computation)
     found: set[Instruction] = set()
@@ -165,8 +163,8 @@ def _nested(computation: Computation) -> set[Instruction]:
             parts, ends = [x], []
             while parts:
                 part = parts.pop()
-                ends += [u for u in used[part] if u.opcode not in CUTS]
-                parts += [u for u in used[part] if u.opcode in CUTS]
+                ends += [u for u in used[part] if not _takes_parts(u)]
+                parts += [u for u in used[part] if _takes_parts(u)]
             ends = list(dict.fromkeys(ends))
             alone = len(ends) == 1 and ends[0].opcode == "concatenate"
             if alone and ends[0].array.size < 2 * x.array.size:
@@ -174,11 +172,17 @@ def _nested(computation: Computation) -> set[Instruction]:
     return found
 
 
-def _scores(computation: Computation) -> set[Instruction]:
-    """Return the element-wise work on products whose rows are reduced.
+def _takes_parts(x: Instruction) -> bool:
+    """True if ``x`` takes parts of its operand, or repeats them, with the dimensions in order."""
+    op = definition(x.opcode)
+    return op.role is Role.MOVES and op.view and not op.permutes
 
-    A buffer holds its result in place of the product's: mask and scale are applied once, and not
-    again by every stage that reads the scores.
+
+def _scores(computation: Computation) -> set[Instruction]:
+    """Return the last element-wise instruction on each dot product whose rows are reduced.
+
+    It gets a buffer: a mask and a scale are then applied to attention scores once, rather than by
+    every stage that reads them.
     """
     used = users(computation)
     found: set[Instruction] = set()
@@ -196,10 +200,10 @@ def _reduces_rows(x: Instruction) -> bool:
 
 
 def _gathered(computation: Computation) -> set[Instruction]:
-    """Return what is computed of elements gathered one by one, and then transposed.
+    """Return the transposed instructions that are computed from single gathered elements.
 
-    Its buffer is in the order of the gather, whose elements are near each other: a transposition
-    makes no squares in registers of elements whose places are read from memory.
+    They get a buffer in the order of the gather. Code generation can transpose that in registers,
+    but not elements whose places are read from memory.
     """
     gathers: set[Instruction] = set()
     found: set[Instruction] = set()
@@ -222,9 +226,10 @@ def _moves_last(x: Instruction) -> bool:
 def _anchors_late(
     computation: Computation, stages: Iterable[Instruction]
 ) -> tuple[Instruction, ...]:
-    """Stages in topological order, those that wait for no reduction or contraction first.
+    """Sort stages, in topological order, so that those that wait for no anchor come first.
 
-    So an epilogue comes right after its anchor and can be moved into its loops.
+    An epilogue then follows its anchor (a reduction or a contraction) immediately and can be moved
+    into its loops.
     """
     waits: dict[Instruction, bool] = {}
     for x in computation.instructions:
@@ -233,7 +238,7 @@ def _anchors_late(
 
 
 def is_padded(x: Instruction) -> bool:
-    """True if a window operation takes its input out of a copy that fills the holes."""
+    """True if a window operation reads a padded copy of its input, in which holes are filled."""
     if x.attrs.get(SKIPS):
         return False
     return any(d.pad_low or d.pad_high or d.lhs_dilate != 1 for d in x.attrs.get("window", ()))

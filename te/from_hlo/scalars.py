@@ -152,30 +152,37 @@ def _scalar(x: Scalars) -> Expr:
 def _applied(computation: Computation, args: Sequence[Scalars]) -> Scalars:
     values: dict[Instruction, Scalars] = {}
     for x in computation.instructions:
-        operands = [values[o] for o in x.operands]
         if x.opcode == "parameter":
             given = args[x.attrs["number"]]
             values[x] = given if isinstance(given, tuple) else cast(given, x.array.dtype)
-        elif x.opcode == "tuple":
-            values[x] = tuple(operands)
-        elif x.opcode == "get-tuple-element":
-            (whole,) = operands
-            assert isinstance(whole, tuple)
-            values[x] = whole[x.attrs["index"]]
-        elif x.opcode in ("call", "map", "fusion"):
-            callee = x.attrs["calls" if "calls" in x.attrs else "to_apply"]
-            values[x] = _applied(callee, operands)
-        elif x.opcode == "conditional":
-            values[x] = _branches(x, operands)
-        elif x.opcode in SAME:
-            values[x] = operands[0]
         else:
-            values[x] = _one(x, computation, operands)
+            values[x] = _evaluated(x, computation, [values[o] for o in x.operands])
     return values[computation.root]
 
 
-def _one(x: Instruction, computation: Computation, operands: Sequence[Scalars]) -> Expr:
-    """An instruction on scalars alone."""
+def _evaluated(x: Instruction, computation: Computation, operands: Sequence[Scalars]) -> Scalars:
+    """Return the value of an instruction of a scalar computation."""
+    match x.opcode:
+        case "tuple":
+            return tuple(operands)
+        case "get-tuple-element":
+            (whole,) = operands
+            assert isinstance(whole, tuple)
+            number: int = x.attrs["index"]
+            return whole[number]
+        case "call" | "map" | "fusion":
+            callee = x.attrs["calls" if "calls" in x.attrs else "to_apply"]
+            return _applied(callee, operands)
+        case "conditional":
+            return _branches(x, operands)
+        case opcode if opcode in SAME:
+            return operands[0]
+        case _:
+            return _arithmetic(x, computation, operands)
+
+
+def _arithmetic(x: Instruction, computation: Computation, operands: Sequence[Scalars]) -> Expr:
+    """Return the value of an instruction whose operands and result are single numbers."""
     if not isinstance(x.shape, Shape) or x.array.size != 1:
         refuse(x, computation, "the computation does not work on scalars")
     if x.opcode == "constant":
@@ -189,7 +196,7 @@ def _one(x: Instruction, computation: Computation, operands: Sequence[Scalars]) 
 
 
 def _branches(x: Instruction, operands: Sequence[Scalars]) -> Scalars:
-    """All branches are computed, one is chosen: no scalar operation has an effect or a fault."""
+    """Compute all branches and select one: scalar operations have no effects and do not trap."""
     index, *given = operands
     choice = _scalar(index)
     if "branch_computations" in x.attrs:
@@ -212,9 +219,10 @@ def _select(condition: Expr, yes: Scalars, no: Scalars) -> Scalars:
 
 
 def simple_combiner(computation: Computation) -> str | None:
-    """Return the operation of a reducer that is one commutative operation of its two parameters.
+    """Return the operation of a reducer that is one commutative operation on its two parameters.
 
-    It may be done in a wider type of the same kind: there it means the same, or is more exact.
+    None for any other reducer. The operation may be in a wider type of the same kind, in which it
+    gives the same result or a more exact one.
     """
     root, parameters = computation.root, computation.parameters
     if root.opcode == "convert" and _widens(root.operands[0].array.dtype, root.array.dtype):
