@@ -64,6 +64,13 @@ def reducing(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
     )
 
 
+def unique(name: str, taken: dict[str, int]) -> str:
+    """Return ``name``, with a number appended if it is in use; ``taken`` counts the uses."""
+    count = taken.get(name, 0)
+    taken[name] = count + 1
+    return unique(f"{name}_{count}", taken) if count else name
+
+
 def variables(axes: Sequence[Axis]) -> tuple[Expr, ...]:
     """Return the axes as an index."""
     return tuple(a.var for a in axes)
@@ -78,8 +85,8 @@ def nest(
 ) -> Stmt:
     """Return a block under one serial loop per axis, the first axis outermost.
 
-    Reads and writes are derived from the body. Where a reduce axis is empty nothing would run the
-    ``init``, so it becomes the body of a block without the reduce axes. Where there are none, each
+    Reads and writes are derived from the body. If a reduce axis is empty, no iteration would run
+    the ``init``, so it becomes the body of a block without reduce axes. Without reduce axes, each
     instance begins with it.
     """
     reduced = any(a.kind is AxisKind.REDUCE for a in axes)
@@ -114,7 +121,7 @@ def elements(buffer: Buffer, name: str, value: Callable[[tuple[Expr, ...]], Expr
 
 
 def store(buffer: Buffer, index: tuple[Expr, ...], value: Expr) -> Stmt:
-    """``buffer[index] = value`` with what is shared in value or index bound once."""
+    """Return ``buffer[index] = value``; shared subexpressions of both are bound to names."""
     rank = len(index)
     return bind((*index, value), lambda es: Store(buffer, es[:rank], es[rank]))
 
@@ -131,7 +138,7 @@ def stores(buffers: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[
 
 
 def stores_at(buffer: Buffer, places: Sequence[tuple[Expr, ...]], values: Sequence[Expr]) -> Stmt:
-    """Several elements of one buffer; every value is computed before the first store."""
+    """Return stores to several elements of a buffer; all values are computed before the first."""
 
     def use(bound: tuple[Expr, ...]) -> Stmt:
         targets = [(buffer, p, f"{buffer.name}_{n}_new") for n, p in enumerate(places)]
@@ -174,7 +181,7 @@ def _spans(body: Stmt, axes: Sequence[Axis]) -> Spans:
 def _regions(
     accesses: Iterator[tuple[Buffer, tuple[Expr, ...]]], own: set[Var], spans: Spans | None = None
 ) -> tuple[Region, ...]:
-    """One box per distinct access, in order of appearance; ``spans`` are those of inner loops."""
+    """Return a box for each distinct access, in order; ``spans`` has the ranges of inner loops."""
     found: dict[Region, None] = {}
     for buffer, at in accesses:
         ranges = tuple(
@@ -185,7 +192,7 @@ def _regions(
 
 
 def _range(e: Expr, extent: int, own: set[Var], spans: Spans | None) -> Range:
-    """The range of an index: where it moves with the block's axes, what inner loops make of it."""
+    """Return the range of an index in one instance of a block, over all iterations inside it."""
     if _over(e, own):
         return Range(e, const(1))
     swept = None if spans is None else spans.span(e)

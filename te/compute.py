@@ -126,7 +126,10 @@ def compute_many(
     names: Sequence[str] = (),
     dtype: DTypeLike = "f32",
 ) -> tuple[Tensor, ...]:
-    """Several tensors of one shape that are computed together; see ``reduce``."""
+    """Return tensors of one shape that are computed together; ``rule`` returns a value for each.
+
+    ``names`` and errors are as for ``compute``; the rule may be a reduction made by ``reduce``.
+    """
     return _computed(tuple(shape), rule, tuple(names), dtype)
 
 

@@ -72,7 +72,7 @@ def minimum(a: Scalar, b: Scalar) -> Value:
 
 
 def power(a: Scalar, b: Scalar) -> Value:
-    """``a`` to the ``b``."""
+    """Return ``a`` raised to the power ``b``."""
     return operation("power", a, b)
 
 
@@ -87,7 +87,7 @@ def atan2(y: Scalar, x: Scalar) -> Value:
 
 
 class _Function:
-    """An operation of one argument, under another name than its opcode."""
+    """An element-wise function of one argument, whose name here may differ from its opcode."""
 
     def __init__(self, opcode: str) -> None:
         self.opcode = opcode

@@ -31,14 +31,14 @@ def create_func(tensors: Sequence[Tensor], name: str = "main") -> Func:
         )
     order = _in_order(outputs, inputs, name)
     taken: dict[str, int] = {}
-    body = [_block(c, _unique(c.buffers[0].name, taken)) for c in order]
+    body = [_block(c, blocks.unique(c.buffers[0].name, taken)) for c in order]
     params = tuple(t.buffer for t in tensors)
     allocs = tuple(b for c in order for b in c.buffers if b not in params)
     return Func(name, params, len(outputs), seq(*body), allocs)
 
 
 def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], name: str) -> list[ComputeOp]:
-    """The computations that the outputs need, each after those it reads."""
+    """Return the computations that the outputs need, each after those whose results it reads."""
     order: dict[ComputeOp, None] = {}
     given = {t.buffer for t in inputs}
     stack = [(t, False) for t in reversed(outputs)]
@@ -59,14 +59,8 @@ def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], name: str) ->
     return list(order)
 
 
-def _unique(name: str, taken: dict[str, int]) -> str:
-    count = taken.get(name, 0)
-    taken[name] = count + 1
-    return _unique(f"{name}_{count}", taken) if count else name
-
-
 def _block(c: ComputeOp, name: str) -> Stmt:
-    """The nest of one computation. Its axes are new variables: a reduce axis may serve twice."""
+    """Return the nest of one computation, over new axes: two may share a reduce axis."""
     axes = [
         *(Axis(Var(f"v{v.name}"), n) for v, n in zip(c.axes, c.buffers[0].shape, strict=True)),
         *(Axis(Var(f"v{a.var.name}"), a.extent, AxisKind.REDUCE) for a in c.reduce_axes),

@@ -62,7 +62,7 @@ def operands(e: Expr) -> tuple[Expr, ...]:
 
 
 def postorder(roots: Sequence[Expr]) -> Iterator[Expr]:
-    """Every node of a graph once, children first; no recursion, so depth does not matter."""
+    """Yield every node of a graph once, children first, without recursion: it may be deep."""
     seen: set[int] = set()
     stack = [(e, False) for e in reversed(roots)]
     while stack:
@@ -93,7 +93,7 @@ def _weigh(e: Expr, parts: Sequence[_Weight]) -> _Weight:
 
 
 def _worth_naming(e: Expr, weight: _Weight, shared: bool) -> bool:
-    """Shared work gets a name, and so does a level too deep. Leaves and small indices do not."""
+    """True if a node gets a name: shared work and nodes too deep do, small indices do not."""
     if weight.plain:
         return shared and weight.size > LARGE_INDEX
     match e:
@@ -123,7 +123,7 @@ def replace_vars(roots: Sequence[Expr], by: Mapping[Var, Expr]) -> list[Expr]:
 
 
 def bind(values: Sequence[Expr], use: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:
-    """``use(values)`` under a ``Let`` for each subexpression that occurs more than once."""
+    """Return ``use(values)`` with a ``Let`` around it for each subexpression used repeatedly."""
     nodes = list(postorder(values))
     uses = dict.fromkeys(map(id, nodes), 0)
     for e in (*(x for n in nodes for x in operands(n)), *values):

@@ -189,7 +189,10 @@ class Tensor:
         return self.buffer.dtype
 
     def __getitem__(self, index: Scalar | tuple[Scalar, ...]) -> Value:
-        """The element at ``index``: one integer or integer value per dimension."""
+        """Return the element at ``index``: an integer or integer value for each dimension.
+
+        ``ArgumentError`` for another rank, another type, or a constant index out of bounds.
+        """
         at = index if isinstance(index, tuple) else (index,)
         if len(at) != len(self.shape):
             raise ArgumentError(
@@ -258,7 +261,7 @@ def operation(name: str, *args: Scalar) -> Value:
 
 
 def coerce(asked: str, args: tuple[Scalar, ...]) -> tuple[Value, ...]:
-    """Arguments as values of one element type; ``ArgumentError`` where they differ."""
+    """Return arguments as values of one element type; ``ArgumentError`` if theirs differ."""
     values = [a for a in args if isinstance(a, Value)]
     if not values:
         raise ArgumentError(f"`{asked}` of plain numbers", hint="write te.const(value, dtype)")

@@ -1,26 +1,25 @@
-"""Unsigned integers that order elements as a comparator does: what is selected and sorted by."""
+"""Sort keys: unsigned integers that order elements as a comparator does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from ...ir.dtypes import BY_NAME, DType
+from ...ir.dtypes import BY_NAME, DType, s32
+from ...ir.dtypes import index as index_type
 from ...ir.loop.build import const, op
 from ...ir.loop.nodes import Expr, Stmt
+from .emitter import Index
 from .scalars import reinterpret, total_order
-
-Index: TypeAlias = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedSort:
     """A sort of rows along dimension ``dim`` by ascending keys of an unsigned type ``dtype``.
 
-    ``key`` gives the key of an element, by its index. ``put`` writes one of the first ``wanted``
-    elements of a row: it takes where the element goes to, its key, and where it was. That is known
-    only if the element ``moves`` along with its key.
+    ``key`` returns the key of the element at an index. ``put(to, key, was)`` stores one of the
+    first ``wanted`` elements of a sorted row: ``to`` is its index in the result, ``was`` that in
+    the operand. ``moves`` is true if ``put`` needs ``was``, so that places must move with the keys.
     """
 
     name: str
@@ -38,13 +37,21 @@ class KeyedSort:
         return self.extents[self.dim]
 
 
+def place_type(n: int) -> DType:
+    """Return the type of places in rows of ``n`` elements: 32 bits where they suffice."""
+    return s32 if n < 1 << 31 else index_type
+
+
 def key_type(dtype: DType) -> DType | None:
     """Return the type of the keys of elements; None if they fill no whole bytes."""
     return BY_NAME[f"u{dtype.bits}"] if dtype.bits in (8, 16, 32, 64) else None
 
 
 def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
-    """Return an element's key, greatest for the largest or the smallest; floats in total order."""
+    """Return an element's key: greatest for the largest element, or for the smallest.
+
+    Floats are in total order.
+    """
     key = total_order(x) if x.dtype.is_float else x
     if key.dtype != dtype:
         key = op("xor", reinterpret(key, dtype), _sign(dtype))
@@ -52,7 +59,7 @@ def key_of(x: Expr, dtype: DType, largest: bool) -> Expr:
 
 
 def value_key(x: Expr, dtype: DType, largest: bool) -> Expr:
-    """Return the key of a float where zeros are equal, and every NaN is the largest."""
+    """Return the key of a float in an order in which zeros are equal and NaNs are largest."""
     key, sign = key_of(x, dtype, True), _sign(dtype)
     below = const((1 << (dtype.bits - 1)) - 1, dtype)  # the key of -0, one less than that of 0
     key = op("select", op("eq", key, below), sign, key)

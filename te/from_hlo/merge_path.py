@@ -1,9 +1,15 @@
-"""Statements of a thread that merges: bisection along a merge path, a few steps, a short sort."""
+"""The steps of one thread of a merge sort: bisect a merge path, merge, sort a few elements.
+
+The merge path of two sorted runs is the sequence of steps that a merge takes through them (Green,
+McColl and Bader, GPU Merge Path, 2012). A thread bisects where its part of the path begins, and
+merges that part independently of the other threads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...ir.dtypes import DType, pred, s32
 from ...ir.dtypes import index as index_type
@@ -11,24 +17,26 @@ from ...ir.loop.build import cast, compare, const, op, select
 from ...ir.loop.nodes import Buffer, Expr, For, If, Let, Load, Stmt, Store, Var
 from ...ir.loop.visit import lets, seq
 
-Values = Sequence[Expr]
-Before = Callable[[Values, Values], Expr]
+Values: TypeAlias = Sequence[Expr]
+"""The values that make up an element."""
+Before: TypeAlias = Callable[[Values, Values], Expr]
+"""Returns the condition that the first element goes before the second."""
 
 ZERO, ONE = (const(0),), (const(1),)
 
 
-def place_type(limit: int) -> DType:
-    """Return the type of places up to ``2 * limit``: of 64 bits only where it must be."""
+def sum_type(limit: int) -> DType:
+    """Return a type for sums of places below ``limit``: 32 bits where they suffice."""
     return s32 if limit < 1 << 29 else index_type
 
 
 @dataclass(frozen=True, slots=True)
 class RunPair:
-    """Two sorted runs, one behind the other: places ``base`` to ``middle``, and on to ``end``.
+    """Two adjacent sorted runs: places ``base`` to ``middle``, and ``middle`` to ``end``.
 
-    ``at`` gives the values of the element at a place below ``limit``, of which the first
-    ``compared`` are compared. No run has more than ``longest`` elements. Places are of
-    ``place_type(limit)``, as are ``heads`` and ``ends``, two registers each.
+    ``at`` returns the values of the element at a place below ``limit``; ``before`` takes the first
+    ``compared`` of them. No run has more than ``longest`` elements. Places are of type
+    ``sum_type(limit)``, as are ``heads`` and ``ends``, two registers each.
     """
 
     base: Expr
@@ -43,7 +51,7 @@ class RunPair:
     ends: Buffer
 
     def number(self, n: int) -> Expr:
-        """Return a literal among places."""
+        """Return a literal of the type of places."""
         return const(n, self.heads.dtype)
 
     def values(self, place: Expr) -> Values:
@@ -51,25 +59,25 @@ class RunPair:
         return self.at(cast(place, index_type))
 
     def keys(self, name: str, place: Expr) -> list[tuple[Var, Expr]]:
-        """Names for what is compared of the element at a place."""
+        """Return new variables with the compared values of the element at a place."""
         found = self.values(place)[: self.compared]
         return [(Var(f"{name}{i}", x.dtype), x) for i, x in enumerate(found)]
 
     def inside(self, place: Expr) -> Expr:
-        """Return a place, or the last one there is."""
+        """Return a place, or the last place if it is beyond that."""
         return op("minimum", place, self.number(self.limit - 1))
 
     def merged_before(self, unit: Expr, items: int) -> Expr:
-        """Return the number of elements merged before those of a unit, of ``items`` each."""
+        """Return the number of elements merged before unit number ``unit``, of ``items`` each."""
         whole = op("multiply", unit, self.number(items))
         return op("minimum", whole, op("subtract", self.end, self.base))
 
 
 def _bisected(p: RunPair, first: Expr, step: Var) -> Stmt:
-    """The number of elements of the first run among the ``first`` merged, as ``heads[0]``.
+    """Bisect how many of the ``first`` merged elements are from the first run, into ``heads[0]``.
 
-    It is from ``heads[0]`` to ``heads[1]``. Equal elements of the first run go before those of the
-    second.
+    The number is known to be between ``heads[0]`` and ``heads[1]``. Equal elements of the first run
+    go before those of the second.
     """
     low, high, middle = (Var(n, first.dtype) for n in ("low", "high", "mid"))
     left = p.keys("a", op("add", p.base, middle))
@@ -92,7 +100,7 @@ def _bisected(p: RunPair, first: Expr, step: Var) -> Stmt:
 
 
 def split(p: RunPair, unit: Expr, items: int, step: Var) -> Stmt:
-    """Find, as ``heads[0]``, the number of elements of the first run before those of a unit."""
+    """Return statements that set ``heads[0]`` to the elements of the first run before a unit."""
     first = Var("first", p.heads.dtype)
     least = op("subtract", first, op("subtract", p.end, p.middle))
     ranged = seq(
@@ -103,11 +111,11 @@ def split(p: RunPair, unit: Expr, items: int, step: Var) -> Stmt:
 
 
 def split_in_turn(p: RunPair, unit: Expr, items: int, units: int, level: Var, step: Var) -> Stmt:
-    """Return the same for a unit and the one behind it, as ``ends``, if ``before`` may be
-    inconsistent.
+    """Return statements that set ``ends`` to the elements of the first run before and after a unit.
 
-    The middle of all units is found first, then that of each half between what is known, so that
-    every element is in just one unit, whatever ``before`` says.
+    For a ``before`` that may be inconsistent: the middle of all ``units`` is bisected first, then
+    the middle of each half between known ends, and so on. So every element is in exactly one unit,
+    whatever ``before`` returns.
     """
     half, near, at = (Var(n, p.heads.dtype) for n in ("half", "near", "at"))
     low, high, first, behind = (Var(n, p.heads.dtype) for n in ("from", "till", "first", "behind"))
@@ -142,10 +150,10 @@ def split_in_turn(p: RunPair, unit: Expr, items: int, units: int, level: Var, st
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a merge: ``count`` elements, written by ``write`` with their number.
+    """The steps of a merge: ``count`` elements, which ``write`` stores, given their number.
 
-    ``front`` are registers for what is compared of the elements at both heads; ``left`` and
-    ``right`` say where the parts of the runs end.
+    ``front`` are registers for the compared values of the elements at both heads; ``left`` and
+    ``right`` are the places where the parts of the two runs end.
     """
 
     front: Sequence[Buffer]
@@ -157,9 +165,9 @@ class Steps:
 
 
 def merged(p: RunPair, first: Expr, taken: Expr, s: Steps) -> Stmt:
-    """Write the elements behind the ``first`` merged, ``taken`` of which are of the first run.
+    """Return statements that write the elements after the ``first`` merged ones.
 
-    Behind the last element anything is written.
+    ``taken`` of those are from the first run. What is written after the last element is undefined.
     """
     filled = [
         Store(f, at, x)
@@ -175,7 +183,7 @@ def merged(p: RunPair, first: Expr, taken: Expr, s: Steps) -> Stmt:
 
 
 def _step(p: RunPair, s: Steps) -> Stmt:
-    """Write the element at one head, and move that head on."""
+    """Write the element at one head, and advance that head."""
     left, right, source = (Var(n, p.heads.dtype) for n in ("left", "right", "source"))
     a = [(Var(f"a{i}", f.dtype), Load(f, ZERO)) for i, f in enumerate(s.front)]
     b = [(Var(f"b{i}", f.dtype), Load(f, ONE)) for i, f in enumerate(s.front)]
@@ -206,7 +214,7 @@ def _step(p: RunPair, s: Steps) -> Stmt:
 def exchanged(
     held: Sequence[Buffer], valid: Expr, turn: Var, before: Before, compared: int
 ) -> Stmt:
-    """Sort the first ``valid`` elements of registers by exchanging neighbors, equals never."""
+    """Return a stable odd-even sort of the first ``valid`` elements in registers."""
     (n,) = held[0].shape
     pairs = [*range(0, n - 1, 2), *range(1, n - 1, 2)]
     steps = [_exchange(held, i, valid, before, compared) for i in pairs]

@@ -1,13 +1,13 @@
-"""Sort short rows by integer keys, many rows at once: a network whose lanes are rows.
+"""Sort short rows by integer keys, many rows at once: a sorting network whose lanes are rows.
 
-The keys of as many rows as a vector has lanes are transposed, so that one vector holds the keys at
-one place of all of them; few rows take the front of a vector. A bitonic network then exchanges
-vectors, whatever the keys are: the lesser of each pair of keys goes to the nearer place. Blocks of
-``BLOCK`` places are sorted, and finished after every merge, in registers. Places behind the end
-count as the greatest key, so that pairs which reach beyond it need no exchange.
+The keys of as many rows as a vector has lanes are transposed, so that each vector holds the keys at
+one place of all these rows. A bitonic network then exchanges vectors, whatever the keys are: the
+lesser of each pair of keys goes to the nearer place. Blocks of ``BLOCK`` places are sorted in
+registers, and sorted again after every merge. Places behind the end count as the greatest key, so
+that pairs which reach beyond it need no exchange.
 
-Keys that are not all there is to an element have its place below them, which also keeps equal
-elements in their order.
+If more than its key has to move with an element, its place is appended to the key as low bits. That
+also keeps equal elements in order.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from ...ir.loop.visit import lets, seq
 from .. import blocks
 from ..blocks import variables
 from ..sharing import operands
-from .keys import Index, KeyedSort
+from .emitter import Index
+from .keys import KeyedSort
 from .stages import Draft
 
-LONGEST = 1024  # elements of a row: the keys of all lanes are 64 KiB
+LONGEST = 1024  # most elements of a row: the keys of all lanes are then 64 KiB
 BLOCK = 16  # places that are sorted in registers
-WIDTH = 64  # bytes of the keys at one place
-PLACE = 10  # bits of a place
-FEWEST = 4  # places whose elements are transposed in registers
-TURN = 16  # places of all lanes that are fetched and written at a time
-LITTLE = 64  # nodes of an expression that may be written out
+WIDTH = 64  # bytes of the keys of all lanes at one place
+PLACE = 10  # bits of a place below ``LONGEST``
+FEWEST = 4  # least places whose elements are transposed in registers
+TURN = 16  # places that are fetched and written at a time
+LITTLE = 64  # nodes up to which shared subexpressions may be evaluated twice
 
 
 def network_type(dtype: DType, moves: bool) -> DType | None:
@@ -95,16 +96,16 @@ def network_sort(d: Draft, s: KeyedSort) -> None:
 
 
 def _stored(buffer: Buffer, at: Index, value: Expr) -> Stmt:
-    """Return a store, with names for shared values only where writing them twice is much.
+    """Return a store; shared values get names only if evaluating them twice is expensive.
 
-    Code generation transposes squares of plain stores in registers.
+    Code generation can transpose only plain stores in registers.
     """
     few = sum(1 for _ in zip(_tree(value), range(LITTLE + 1), strict=False)) <= LITTLE
     return Store(buffer, at, value) if few else blocks.store(buffer, at, value)
 
 
 def _tree(e: Expr) -> Iterator[Expr]:
-    """Yield the nodes of an expression, those that are shared each time."""
+    """Yield the nodes of an expression as a tree: shared ones as often as they are used."""
     yield e
     for x in operands(e):
         yield from _tree(x)
@@ -121,7 +122,7 @@ def _padded(n: int) -> int:
 
 
 def _exchanges(size: int, merged: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield the exchanges that sort ``size`` places, or that finish a merge of them.
+    """Yield the pairs of places whose exchange sorts ``size`` places, or finishes their merge.
 
     A pair of sorted halves is merged by comparing one with the reverse of the other, and then
     places ever nearer to each other (Batcher's bitonic merge with all exchanges in one direction).
@@ -144,7 +145,7 @@ def _nearer(size: int, stride: int) -> Iterator[tuple[int, int]]:
 
 
 class _Order(Enum):
-    """How squares of keys move: places or rows as lanes, the others unrolled, or one by one."""
+    """The vector loop in which squares of keys move: over places, over rows (lanes), or none."""
 
     PLACES = "places"
     LANES = "lanes"
@@ -176,7 +177,7 @@ class _Network:
         return For(lane, const(self.keys.shape[1]), body(lane), Kind.VECTOR)
 
     def turns(self, step: Callable[[Expr, Expr], Stmt], order: _Order, count: int) -> Stmt:
-        """Do a step for each lane and the first places, some places of all lanes at a time."""
+        """Return a step for each lane and the first ``count`` places, ``TURN`` places at a time."""
         whole, rest = divmod(count, TURN)
         parts = ((whole, TURN, 0), (1, rest, whole * TURN))
         return seq(*(self._turn(step, order, *part) for part in parts if part[0] and part[1]))
@@ -201,7 +202,7 @@ class _Network:
         return For(turn, const(turns), done)
 
     def padding(self) -> Stmt:
-        """Return the greatest key at places that are not in use."""
+        """Return the statement that fills unused places with the greatest key."""
         unused = self.places - self.n
         if not unused:
             return seq()
@@ -211,7 +212,7 @@ class _Network:
         return For(p, const(unused), put)
 
     def sort(self) -> Stmt:
-        """Sort all places: blocks, and then ever longer runs."""
+        """Return the statements that sort all places: blocks first, then ever longer runs."""
         levels = max(-(-self.places // self.block) - 1, 0).bit_length()
         tile = self.d.register(
             f"{self.name}_tile", (self.block, self.keys.shape[1]), self.keys.dtype
@@ -230,7 +231,7 @@ class _Network:
         )
 
     def _merge(self, width: int) -> Stmt:
-        """Merge the halves of runs of ``width`` places, as far as in steps of a block or more."""
+        """Merge the halves of runs of ``width`` places, except for exchanges within a block."""
         steps = [self._pairs(width, width // 2, lambda i: add(width - 1, op("negate", i)), True)]
         stride = width // 4
         while stride >= self.block:
@@ -239,7 +240,7 @@ class _Network:
         return seq(*steps)
 
     def _pairs(self, width: int, count: int, other: Callable[[Expr], Expr], flipped: bool) -> Stmt:
-        """Exchange places ``i`` and ``other(i)`` of every ``width``, where the latter exists."""
+        """Exchange places ``i`` and ``other(i)`` of every run, where the latter exists."""
         whole, rest = divmod(self.places, width)
         run, i = self.d.loop(whole), self.d.loop(count)
         base = mul(run, width)
@@ -263,7 +264,7 @@ class _Network:
         return lets([(a, Load(buffer, near)), (b, Load(buffer, far))], seq(lesser, greater))
 
     def _in_registers(self, tile: Buffer, exchanges: Iterator[tuple[int, int]]) -> Stmt:
-        """Do exchanges within every block."""
+        """Return a loop over blocks that does the exchanges of each in registers."""
         block = self.d.loop(self.places // self.block)
 
         def kept(n: int, lane: Expr) -> Index:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dtypes import index as index_type
-from ...ir.dtypes import s32
 from ...ir.loop.build import add, cast, const, floormod, mul, op, sub
 from ...ir.loop.nodes import Buffer, Expr, For, Let, Load, Stmt, Store, Var
 from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import lets, seq
 from .. import blocks
 from ..blocks import variables
-from .keys import Index, KeyedSort
+from .emitter import Index
+from .keys import KeyedSort, place_type
 from .stages import Draft
 
-BITS = 8  # of a key, that a pass sorts by
+BITS = 8  # bits of the keys that a pass sorts by
 VALUES = 1 << BITS
 SHORTEST = 64  # elements of a row, below which the counters cost more than merging does
 
@@ -35,8 +35,7 @@ def radix_sort(d: Draft, sort: KeyedSort) -> None:
 
     (fetch, turn, write) = d.emitter.reducing((n, dtype.bits // BITS, sort.wanted), "s")
     keys = d.alloc(f"{sort.name}_keys", (2, n), dtype)
-    place = s32 if n < 1 << 31 else index_type
-    places = d.alloc(f"{sort.name}_places", (2, n), place) if sort.moves else None
+    places = d.alloc(f"{sort.name}_places", (2, n), place_type(n)) if sort.moves else None
     s = _Pass(d, n, keys, places, d.alloc(f"{sort.name}_next", (VALUES,), index_type))
     first = (const(0), fetch.var)
     fetched = [blocks.store(keys, first, sort.key(whole(fetch.var)))]

@@ -1,12 +1,13 @@
 """Running reductions: cumulative sums, products, maxima, along one dimension.
 
-Along rows several chains are carried side by side, in registers: an element of each in turn, so
-that the latency of one addition is hidden behind the others. Chains are neighboring rows (each
-thread of a GPU has one of its own: others hide its latency); where there are few rows, segments of
-them, which start from the reduction of all segments before. A GPU takes thousands of segments, and
-finds what is before each of them side by side. Across
-rows (along another dimension than the last) the neighbors in memory are independent, and code
-generation makes lanes of them.
+Along rows, a CPU thread carries several chains in registers and advances them in turn, so that the
+latency of one addition is hidden behind the others. The chains are neighboring rows. If there are
+few rows, they are segments of a row, each of which starts from the reduction of all segments before
+it. A thread of a GPU has a single chain, since other threads hide its latency; few rows are cut
+into thousands of segments, and the reductions of all segments before each are computed in parallel.
+
+Across rows (along a dimension other than the last) neighbors in memory are independent, and code
+generation turns them into lanes.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from ..blocks import variables
 from ..sharing import postorder
 from .stages import Draft
 
-CHAINS = 8  # side by side
-TURN = 8  # elements of a chain before the next one's turn
-SHORTEST = 2048  # elements of a segment
-SEGMENTS = 64  # of all rows together, at least; each thread has eight of them or more
+CHAINS = 8  # chains of one thread of a CPU
+TURN = 8  # elements by which a chain advances before it is the next one's turn
+SHORTEST = 2048  # least elements of a segment
+SEGMENTS = 64  # segments of all rows together, at most; each thread takes ``CHAINS`` at a time
 
-LANES = 4096  # segments of all rows together, where each has a thread of its own
-LONGEST_ROW = 2048  # elements that one thread runs through sooner than several launches begin
-SHORTEST_LANE = 64  # elements of a segment of one thread
+LANES = 4096  # segments of all rows together on a GPU, where each has a thread of its own
+LONGEST_ROW = 2048  # elements below which one thread takes less time than further launches
+SHORTEST_LANE = 64  # least elements of a segment on a GPU
 
-SMALL = 3  # loads and operations of an element that is little code
+SMALL = 3  # loads and operations per element up to which a turn is unrolled
 
 Place = tuple[Expr, ...]
 _Where = Callable[[Place, int, Expr], Place]
-"""Where element ``t`` of chain ``c`` is, at a point of the block."""
+"""Returns the index of element ``t`` of chain ``c`` in an instance of the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def scan_rows(d: Draft, s: Running) -> None:
 
 
 def _segments(rows: int, length: int) -> int:
-    """Return the segments of a row: none (1) where the rows are chains enough, or too short."""
+    """Return the segments per row on a CPU; 1 if there are enough rows, or they are too short."""
     if rows >= 2 * CHAINS:
         return 1
     most = min(SEGMENTS // max(1, rows), length // SHORTEST) // CHAINS * CHAINS
@@ -106,7 +107,7 @@ def _segments(rows: int, length: int) -> int:
 
 
 def _lanes(rows: int, length: int) -> int:
-    """Return the segments of a row where each has a thread; 1 where there are rows enough."""
+    """Return the segments per row on a GPU; 1 if the rows are many or short."""
     if length < LONGEST_ROW:
         return 1
     size = max(SHORTEST_LANE, -(-length // max(1, LANES // max(1, rows))))
@@ -114,7 +115,7 @@ def _lanes(rows: int, length: int) -> int:
 
 
 def _place(s: Running, free: Sequence[int], row: Sequence[Expr], t: Expr) -> Place:
-    """Return the index of element ``t`` of a row, which ``free`` dimensions tell."""
+    """Return the index of element ``t`` of the row at index ``row`` of the ``free`` dimensions."""
     at: list[Expr] = [const(0)] * len(s.extents)
     for n, e in zip(free, row, strict=True):
         at[n] = e
@@ -123,7 +124,7 @@ def _place(s: Running, free: Sequence[int], row: Sequence[Expr], t: Expr) -> Pla
 
 
 def _segmented(d: Draft, s: Running, free: Sequence[int], count: int) -> None:
-    """Reduce every segment but the last, then run through all, each from the sum before it."""
+    """Reduce every segment but the last, then scan all segments from the reductions before them."""
     size = -(-s.length // count)
     rows = tuple(s.extents[n] for n in free)
     sums = d.alloc(f"{s.name}_sums", (*rows, count - 1), s.dtype)
@@ -148,7 +149,7 @@ def _segmented(d: Draft, s: Running, free: Sequence[int], count: int) -> None:
 
 
 def _before(d: Draft, s: Running, sums: Buffer) -> Buffer:
-    """Reduce the sums of all segments before each one, and return the results."""
+    """Append a block that reduces the sums of all segments before each one; return its results."""
     *rows, count = sums.shape
     found = d.alloc(f"{s.name}_before", (*rows, count + 1), s.dtype)
     axes = (*d.emitter.spatial(found.shape), *d.emitter.reducing((count,)))
@@ -162,7 +163,7 @@ def _before(d: Draft, s: Running, sums: Buffer) -> Buffer:
 
 
 def _append_lanes(d: Draft, s: Running, before: Buffer, size: int, place: _Where) -> None:
-    """Append a block that runs through one segment of a row in each of its points."""
+    """Append a block whose instances scan one segment of a row each."""
     axes = d.emitter.spatial(before.shape)
     at = variables(axes)
     k = _chains(d, s, s.name, 1, place, at)
@@ -179,7 +180,10 @@ def _append_lanes(d: Draft, s: Running, before: Buffer, size: int, place: _Where
 
 @dataclass(frozen=True, slots=True)
 class _Chains:
-    """Chains of one point of a block: ``place(c, t)`` is where element ``t`` of chain ``c`` is."""
+    """The chains of an instance of a block; ``place(c, t)`` is the index of element ``t`` of ``c``.
+
+    ``last`` holds the value that each chain has reached.
+    """
 
     d: Draft
     s: Running
@@ -192,7 +196,7 @@ class _Chains:
         return self.last.shape[0]
 
     def start(self, c: int, value: Expr) -> Stmt:
-        """Let a chain begin with a value."""
+        """Return the statement that starts a chain from a value."""
         return Store(self.last, (const(c),), value)
 
     def reached(self, c: int) -> Expr:
@@ -200,14 +204,14 @@ class _Chains:
         return Load(self.last, (const(c),))
 
     def advance(self, c: int, t: Expr) -> Stmt:
-        """Take element ``t`` into a chain, and write what it has come to."""
+        """Return the statement that adds element ``t`` to a chain and writes the result."""
         here = self.place(c, t)
         new = self.s.combine(self.reached(c), self.s.term(here))
         taken = blocks.store(self.last, (const(c),), new)
         return seq(taken, Store(self.s.out, here, self.reached(c)))
 
     def run(self, begin: int, end: int, step: Callable[[int, Expr], Stmt]) -> Stmt:
-        """Do steps ``begin`` to ``end - 1`` of every chain, ``TURN`` of one after the other."""
+        """Return steps ``begin`` to ``end - 1`` of all chains, ``TURN`` steps of each in turn."""
         if self.count == 1:
             return self._turns(begin, 1, end - begin, step, Kind.SERIAL)
         whole, rest = divmod(end - begin, TURN)
@@ -227,7 +231,7 @@ class _Chains:
         return For(turn, const(turns), seq(*chains))
 
     def _is_small(self) -> bool:
-        """True if an element is so little code that all of a turn may be written out."""
+        """True if an element is so little code that a turn may be unrolled."""
         element = self.s.term(self.place(0, const(0)))
         parts = [x for x in postorder([element]) if isinstance(x, Load | Op)]
         return sum(x.dtype != index_type for x in parts) <= SMALL
@@ -241,7 +245,7 @@ def _chains(d: Draft, s: Running, name: str, chains: int, place: _Where, at: Pla
 def _append_rows(
     d: Draft, s: Running, name: str, extents: Sequence[int], chains: int, place: _Where
 ) -> None:
-    """Append a block that runs through ``chains`` rows in each of its points."""
+    """Append a block whose instances scan ``chains`` rows each."""
     axes = d.emitter.spatial(extents)
     k = _chains(d, s, name, chains, place, variables(axes))
     starts = [k.start(c, s.first) for c in range(chains)]
@@ -252,7 +256,7 @@ def _append_rows(
 def _append_segments(
     d: Draft, s: Running, rows: Sequence[int], sums: Buffer, size: int, place: _Where
 ) -> None:
-    """Append a block that runs through ``CHAINS`` segments of a row in each of its points."""
+    """Append a block whose instances scan ``CHAINS`` segments of a row each."""
     count = sums.shape[-1] + 1
     axes = d.emitter.spatial((*rows, count // CHAINS))
     at = variables(axes)

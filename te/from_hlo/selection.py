@@ -1,9 +1,9 @@
-"""Where the first few elements of each row are: a bisection on the bits of the keys.
+"""Find the first few elements of each row by bisection on the bits of their keys.
 
-A key is an unsigned integer, the larger the earlier its element comes. The ``count``-th largest key
-of a row is found bit by bit, from the highest: a bit is set where that many keys reach the number
-so far. What is above that key, and as many of its equals as are wanted, lowest index first, are the
-first elements.
+A key is an unsigned integer, larger for elements that come earlier. The ``count``-th largest key of
+a row is found bit by bit, from the highest: a bit is set if at least that many keys reach the
+number so far. The first elements are those with larger keys, and as many of those with an equal key
+as are still wanted, lowest index first.
 
 A long row is cut into chunks first. By (largest key, index of the chunk) the first ``count`` chunks
 hold the first ``count`` elements: any other is behind the largest of each of these chunks.
@@ -39,14 +39,17 @@ from ..blocks import variables
 from .stages import Draft
 
 LANES = 64  # keys that are compared and counted at once
-RUN = 256  # elements that are put in order by comparing each with each
-SHORTEST = 8  # elements of a chunk, below which its largest key saves no work
+RUN = 256  # elements that are sorted by comparing each with each
+SHORTEST = 8  # elements of a chunk below which its largest key saves no work
 
 Key = Callable[[tuple[Expr, ...]], Expr]
 
 
 def chunk(n: int, count: int) -> int:
-    """Return the elements of a chunk: about as many chunks as ``count`` chunks have elements."""
+    """Return the elements of a chunk; 1 if rows are not cut.
+
+    There are about as many chunks as ``count`` chunks have elements.
+    """
     best = 1 << round(math.log2(n / count) / 2)
     return best if best >= SHORTEST else 1
 
@@ -54,9 +57,9 @@ def chunk(n: int, count: int) -> int:
 def first_places(
     d: Draft, name: str, extents: Sequence[int], count: int, dtype: DType, key: Key
 ) -> Buffer:
-    """Return where the ``count`` largest keys of each row are: s64[..., count].
+    """Return the places of the ``count`` largest keys of each row: s64[..., count].
 
-    Every ``RUN`` of them are in order, and what is equal stands as it did in the row.
+    Every ``RUN`` of them are sorted; places of equal keys are in ascending order.
     """
     n = extents[-1]
     size = chunk(n, count)
@@ -86,7 +89,7 @@ def first_places(
 
 
 def _tops(d: Draft, name: str, extents: Sequence[int], size: int, dtype: DType, key: Key) -> Buffer:
-    """Blocks that compute the largest key of each chunk; what is left over is the last one."""
+    """Append blocks that compute the largest key of each chunk; the last one may be shorter."""
     rows, n = extents[:-1], extents[-1]
     out = d.alloc(f"{name}_tops", (*rows, -(-n // size)), dtype)
     for full, length in ((n // size, size), (1, n % size)):
@@ -106,7 +109,7 @@ def _tops(d: Draft, name: str, extents: Sequence[int], size: int, dtype: DType, 
 
 
 def _fetched(s: _Scratch, n: int, count: int, size: int, key: Callable[[Expr], Expr]) -> Stmt:
-    """The keys of the picked chunks, one after the other; 0 behind the end of the row."""
+    """Copy the keys of the picked chunks, one after the other; 0 behind the end of the row."""
     c, j, first = s.d.loop(count), s.d.loop(size), Var("first")
     at = add(first, j)
     value = key(at if n % size == 0 else minimum(at, n - 1))
@@ -119,9 +122,11 @@ def _fetched(s: _Scratch, n: int, count: int, size: int, key: Callable[[Expr], E
 
 @dataclass(slots=True)
 class _Scratch:
-    """The keys of a row, and what a bisection over them keeps.
+    """The keys of a row, and the state of a bisection over them.
 
-    Keys are padded by zeros, the least there are, to a multiple of ``LANES``.
+    Keys are padded with zeros, which are the least keys, to a multiple of ``LANES``. ``bound`` is
+    the bisected key, ``tally`` the last count of keys, ``state`` the number of places found and the
+    number of keys equal to the bound that are still wanted.
     """
 
     d: Draft
@@ -144,16 +149,16 @@ class _Scratch:
         self.state = self.d.register(f"{self.name}_state", (2,), index_type)
 
     def picked(self, which: str, at: Expr) -> Expr:
-        """One of the places that ``pick`` wrote."""
+        """Return one of the places that ``pick`` wrote under the name ``which``."""
         return Load(self.places[which], (at,))
 
     def fill(self, n: int, key: Callable[[Expr], Expr]) -> Stmt:
-        """Write the keys."""
+        """Write ``n`` keys, and zeros behind them."""
         at = self.d.loop(n)
         return seq(For(at, const(n), blocks.store(self.keys, (at,), key(at))), self.cleared(n))
 
     def cleared(self, n: int) -> Stmt:
-        """Zeros behind ``n`` keys."""
+        """Write zeros behind ``n`` keys."""
         return self._zeros(self.keys, n, _padded(n))
 
     def _zeros(self, keys: Buffer, start: int, stop: int) -> Stmt:
@@ -188,9 +193,9 @@ class _Scratch:
         return seq(self._bisected(n), lets([(bound, Load(self.bound, (zero,)))], kept))
 
     def ranked(self, put: Callable[[Expr, Expr], Stmt]) -> Stmt:
-        """Put what ``pick`` found last in runs in order: ``put`` takes where to, and the place.
+        """Sort the places found by ``pick`` in runs, and pass each to ``put`` with its rank.
 
-        An element goes behind as many as have larger keys, and behind equals that went before.
+        The rank of an element counts larger keys in its run, and equal ones that came earlier.
         """
         width = min(RUN, _padded(self.count))
         kept = self.d.alloc(f"{self.name}_kept", (-(-self.count // width) * width,), self.dtype)
@@ -217,7 +222,7 @@ class _Scratch:
         )
 
     def _bisected(self, n: int) -> Stmt:
-        """The ``count``-th largest key, as the bound."""
+        """Set the bound to the ``count``-th largest key."""
         zero, bits, trial = const(0), self.dtype.bits, Var("trial", self.dtype)
         bit = self.d.loop(bits)
         place = cast(sub(const(bits - 1), bit), self.dtype)
@@ -233,7 +238,7 @@ class _Scratch:
         )
 
     def _counted(self, keys: Buffer, first: Expr, n: int, direction: str, bound: Expr) -> Stmt:
-        """The number of keys above a bound, or at least that, as the tally."""
+        """Set the tally to the number of keys that are ``gt`` or ``ge`` than a bound."""
         step, lane, zero = self.d.loop(_padded(n) // LANES), self.d.loop(LANES), (const(0),)
         at = add(add(first, mul(step, LANES)), lane)
         held = compare(direction, Load(keys, (at,)), bound)

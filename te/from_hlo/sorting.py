@@ -1,4 +1,4 @@
-"""Sort, row by row: by keys where the comparator has some, else by merging.
+"""Sort, row by row: by integer keys if the comparator is equivalent to some, else by merging.
 
 The merge sort is stable and bottom-up, with fixed trip counts. Runs of width 1, 2, 4, ... are
 merged between the two halves of a scratch row. Each merge keeps its two heads in registers and
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...ir.dtypes import DType, pred, s32
+from ...ir.dtypes import DType, pred
 from ...ir.dtypes import index as index_type
 from ...ir.hlo.meaning.sort import sort_key
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
@@ -23,7 +23,8 @@ from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import lets, seq
 from .. import blocks
 from ..blocks import variables
-from .keys import KeyedSort, element_of, key_of, key_type, value_key
+from .keys import KeyedSort, element_of, key_of, key_type, place_type, value_key
+from .merge_path import Before
 from .network import LONGEST, network_sort, network_type
 from .radix import SHORTEST, radix_sort
 from .scalars import apply
@@ -31,23 +32,20 @@ from .stages import Draft
 from .tiles import Records, sort_tiles
 
 ALONE = 256
-"""Elements of a single row, up to which a network takes no longer though other lanes are idle."""
+"""Elements of a single row up to which a network is as fast, although other lanes are idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One of the arrays that are sorted together: where it comes from and goes to."""
+    """One of the arrays that are sorted together: how to read it, and where its result goes."""
 
     dtype: DType
     read: Callable[[tuple[Expr, ...]], Expr]
     out: Buffer
 
 
-Before = Callable[[Sequence[Expr], Sequence[Expr]], Expr]
-
-
 def sort(d: Draft, x: Instruction) -> None:
-    """HLO ``sort``: every operand is permuted alike; equal elements keep their order."""
+    """Lower HLO ``sort``: every operand is permuted alike; equal elements keep their order."""
     name = d.fresh("sort")
     shapes = x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
     columns = []
@@ -74,9 +72,10 @@ def sort(d: Draft, x: Instruction) -> None:
 
 
 def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column]) -> bool:
-    """Sort rows whose comparator compares an integer, or a float in total order, of each.
+    """Sort by keys if the comparator compares one integer, or one float in total order.
 
-    On a GPU also a float in another order, which says nothing of NaN: it is taken for the largest.
+    On a GPU, other comparisons of floats have keys, too: they leave the place of NaN open, which is
+    sorted as the largest. Returns False, with nothing emitted, if there are no keys.
     """
     (dim,) = x.attrs["dimensions"]
     extents, comparator = x.operands[0].array.dims, x.attrs["to_apply"]
@@ -106,7 +105,7 @@ def _sorted_by_key(d: Draft, x: Instruction, name: str, columns: Sequence[Column
 
 
 def sort_by_key(d: Draft, s: KeyedSort) -> bool:
-    """Sort rows by their keys in the best way there is; False for none."""
+    """Sort rows by their keys with the algorithm for their length; False if merging is better."""
     n = s.length
     rows = math.prod(s.extents) // n
     together = d.vectors and (rows > 1 or n <= ALONE)
@@ -122,8 +121,8 @@ def sort_by_key(d: Draft, s: KeyedSort) -> bool:
 
 
 def _records(s: KeyedSort) -> Records:
-    """Keys, with their places if more than the keys has to move."""
-    places = (_place_type(s.length),) if s.moves else ()
+    """Return the keys as records, with their places if more than the keys has to move."""
+    places = (place_type(s.length),) if s.moves else ()
 
     def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
         return [s.key(at), *(cast(at[s.dim], t) for t in places)]
@@ -138,17 +137,13 @@ def _records(s: KeyedSort) -> Records:
     return Records((s.dtype, *places), 1, True, fetch, before, put_all)
 
 
-def _place_type(n: int) -> DType:
-    return s32 if n < 1 << 31 else index_type
-
-
 def _compared(comparator: Computation, columns: Sequence[Column], dim: int, n: int) -> Records:
-    """The values that a comparator compares, with the place if more than that has to move."""
+    """Return the values that a comparator reads as records, with places if others have to move."""
     numbers = {
         i.attrs["number"] // 2 for i in post_order([comparator.root]) if i.opcode == "parameter"
     }
     own = sorted(numbers or {0})
-    places = (_place_type(n),) if len(own) < len(columns) else ()
+    places = (place_type(n),) if len(own) < len(columns) else ()
 
     def fetch(at: tuple[Expr, ...]) -> Sequence[Expr]:
         return [*(columns[i].read(at) for i in own), *(cast(at[dim], t) for t in places)]
@@ -184,9 +179,9 @@ def merge_sort(
     before: Before,
     run: int = 1,
 ) -> None:
-    """Sort rows along ``dim``, in order in every ``run``, and write the first ``count`` of each.
+    """Sort rows along ``dim`` and write the first ``count`` elements of each.
 
-    ``run`` is a power of two.
+    Every ``run`` elements, a power of two, are in order already.
     """
     n = extents[dim]
     axes = d.emitter.spatial([e for i, e in enumerate(extents) if i != dim])
@@ -223,7 +218,7 @@ def _merge_step(
     """Move one element to place ``p`` of the next level: the lesser of the two heads.
 
     The pair of runs around ``p`` is ``[base, middle)`` and ``[middle, end)``; ``left`` and
-    ``right`` are the heads. The right one goes first only where it must.
+    ``right`` are the heads. Of equal elements the left one goes first, which makes the sort stable.
     """
     width, base, middle, end = (Var(v) for v in ("width", "base", "middle", "end"))
     left, right = Var("left"), Var("right")

@@ -23,8 +23,9 @@ class Draft:
     """A group under lowering.
 
     ``owned`` are the output buffers that no stage has written yet, by the leaf they hold.
-    ``vectors``: a thread has vector registers, so that a block may take several rows at once.
-    ``launches`` counts the launches whose stages are blocks of their own (``STAGE_OF``).
+    ``taken`` counts the uses of each block name. If ``vectors`` is true, threads have vector
+    registers and a block may process several rows at once. ``launches`` counts the launches whose
+    stages are blocks of their own (``STAGE_OF``).
     """
 
     emitter: ElementEmitter
@@ -36,10 +37,8 @@ class Draft:
     launches: int = 0
 
     def fresh(self, name: str) -> str:
-        """``name``, or with a number if it is taken: by structure alone, so that traces replay."""
-        count = self.taken.get(name, 0)
-        self.taken[name] = count + 1
-        return self.fresh(f"{name}_{count}") if count else name
+        """Return a block name that is not taken; it depends on structure alone: traces replay."""
+        return blocks.unique(name, self.taken)
 
     def loop(self, extent: int) -> Var:
         """Return the variable of a new loop below ``extent``."""
@@ -66,7 +65,7 @@ class Draft:
         return self.alloc(name, shape, dtype)
 
     def done(self, at: Leaf, buffer: Buffer) -> None:
-        """From now on the leaf is read from ``buffer``."""
+        """Record that ``buffer`` holds a leaf, which is read from there from now on."""
         self.emitter.buffers[at] = buffer
 
 
@@ -76,7 +75,7 @@ def opcode_name(opcode: str) -> str:
 
 
 def pointwise(d: Draft, x: Instruction) -> None:
-    """``out[i] = element(i)``."""
+    """Append the block ``out[i] = element(i)``."""
     at = (x, 0)
     name = d.fresh(d.owned[at].name if at in d.owned else opcode_name(x.opcode))
     out = d.target(at, name, x.array.dims, x.array.dtype)
@@ -87,7 +86,7 @@ def pointwise(d: Draft, x: Instruction) -> None:
 
 
 def complex_(d: Draft, x: Instruction) -> None:
-    """``out[i, 0] = real(i)``, ``out[i, 1] = imaginary(i)``: both parts in one block."""
+    """Append one block for both parts: ``out[i, 0] = real(i)``, ``out[i, 1] = imaginary(i)``."""
     at = (x, 0)
     name = d.fresh(d.owned[at].name if at in d.owned else "complex")
     out = d.target(at, name, *stored_as(x.array))
@@ -100,7 +99,7 @@ def complex_(d: Draft, x: Instruction) -> None:
 
 
 def concatenate(d: Draft, x: Instruction) -> None:
-    """One block per operand, each writing its part."""
+    """Append a block for each operand, which writes its part of the result."""
     at = (x, 0)
     name = d.owned[at].name if at in d.owned else "concat"
     out = d.target(at, d.fresh(name), x.array.dims, x.array.dtype)
@@ -119,7 +118,7 @@ def concatenate(d: Draft, x: Instruction) -> None:
 
 
 def copy_of(d: Draft, operand: Instruction, out: Buffer) -> None:
-    """Start ``out`` as a copy of a value; an update in place follows."""
+    """Append a copy of a value to ``out``, which later blocks update in place."""
     axes = d.emitter.spatial(out.shape)
     index = variables(axes)
     body = blocks.store(out, index, cast(d.emitter.element(operand, index), out.dtype))
@@ -128,7 +127,7 @@ def copy_of(d: Draft, operand: Instruction, out: Buffer) -> None:
 
 
 def dynamic_update_slice(d: Draft, x: Instruction) -> None:
-    """A copy of the operand, then the update over it."""
+    """Append a copy of the operand, and a block that overwrites a window with the update."""
     operand, update = x.operands[:2]
     at = (x, 0)
     name = d.fresh("update")

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 from ...ir.dtypes import DType
 from ...ir.dtypes import index as index_type
@@ -24,6 +25,7 @@ from ...ir.loop.notes import OPAQUE, STAGE_OF
 from ...ir.loop.visit import lets, seq
 from .. import blocks
 from ..blocks import variables
+from .emitter import Index
 from .merge_path import (
     Before,
     RunPair,
@@ -31,32 +33,31 @@ from .merge_path import (
     Values,
     exchanged,
     merged,
-    place_type,
     split,
     split_in_turn,
+    sum_type,
 )
 from .stages import Draft
 
 ITEMS = 7  # neighbors of a thread; odd, so that threads of a warp access different banks
-MOST = 512  # threads of a tile
-LEAST = 128  # threads of a tile, if there are several
-BLOCKS = 128  # blocks of threads, for which smaller tiles are worth it
-SHARED = 1 << 16  # bytes of shared memory that a tile takes twice
+MOST = 512  # most threads of a tile
+LEAST = 128  # least threads of a tile, if a row has several tiles
+BLOCKS = 128  # blocks of threads below which tiles are made smaller to get more of them
+SHARED = 1 << 16  # bytes of shared memory for the two halves of a tile
 
-Index = tuple[Expr, ...]
-Source = Callable[[Index, Expr], Values]
-"""The values of the element at a place of a row."""
-Sink = Callable[[Index, Expr, Expr, Values], Stmt]
-"""Keep values: takes a row, a tile, a place in it."""
+Source: TypeAlias = Callable[[Index, Expr], Values]
+"""Returns the values of the element at a place of a row."""
+Sink: TypeAlias = Callable[[Index, Expr, Expr, Values], Stmt]
+"""Returns the stores of an element, given its row, its tile and its place in the tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """Elements to sort: values that move together, of which the first ``compared`` are compared.
 
-    ``fetch`` gives the values of the element at an index of the operand; ``put`` keeps them at an
-    index of the result. ``before`` takes compared values; it is ``sure`` to be a strict weak order,
-    or else may be anything: the result is a permutation all the same.
+    ``fetch`` returns the values of the element at an index of the operand, ``put`` the stores to an
+    index of the result. ``before`` takes compared values. ``sure`` is true if it is a strict weak
+    order; otherwise the result is some permutation of the row.
     """
 
     dtypes: tuple[DType, ...]
@@ -160,11 +161,11 @@ def _from(buffers: Sequence[Buffer]) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """Stages that share rows and tiles, in one launch; ``number`` is its own.
+    """The stages of one launch, which share rows and tiles; ``number`` identifies the launch.
 
-    ``wide`` are the dimensions of rows that are longer than 1, ``outer`` the extents of what the
-    stages share: these dimensions, and the tiles.
-    They move elements from one of the ``halves`` to the other.
+    ``wide`` are the dimensions of rows that are longer than 1. ``outer`` are the extents that all
+    stages share: those of these dimensions, and the tiles. Stages move elements from one of the
+    ``halves`` to the other.
     """
 
     d: Draft
@@ -179,7 +180,7 @@ class _Launch:
 
     @staticmethod
     def of(d: Draft, name: str, rows: tuple[int, ...], g: Grid, r: Records) -> _Launch:
-        """Return a launch of its own."""
+        """Return a new launch, with buffers for its tiles."""
         d.launches += 1
         wide = tuple(n for n, e in enumerate(rows) if e > 1)
         outer = (*(rows[n] for n in wide), *((g.tiles,) if g.tiles > 1 or not wide else ()))
@@ -187,11 +188,11 @@ class _Launch:
         return _Launch(d, name, rows, g, r, d.launches, wide, outer, (one, other))
 
     def other(self, held: list[Buffer]) -> list[Buffer]:
-        """Return the half that ``held`` is not."""
+        """Return the other half than ``held``."""
         return self.halves[held is self.halves[0]]
 
     def stage(self, name: str, columns: int, body: Callable[[Index, Expr, Expr], Stmt]) -> None:
-        """Append a block with a point for each column of each tile."""
+        """Append a block with an instance for each column of each tile."""
         axes = self.d.emitter.spatial((*self.outer, columns))
         at = variables(axes)
         own = dict(zip(self.wide, at, strict=False))
@@ -202,7 +203,7 @@ class _Launch:
         self.d.body.append(made)
 
     def at(self, row: Index, tile: Expr, i: Expr) -> Index:
-        """Where an element is in the buffers of a tile."""
+        """Return the index of an element in the buffers of a tile."""
         own = tuple(row[n] for n in self.wide)
         return (*own, tile, i) if len(own) < len(self.outer) else (*own, i)
 
@@ -216,7 +217,7 @@ class _Launch:
         return p if self.g.n % self.g.size == 0 else minimum(p, self.g.n - 1)
 
     def sort(self, source: Source, columns: int, sink: Sink) -> None:
-        """Sort every tile, and keep the first ``columns`` of its elements."""
+        """Append the stages that sort every tile and keep its first ``columns`` elements."""
         held = self.halves[0]
 
         def fetch(row: Index, tile: Expr, i: Expr) -> Stmt:
@@ -231,7 +232,7 @@ class _Launch:
         self.write(held, columns, sink)
 
     def write(self, held: Sequence[Buffer], columns: int, sink: Sink) -> None:
-        """Keep elements of a tile."""
+        """Append the stage that passes the first ``columns`` elements of each tile to ``sink``."""
 
         def write(row: Index, tile: Expr, i: Expr) -> Stmt:
             return sink(row, tile, i, [Load(h, self.at(row, tile, i)) for h in held])
@@ -239,7 +240,7 @@ class _Launch:
         self.stage(f"{self.name}_write", columns, write)
 
     def neighbors(self, held: list[Buffer]) -> list[Buffer]:
-        """Each thread sorts its elements, in registers."""
+        """Append the stage in which each thread sorts its elements, in registers."""
         out, items = self.other(held), self.g.items
         name = self.d.fresh(f"{self.name}_own")
         own = [self.d.register(f"{name}_{i}", (items,), b.dtype) for i, b in enumerate(out)]
@@ -261,7 +262,7 @@ class _Launch:
         return out
 
     def level(self, held: list[Buffer], width: int) -> list[Buffer]:
-        """Merge the runs of ``width`` threads in pairs."""
+        """Append the stage that merges the runs of ``width`` threads in pairs."""
         items = self.g.items
 
         def runs(row: Index, tile: Expr, t: Expr) -> list[Expr]:
@@ -272,8 +273,8 @@ class _Launch:
         return self.steps(held, runs, width * items, 2 * width)
 
     def pair(self, name: str, limit: int, longest: int, at: Callable[[Expr], Values]) -> RunPair:
-        """Two runs under names of their own, with registers of a thread."""
-        dtype = place_type(limit)
+        """Return a pair of runs with new variables, and registers for a thread's bisection."""
+        dtype = sum_type(limit)
         heads, ends = (
             self.d.register(self.d.fresh(f"{self.name}_{name}_{x}"), (2,), dtype)
             for x in ("heads", "ends")
@@ -329,8 +330,8 @@ class _Launch:
         return out
 
     def merge(self, source: Source, width: int, sink: Sink) -> None:
-        """Merge runs of ``width`` tiles in pairs."""
-        g, dtype = self.g, place_type(self.g.n)
+        """Append the stages that merge runs of ``width`` tiles in pairs."""
+        g, dtype = self.g, sum_type(self.g.n)
         parts = self.d.alloc(self.d.fresh(f"{self.name}_parts"), (*self.outer, 2), dtype)
         level, search = self.d.loop(width.bit_length()), self.d.loop((width * g.size).bit_length())
 
@@ -378,6 +379,6 @@ class _Launch:
 
 
 def _named(names: Sequence[Expr], values: Sequence[Expr]) -> list[tuple[Var, Expr]]:
-    """Names of places for indices."""
+    """Pair variables of places with values, converted from indices to their type."""
     pairs = zip(names, values, strict=True)
     return [(v, cast(x, v.dtype)) for v, x in pairs if isinstance(v, Var)]

@@ -1,6 +1,6 @@
-"""Topk, row by row: the first few are found, by insertion or by selection, and only they sorted.
+"""Lower topk, row by row: find the first few elements by insertion or selection, and sort those.
 
-Short rows are sorted whole.
+Short rows are sorted as a whole.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from ...ir.loop.visit import lets, seq
 from .. import blocks
 from ..blocks import variables
 from .keys import KeyedSort, key_of, key_type
+from .merge_path import Before
 from .scalars import refuse, total_order
 from .selection import RUN, chunk, first_places
-from .sorting import Before, Column, merge_sort, reader, sort_by_key
+from .sorting import Column, merge_sort, reader, sort_by_key
 from .stages import Draft
 
 FEW = 4
-"""So many of a short row are inserted one by one."""
+"""Elements up to which the first of a row are found by insertion."""
 
 SHORT, SHORTEST = 256, 16
-"""Lengths of rows that are sorted whole for more than ``FEW``: of up to 32 bits, and of 64."""
+"""Lengths up to which rows are sorted as a whole, of elements of up to 32 bits and of 64 bits."""
 
 
 def topk(d: Draft, x: Instruction) -> None:
-    """The first ``k`` of the sorted last dimension, and where they stood."""
+    """Lower HLO ``topk``: the first ``k`` of the sorted last dimension, and their places."""
     (operand,) = x.operands
     extents, dtype = operand.array.dims, operand.array.dtype
     assert isinstance(x.shape, TupleShape)
@@ -73,7 +74,7 @@ def topk(d: Draft, x: Instruction) -> None:
 
 
 def _is_short(n: int, count: int, dtype: DType) -> bool:
-    """True for rows that are sorted whole in less time than their first elements are selected."""
+    """True if sorting rows as a whole takes less time than selecting their first elements."""
     return count > FEW and n <= (SHORT if dtype.bits <= 32 else SHORTEST)
 
 
@@ -85,7 +86,7 @@ def _sorted(
     columns: Sequence[Column],
     largest: bool,
 ) -> bool:
-    """Sort whole rows: short ones, of more than half, or on a GPU; False to merge instead."""
+    """Sort rows as a whole by keys; False, with nothing emitted, if merging is better."""
     read, wanted = columns[0].read, columns[0].out.shape[-1]
 
     def put(to: tuple[Expr, ...], ranked: Expr, was: tuple[Expr, ...]) -> Stmt:
@@ -100,7 +101,7 @@ def _sorted(
 
 
 def _through(c: Column, places: Buffer) -> Column:
-    """The column at ``places`` of each row."""
+    """Return a column of the elements at ``places`` of each row."""
     return replace(c, read=lambda at: c.read((*at[:-1], Load(places, tuple(at)))))
 
 
@@ -121,8 +122,8 @@ def _insert(
 ) -> None:
     """Write the first ``count`` elements of each row along the last dimension, in order.
 
-    A sorted list of that length takes each element that goes before its last; from the end on,
-    what the element goes before moves down by one, into a spare place at first.
+    Each element that goes before the last of a sorted list is inserted: from the end, elements that
+    come after it move down by one place. The list has a spare place, into which the last one moves.
     """
     axes = d.emitter.spatial(extents[:-1])
     row = variables(axes)
