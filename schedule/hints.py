@@ -53,7 +53,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint='sch.bind(loop, "blockIdx.x") first',
             )
-        case For() if note is CLUSTER and not node.thread.startswith("blockIdx"):
+        case For() if note is CLUSTER and not node.over_blocks:
             return Reason(
                 f"`{key}` is a note of a loop bound to an index of blocks",
                 (node,),

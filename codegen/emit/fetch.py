@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.dtypes import index
 from ...ir.loop.affine import Interval, bounds_of, linear
-from ...ir.loop.build import add, as_int, mul
+from ...ir.loop.build import add, as_int, iteration, mul
 from ...ir.loop.nodes import Buffer, Const, Expr, For, Kind, Let, Scope, Stmt, Var
 from ...ir.loop.visit import (
     buffers_written,
@@ -122,9 +122,7 @@ def _stream(
     if high - low >= stride or stride * size < LEAST:
         return None
     share = -(-stride // home.trips)
-    turn: Expr = Const(0)
-    for x in home.loops:
-        turn = add(mul(turn, as_int(x.extent) or 1), x.var)
+    turn = iteration(home.loops)
     zero: dict[Var, Expr] = {v: Const(0) for v in free_vars(home.index) if v in known}
     start = substitute_expr(home.index, {**zero, s.var: add(s.var, 1)})
     return FetchedLines(buffer, add(start, mul(turn, share)), -(-share * size // LINE))

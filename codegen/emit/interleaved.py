@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dtypes import index
-from ...ir.loop.affine import linear, mentions
+from ...ir.loop.affine import steps
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import For, Kind, Scope, Store, Var
 from ...ir.loop.visit import loads_in
@@ -68,16 +68,9 @@ def _is_plain(tile: _Interleaved) -> bool:
     buffer, (at,) = tile.store.buffer, tile.store.index
     if buffer.scope is Scope.REGISTER or buffer.dtype.kind == "pred":
         return False
-    form = linear(at)
-    places = (form.terms.get(tile.near, 0), form.terms.get(tile.lane, 0))
-    hidden = [x for x in form.terms if not isinstance(x, Var)]
-    if places != (1, tile.depth) or any(mentions(x, v) for x in hidden for v in _vars(tile)):
+    if steps(at, tile.near, tile.lane) != (1, tile.depth):
         return False
     return not any(x.buffer is buffer for x in loads_in(tile.store.value))
-
-
-def _vars(tile: _Interleaved) -> tuple[Var, Var]:
-    return tile.near, tile.lane
 
 
 def _store_piece(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...ir.dtypes import index
 from ...ir.elementwise import identity
-from ...ir.loop.affine import linear, mentions
+from ...ir.loop.affine import steps
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Expr, For, Kind, Load, Store, Var
 from .access import store_element
@@ -72,15 +72,9 @@ def _reductions(em: Emitter, s: For) -> _Reductions | None:
         return None
     rows, lanes = (n or 0 for n in counts)
     width = min(em.target.lanes(widest(store)), 1 << (lanes - 1).bit_length())
-    if min(rows, width) < 2 or lanes > PIECES * width or not _are_neighbors(store, s.var):
+    if min(rows, width) < 2 or lanes > PIECES * width or steps(store.index[0], s.var) != (1,):
         return None
     return _Reductions(store, *how, (s.var, rows), (inner.var, lanes), width)
-
-
-def _are_neighbors(store: Store, row: Var) -> bool:
-    terms = linear(store.index[0]).terms
-    hidden = [x for x in terms if not isinstance(x, Var)]
-    return terms.get(row, 0) == 1 and not any(mentions(x, row) for x in hidden)
 
 
 def _partial(em: Emitter, r: _Reductions) -> IRValue:

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 
 from ...ir.errors import UnsupportedError, VerifyError
 from ...ir.gpus import Gpu
+from ...ir.loop.build import as_int
 from ...ir.loop.nodes import (
     SHARED_ALIGN,
     THREADS,
     Alloc,
     AllReduce,
     Buffer,
-    Const,
     For,
     Func,
     Intrinsic,
-    Kind,
     Scope,
     Seq,
     Stmt,
@@ -32,6 +31,7 @@ from ...ir.loop.notes import CLUSTER, RESIDENT
 from ...ir.loop.visit import buffers_read, buffers_written, walk
 from ..lower.gpu.limits import memory
 from ..lower.gpu.overlap import WAIT, waits
+from ..lower.passes.launches import has_threads, opened
 from ..plan.code.device import LaunchConfig
 from .llvm.core import IRValue
 from .tensor_maps import tensor_maps
@@ -55,6 +55,11 @@ class LaunchNest:
     loaded: frozenset[Buffer]
 
     @property
+    def loops(self) -> list[For]:
+        """The thread loops, outermost first."""
+        return opened(self.body)[0]
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         x, y, z = self.block
@@ -62,21 +67,21 @@ class LaunchNest:
 
     @property
     def resident(self) -> int:
-        """Return what its loop over blocks notes of ``RESIDENT``; 0 where there is no note."""
-        return next((n for x in chain(self.body) if (n := RESIDENT.of(x)) is not None), 0)
+        """The ``RESIDENT`` note of its loop over blocks; 0 without one."""
+        return next((n for x in self.loops if (n := RESIDENT.of(x)) is not None), 0)
 
     @property
     def cluster(self) -> tuple[int, int, int]:
         """Blocks of a cluster in x, y and z."""
         x, y, z = (
-            n if any(c.thread == f"blockIdx.{d}" and CLUSTER.of(c) for c in chain(self.body)) else 1
+            n if any(c.thread == f"blockIdx.{d}" and CLUSTER.of(c) for c in self.loops) else 1
             for d, n in zip("xyz", self.grid, strict=True)
         )
         return x, y, z
 
     @property
     def is_early(self) -> bool:
-        """True if it may begin while an earlier launch writes what it reads."""
+        """True if it may begin while an earlier launch still writes what it reads."""
         return any(s == WAIT for s in walk(self.body))
 
     @property
@@ -140,13 +145,6 @@ class DeviceEmitter(ABC):
         return False
 
 
-def chain(s: Stmt) -> Iterator[For]:
-    """Yield the thread loops of a launch, outermost first."""
-    while isinstance(s, For) and s.kind is Kind.THREAD:
-        yield s
-        s = s.body
-
-
 def nests(func: Func) -> tuple[LaunchNest, ...]:
     """Return the launches of a flat function in order."""
     found = []
@@ -156,17 +154,13 @@ def nests(func: Func) -> tuple[LaunchNest, ...]:
     return tuple(found)
 
 
-def _threaded(s: Stmt) -> bool:
-    return any(isinstance(x, For) and x.kind is Kind.THREAD for x in walk(s))
-
-
 def _split(s: Stmt, around: tuple[Buffer, ...]) -> Iterator[tuple[Stmt, tuple[Buffer, ...]]]:
     """Yield the bodies of launches; a statement bound to no thread is a launch of one thread."""
     match s:
-        case Seq(stmts=stmts) if _threaded(s):
+        case Seq(stmts=stmts) if has_threads(s):
             for x in stmts:
                 yield from _split(x, around)
-        case Alloc(buffer=buffer, body=body) if _threaded(s):
+        case Alloc(buffer=buffer, body=body) if has_threads(s):
             yield from _split(body, (*around, buffer))
         case _:
             yield s, around
@@ -174,17 +168,15 @@ def _split(s: Stmt, around: tuple[Buffer, ...]) -> Iterator[tuple[Stmt, tuple[Bu
 
 def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> LaunchNest:
     extents: dict[str, int] = {}
-    inner = body
-    while isinstance(inner, For) and inner.kind is Kind.THREAD:
-        known = list(map(THREADS.index, extents))
-        if not isinstance(inner.extent, Const) or THREADS.index(inner.thread) in known:
-            raise VerifyError(f"loop over {inner.thread} in {symbol}", "not in its flat form")
-        if known and THREADS.index(inner.thread) < known[-1]:
-            raise VerifyError(f"loop over {inner.thread} in {symbol}", "out of order")
-        assert isinstance(inner.extent.value, int)
-        extents[inner.thread] = inner.extent.value
-        inner = inner.body
-    if _threaded(inner):
+    loops, inner = opened(body)
+    for loop in loops:
+        known, count = list(map(THREADS.index, extents)), as_int(loop.extent)
+        if count is None or THREADS.index(loop.thread) in known:
+            raise VerifyError(f"loop over {loop.thread} in {symbol}", "not in its flat form")
+        if known and THREADS.index(loop.thread) < known[-1]:
+            raise VerifyError(f"loop over {loop.thread} in {symbol}", "out of order")
+        extents[loop.thread] = count
+    if has_threads(inner):
         raise UnsupportedError(
             f"thread loops inside of other statements in {symbol}", "a launch has them outermost"
         )

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ...ir.dtypes import index, pred, s8
 from ...ir.errors import UnsupportedError
-from ...ir.loop.affine import bounds
+from ...ir.loop.affine import bounds, loop_range
 from ...ir.loop.nodes import (
     SHARED_ALIGN,
     Alloc,
@@ -139,7 +139,7 @@ def _masked(em: Emitter, s: If, cond: IRValue) -> None:
 def emit_loop(em: Emitter, s: For) -> None:
     """Emit a loop according to its kind."""
     extent = em.value(s.extent)
-    em.ranges[s.var] = 0, max(bounds(s.extent, em.ranges)[1] - 1, 0)
+    em.ranges[s.var] = loop_range(s.extent, em.ranges)
     count = extent.literal if isinstance(extent.literal, int) else None
     if count is not None and count <= 0:
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.dtypes import index
-from ...ir.loop.affine import linear, mentions
+from ...ir.loop.affine import steps
 from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
 from ...ir.loop.visit import loads_in
@@ -81,15 +81,11 @@ def _is_transposed(em: Emitter, tile: _TransposedTile) -> bool:
         return False
     if tile.near[1] < FEWEST or width < FEWEST or tile.lanes[1] < FEWEST:
         return False
-    form = linear(at)
-    near, lane = form.terms.get(tile.near[0], 0), form.terms.get(tile.lanes[0], 0)
-    hidden = [x for x in form.terms if not isinstance(x, Var)]
-    if (
-        near != 1
-        or abs(lane) < 2
-        or any(mentions(x, v) for x in hidden for v in (tile.near[0], tile.lanes[0]))
-    ):
-        return False
+    match steps(at, tile.near[0], tile.lanes[0]):
+        case (1, lane) if abs(lane) >= 2:
+            pass
+        case _:
+            return False
     return not any(x.buffer is buffer for x in loads_in(tile.store.value))
 
 
@@ -193,15 +189,12 @@ def _moves_groups(tile: _GroupedTile) -> bool:
         return False
     if here.scope is Scope.REGISTER or here.dtype.kind == "pred":
         return False
-    into, out = linear(tile.store.index[0]), linear(tile.load.index[0])
-    if (into.terms.get(var, 0), into.terms.get(tile.near[0], 0)) != (1, depth):
-        return False
-    if (out.terms.get(var, 0), out.terms.get(lane, 0)) != (1, depth):
-        return False
-    hidden = [x for form in (into, out) for x in form.terms if not isinstance(x, Var)]
-    if any(mentions(x, v) for x in hidden for v in (var, lane, tile.near[0])):
-        return False
-    return min(tile.near[1], count) >= FEWEST and abs(into.terms.get(lane, 0)) > depth
+    variables = var, tile.near[0], lane
+    match steps(tile.store.index[0], *variables), steps(tile.load.index[0], *variables):
+        case (1, near, far), (1, _, own) if near == own == depth:
+            return min(tile.near[1], count) >= FEWEST and abs(far) > depth
+        case _:
+            return False
 
 
 def _square_of_groups(em: Emitter, tile: _GroupedTile, lane: int, near: int, width: int) -> None:

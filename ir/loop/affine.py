@@ -141,6 +141,23 @@ def mentions(e: Expr, var: Var) -> bool:
             return False
 
 
+def steps(e: Expr, *variables: Var) -> tuple[int, ...] | None:
+    """Return by how much an index changes when each of some variables is increased by 1.
+
+    None if one of them occurs in an atom, so that the index may not be linear in it.
+    """
+    terms = linear(e).terms
+    inside = (atom for atom in terms if not isinstance(atom, Var))
+    if any(mentions(atom, v) for atom in inside for v in variables):
+        return None
+    return tuple(terms.get(v, 0) for v in variables)
+
+
+def loop_range(extent: Expr, ranges: Ranges) -> Interval:
+    """Return the interval of a variable that counts below ``extent``: (0, 0) if it never does."""
+    return 0, max(bounds(extent, ranges)[1] - 1, 0)
+
+
 def bounds(e: Expr, ranges: Ranges) -> Interval:
     """The least and the greatest value of an integer expression, both included.
 

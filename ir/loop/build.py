@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..dtypes import DType, index, pred
 from ..elementwise import TABLE
-from .nodes import Buffer, Cast, Const, Expr, Op, Range, Region, Scalar, Var
+from .nodes import Buffer, Cast, Const, Expr, For, Op, Range, Region, Scalar, Var
 
 TRUE = Const(True, pred)
 FALSE = Const(False, pred)
@@ -193,6 +193,22 @@ def select(cond: Expr, a: Expr, b: Expr) -> Expr:
 def cast(value: Expr, dtype: DType) -> Expr:
     """HLO ``convert``; nothing when the type is already right."""
     return value if value.dtype == dtype else Cast(value, dtype)
+
+
+def number_of(digits: Sequence[Expr | int], extents: Sequence[Expr | int]) -> Expr:
+    """Return the row-major number of an index in a box of these extents.
+
+    In other words, of digits in a number system of mixed bases, the most significant one first.
+    """
+    number: Expr = Const(0)
+    for digit, extent in zip(digits, extents, strict=True):
+        number = add(mul(number, extent), digit)
+    return number
+
+
+def iteration(loops: Sequence[For]) -> Expr:
+    """Return the number of the present iteration among all of a nest, its outermost loop first."""
+    return number_of([x.var for x in loops], [x.extent for x in loops])
 
 
 def points(index: Sequence[Expr]) -> tuple[Range, ...]:

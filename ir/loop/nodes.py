@@ -342,6 +342,16 @@ class For:
     thread: str = ""
     notes: Notes = field(default_factory=lambda: NO_NOTES, hash=False)
 
+    @property
+    def over_blocks(self) -> bool:
+        """True for a loop bound to an index of blocks (``blockIdx``)."""
+        return self.thread.startswith("blockIdx")
+
+    @property
+    def over_threads(self) -> bool:
+        """True for a loop bound to an index of threads in a block (``threadIdx``)."""
+        return self.thread.startswith("threadIdx")
+
 
 @quick
 @dataclass(frozen=True, slots=True)

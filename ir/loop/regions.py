@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..dtypes import index
-from .affine import HIGH, LOW, Interval, Linear, Ranges, bounds, bounds_of, bump, linear, to_expr
+from .affine import (
+    HIGH,
+    LOW,
+    Interval,
+    Linear,
+    Ranges,
+    bounds,
+    bounds_of,
+    bump,
+    linear,
+    loop_range,
+    to_expr,
+)
 from .build import point
 from .nodes import (
     AllReduce,
@@ -105,7 +117,7 @@ def loop_ranges(s: Stmt, outer: Ranges = MappingProxyType({})) -> dict[Var, Inte
 
     def visit(x: Stmt) -> None:
         if isinstance(x, For):
-            known[x.var] = found[x.var] = 0, max(bounds(x.extent, known)[1] - 1, 0)
+            known[x.var] = found[x.var] = loop_range(x.extent, known)
         for child in children(x):
             visit(child)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
+from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, number_of, var
 from ...ir.loop.names import called, parts
 from ...ir.loop.names import fused as fused_name
 from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Op, Stmt, Var
@@ -84,9 +84,7 @@ def split(
         only_blocks(path) if tail else None,
     )
     names = [*map(var, parts(node.var.name, len(extents)))]
-    value: Expr = names[0]
-    for v, x in zip(names[1:], extents[1:], strict=True):
-        value = add(mul(value, x), v)
+    value = number_of(names, extents)
     guard = lt(value, node.extent) if tail else None
     body = _bind(func, asked, node.body, {node.var: value}, guard)
     for v, x in zip(reversed(names), reversed(extents), strict=True):

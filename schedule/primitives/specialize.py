@@ -102,7 +102,7 @@ def _copies(path: Path) -> Reason | None:
 
 def _threads(path: Path) -> Reason | None:
     loops = [x for p in blocks_under(path) for x in loops_of(p)]
-    if any(x.thread.startswith("threadIdx") for x in loops):
+    if any(x.over_threads for x in loops):
         return None
     hint = "bind the loops of its copies and of its work"
     return Reason("no threads are bound in or around it", (loop_of(path),), hint=hint)

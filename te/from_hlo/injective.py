@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir.dtypes import BY_NAME, index
 from ...ir.hlo.nodes import Instruction
-from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
+from ...ir.loop.build import add, both, cast, compare, const, mul, number_of, op, select, sub
 from ...ir.loop.nodes import Expr, Load
 from .emitter import ElementEmitter, Index, Rule, leaf
 from .reshaping import source_index
@@ -21,9 +21,7 @@ def constant(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     if array.size > SMALL_CONSTANT:
         why = f"a constant of {array.size} elements is too large for a kernel"
         refuse(x, e.computation, why, hint="pass it as an input")
-    flat: Expr = const(0)
-    for i, extent in zip(at, array.shape, strict=True):
-        flat = add(mul(flat, extent), i)
+    flat = number_of(at, array.shape)
     values = [literal(v, x.array.dtype) for v in array.reshape(-1)]
     chosen: Expr = values[-1]
     for n, v in reversed(list(enumerate(values[:-1]))):

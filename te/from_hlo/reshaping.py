@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.hlo.patterns.match import segments
-from ...ir.loop.build import add, const, mul
+from ...ir.loop.build import const, number_of
 from ...ir.loop.nodes import Expr
 from .emitter import ElementEmitter
 
@@ -28,9 +28,7 @@ def source_index(
     """Return the source index of the element at ``index`` of the reshaped array."""
     at: list[Expr] = [const(0)] * len(source)
     for xs, ys in segments(source, result) or ():
-        flat: Expr = const(0)
-        for n in ys:
-            flat = add(mul(flat, result[n]), index[n])
+        flat = number_of([index[n] for n in ys], [result[n] for n in ys])
         for n in reversed(xs[1:]):
             flat, at[n] = emitter.divided(flat, source[n])
         at[xs[0]] = flat

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import s32
-from ....ir.loop.affine import Interval, bounds, linear
+from ....ir.loop.affine import Interval, loop_range, steps
 from ....ir.loop.build import as_int, floormod, points, select, whole_of
 from ....ir.loop.nodes import (
     CHUNK,
@@ -40,6 +40,7 @@ from ....ir.loop.simplify import simplify
 from ....ir.loop.unclamped import unclamped
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
+from ..passes.launches import has_threads
 from ..passes.layout import offset
 
 COMMIT = Intrinsic("commit_async")
@@ -85,13 +86,13 @@ class Copies:
         """Return ``s`` with its copies made asynchronous; nobody waits for them yet."""
         match s:
             case For(var=var, extent=extent, body=Store() as store, kind=Kind.VECTOR):
-                ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
+                ranges = {**ranges, var: loop_range(extent, ranges)}
                 made = self.copy(store, var, as_int(extent) or 0, ranges)
                 return s if made is None else made
             case For(kind=Kind.VECTOR):
                 return s
             case For(var=var, extent=extent):
-                ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
+                ranges = {**ranges, var: loop_range(extent, ranges)}
             case Store():
                 made = self.copy(s, None, 1, ranges)
                 return s if made is None else made
@@ -146,10 +147,7 @@ def _box(
     if lane is not None:
         if any(lane in free_vars(e) for e in index[:-1]):
             return None
-        if linear(simplify(index[-1], ranges)).terms.get(lane) != 1:
-            return None
-        rest = [a for a in linear(simplify(index[-1], ranges)).terms if a is not lane]
-        if any(lane in free_vars(a) for a in rest):
+        if steps(simplify(index[-1], ranges), lane) != (1,):
             return None
     start = tuple(substitute_expr(e, at) for e in index)
     if as_int(simplify(floormod(offset(b, start), count), ranges)) != 0:
@@ -176,7 +174,7 @@ def copy_at_once(func: Func, target: Target) -> Func:
 
     def stmt(s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
         if isinstance(s, For):
-            ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
+            ranges = {**ranges, s.var: loop_range(s.extent, ranges)}
         if isinstance(s, For | If | Let | Store) and _only_copies(s, names):
             made = copies.stmt(s, ranges)
             return seq(made, COMMIT, Intrinsic("wait_async", args=(0,))) if made is not s else s
@@ -187,9 +185,5 @@ def copy_at_once(func: Func, target: Target) -> Func:
 
 def _only_copies(s: Stmt, names: frozenset[str]) -> bool:
     stores = [x for x in walk(s) if isinstance(x, Store)]
-    others = any(isinstance(x, Intrinsic) for x in walk(s)) or _is_threads(s)
+    others = any(isinstance(x, Intrinsic) for x in walk(s)) or has_threads(s)
     return bool(stores) and not others and all(x.buffer.name in names for x in stores)
-
-
-def _is_threads(s: Stmt) -> bool:
-    return any(isinstance(x, For) and x.kind is Kind.THREAD for x in walk(s))

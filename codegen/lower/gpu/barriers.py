@@ -47,9 +47,8 @@ from ....ir.loop.visit import (
     substitute_expr,
     walk,
 )
-from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
+from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened, thread_loops
 from ..passes.layout import elements
-from .bind import thread_loops
 from .footprints import BlockThreads, Conflict, ElementAccess
 from .products.accumulators import stored_by
 from .splits import copies_of, is_split

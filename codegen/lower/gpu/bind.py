@@ -49,6 +49,7 @@ from ....ir.loop.visit import (
     walk,
 )
 from ....schedule.fragments import WITHIN, is_grid_of_lanes
+from ..passes.launches import has_threads, thread_loops
 from ..passes.rebuild import with_body
 from .joins import (
     BLOCKS,
@@ -68,16 +69,6 @@ def bind_threads(func: Func) -> Func:
     unplaced: list[str] = []
     result = with_body(func, _FunctionBinder(func.name, unplaced).top(func.body))
     return UNPLACED.put(result, tuple(unplaced)) if unplaced else result
-
-
-def thread_loops(s: Stmt) -> Iterator[For]:
-    """The thread-bound loops in a statement."""
-    return (x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD)
-
-
-def is_bound(s: Stmt) -> bool:
-    """True if any part of a statement runs on threads."""
-    return next(thread_loops(s), None) is not None
 
 
 def is_warps(s: Intrinsic) -> bool:
@@ -107,7 +98,7 @@ class _FunctionBinder:
 
     def top(self, s: Stmt) -> Stmt:
         match s:
-            case Alloc(buffer=b, body=body) if is_bound(body):
+            case Alloc(buffer=b, body=body) if has_threads(body):
                 if b.scope is not Scope.GLOBAL:
                     raise UnsupportedError(
                         f"buffer {b.name} ({b.scope.value}) is used by several launches",
@@ -116,16 +107,16 @@ class _FunctionBinder:
                         "compute its producer inside the loop over blockIdx, or leave it global",
                     )
                 return Alloc(b, self.top(body))
-            case Seq(stmts=stmts) if is_bound(s):
+            case Seq(stmts=stmts) if has_threads(s):
                 return seq(*self.in_order(stmts))
             case _:
-                return self.launch(s) if is_bound(s) else _alone(s)
+                return self.launch(s) if has_threads(s) else _alone(s)
 
     def in_order(self, stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
         """Neighbors that are bound to nothing share a launch."""
         rest: list[Stmt] = []
         for s in stmts:
-            if not is_bound(s):
+            if not has_threads(s):
                 rest.append(s)
                 continue
             if rest:
@@ -251,7 +242,7 @@ class _LaunchBinder:
             if grid_indices(s.body) - bound:
                 self.outside.append(s.buffer)
                 return self.stmt(s.body, bound, own)
-            if is_bound(s.body):
+            if has_threads(s.body):
                 self.unplaced.append(s.buffer.name)
                 return self.stmt(_shared(s), bound, own)
             own |= {s.buffer}
@@ -261,7 +252,7 @@ class _LaunchBinder:
             self.made[s.buffer] = bound
         if isinstance(s, Seq) and (over := joined_indices(s) - bound):
             return self.join(s, over, bound, own)
-        if not is_bound(s):
+        if not has_threads(s):
             again = self.repeated(s, bound, own)
             missing = [t for t in self.extents if t not in bound or t in again]
             whole = bool(missing) or not self.fills_shared(s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ....ir.dtypes import index, s32, u64
-from ....ir.loop.affine import Interval, bounds, linear, to_expr
+from ....ir.loop.affine import Interval, bounds, linear, loop_range, to_expr
 from ....ir.loop.build import (
     add,
     as_int,
@@ -23,7 +23,7 @@ from ....ir.loop.build import (
     conjuncts,
     floordiv,
     floormod,
-    mul,
+    number_of,
     whole_of,
 )
 from ....ir.loop.intrinsics import TABLE
@@ -72,8 +72,8 @@ def mark_boxes(func: Func, target: Target) -> Func:
 
     def stmt(s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...], out: bool) -> Stmt:
         if isinstance(s, For):
-            ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
-            threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
+            ranges = {**ranges, s.var: loop_range(s.extent, ranges)}
+            threads = (*threads, s.var) if s.over_threads else threads
         if isinstance(s, Let) and s.var.dtype == index:
             ranges = {**ranges, s.var: bounds(s.value, ranges)}
         if isinstance(s, For) and BULK_COPIES.of(s) and s.kind is not Kind.THREAD:
@@ -316,11 +316,9 @@ class Panel:
 def panels_of(inner: Region, outer: Region) -> Iterator[Panel]:
     """The panels of a box in shared memory that lies in a matrix."""
     *rows_before, column = (x.start for x in outer.ranges)
-    row: Expr = Const(0)
-    for e, n in zip(rows_before, outer.buffer.shape, strict=False):
-        row = add(mul(row, n), e)
     *lead, rows, columns = inner.ranges
     *heights, wide = outer.buffer.shape
+    row = number_of(rows_before, heights)
     pattern = inner.buffer.swizzle * CHUNK
     each = pattern // inner.buffer.dtype.bytes
     args = (wide, prod(heights), wide, each, as_int(rows.extent) or 0, pattern)

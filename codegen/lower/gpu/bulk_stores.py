@@ -8,7 +8,7 @@ takes its place in shared memory needs a barrier only.
 from __future__ import annotations
 
 from ....ir.loop.build import both, compare
-from ....ir.loop.nodes import Expr, For, Func, If, Intrinsic, Kind, Scope, Seq, Stmt
+from ....ir.loop.nodes import Expr, For, Func, If, Intrinsic, Scope, Seq, Stmt
 from ....ir.loop.visit import map_stmt, seq
 from ..passes.launches import BARRIER
 from ..passes.rebuild import with_body
@@ -22,7 +22,7 @@ def store_boxes(func: Func) -> Func:
     """Return the function with boxes of results as bulk copies by each block's first thread."""
 
     def stmt(s: Stmt, first: Expr | None) -> Stmt:
-        if isinstance(s, For) and s.kind is Kind.THREAD and s.thread.startswith("threadIdx"):
+        if isinstance(s, For) and s.over_threads:
             first = both(first, compare("eq", s.var, 0))
         if isinstance(s, Seq):
             return seq(*_in_order(tuple(stmt(x, first) for x in s.stmts)))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....ir.dtypes import index
-from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, to_expr
+from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, loop_range, to_expr
 from ....ir.loop.moves import Indices, moved
 from ....ir.loop.nodes import (
     Alloc,
@@ -43,7 +43,7 @@ def close_gaps(func: Func) -> Func:
 def _closed(s: Stmt, ranges: Ranges, inside: bool) -> Stmt:
     if isinstance(s, For):
         inside = inside or s.kind is Kind.THREAD
-        ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
+        ranges = {**ranges, s.var: loop_range(s.extent, ranges)}
     if isinstance(s, Let) and s.var.dtype == index:
         ranges = {**ranges, s.var: bounds(s.value, ranges)}
     s = map_stmt(s, lambda c: _closed(c, ranges, inside))
@@ -66,7 +66,7 @@ class _Uses:
         b = self.buffer
         match s:
             case For(var=var, extent=extent):
-                self.ranges[var] = 0, max(bounds(extent, self.ranges)[1] - 1, 0)
+                self.ranges[var] = loop_range(extent, self.ranges)
             case Let(var=var, value=value) if var.dtype == index:
                 self.ranges[var] = bounds(value, self.ranges)
             case Store(buffer=to, index=at) if to is b:

@@ -58,7 +58,7 @@ def reduce_vars(block: Block) -> frozenset[Var]:
 
 def _in_launch(s: For, name: str) -> Stmt:
     loops, body = opened(s)
-    threads = {x.thread: x for x in loops if x.thread.startswith("threadIdx")}
+    threads = {x.thread: x for x in loops if x.over_threads}
     launch = _ReducingLaunch(name, threads)
     for block in [x for x in walk(body) if isinstance(x, Block)]:
         over = reduce_vars(block) & {x.var for x in threads.values()}

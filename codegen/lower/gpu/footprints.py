@@ -17,7 +17,7 @@ import numpy as np
 from ....ir.arrays import Array
 from ....ir.elementwise import TABLE
 from ....ir.loop.affine import Interval, Linear, bounds, linear, to_expr
-from ....ir.loop.build import add, as_int, mul, sub
+from ....ir.loop.build import as_int, number_of, sub
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ....ir.loop.simplify import simplify
@@ -109,9 +109,8 @@ class BlockThreads:
 
     def number(self, a: ElementAccess, boxes: Sequence[Interval]) -> Expr:
         """Return the number of an element in a box: by axis, where that begins, and its extent."""
-        total: Expr = Const(0)
-        for e, (low, n) in zip(a.starts, boxes, strict=True):
-            total = add(mul(total, n), sub(e, low))
+        places = [sub(e, low) for e, (low, _) in zip(a.starts, boxes, strict=True)]
+        total = number_of(places, [n for _, n in boxes])
         inside = (*self.vars, *a.loops)
         return simplify(total, {v: (0, n - 1) for v, n in inside if v is not None})
 

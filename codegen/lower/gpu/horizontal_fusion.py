@@ -226,14 +226,14 @@ def _part(s: Stmt, index: Mapping[str, Var], blocks: Var, start: int) -> Stmt:
     The bounds of the block's number are spelled out, so that addresses are known to be in bounds.
     """
     extents, (loops, body) = _extents(s), opened(s)
-    threads = [x for x in loops if x.thread.startswith("threadIdx")]
+    threads = [x for x in loops if x.over_threads]
     own: dict[Var, Expr] = {x.var: index.get(x.thread, Const(0)) for x in threads}
     total = _shape(s).blocks
     number = Var("part")
     place: Expr = minimum(maximum(sub(blocks, start), 0), total - 1)
     body = substitute(body, own)
     before = 1
-    for x in reversed([x for x in loops if x.thread.startswith("blockIdx")]):  # x varies fastest
+    for x in reversed([x for x in loops if x.over_blocks]):  # x varies fastest
         rest = floordiv(number, before)
         before *= extents[x.thread]
         value = rest if before == total else floormod(rest, extents[x.thread])

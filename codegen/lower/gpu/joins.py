@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from ....ir.dtypes import s32, u32
-from ....ir.loop.build import add, compare, mul, op
+from ....ir.loop.build import compare, number_of, op
 from ....ir.loop.nodes import (
     THREADS,
     Alloc,
     Buffer,
     Const,
-    Expr,
     For,
     If,
     Intrinsic,
@@ -53,10 +52,9 @@ def counter_of(
     names: Mapping[str, Var], extents: Mapping[str, int], bound: Sequence[str]
 ) -> Region:
     """Return a join's counter: a new buffer has one for each iteration of the loops around it."""
-    number: Expr = Const(0)
-    for t in bound:
-        number = add(mul(number, extents[t]), names[t])
-    counters = Buffer("arrivals", (prod(extents[t] for t in bound),), u32, Scope.COUNTER)
+    sizes = [extents[t] for t in bound]
+    number = number_of([names[t] for t in bound], sizes)
+    counters = Buffer("arrivals", (prod(sizes),), u32, Scope.COUNTER)
     return Region(counters, (Range(number, Const(1)),))
 
 

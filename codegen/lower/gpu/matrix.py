@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.dtypes import DType, f32, u8, u16, u32
 from ....ir.errors import UnsupportedError
-from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.affine import Interval, loop_range
 from ....ir.loop.build import (
     add,
     as_int,
@@ -158,7 +158,7 @@ class _Lanes:
             case Store(buffer=b) if b in self.tiles:
                 return self.keep(s, ranges)
             case For(var=var, extent=extent):
-                ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
+                ranges = {**ranges, var: loop_range(extent, ranges)}
         return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: self.expr(e, ranges))
 
     def expr(self, e: Expr, ranges: Mapping[Var, Interval]) -> Expr:

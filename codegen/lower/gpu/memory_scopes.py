@@ -108,7 +108,7 @@ class _LaunchScopes:
         chain = [x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD]
         by = {x.thread: (x.var, as_int(x.extent) or 1) for x in chain}
         threads = BlockThreads(tuple(by.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
-        blocks = tuple(x for x in chain if x.thread.startswith("blockIdx"))
+        blocks = tuple(x for x in chain if x.over_blocks)
         return _LaunchScopes(name, blocks, threads, unplaced, target.gpu.shared_per_block)
 
     def result(self, s: Stmt) -> Stmt:

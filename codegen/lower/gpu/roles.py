@@ -17,7 +17,18 @@ from math import prod
 
 from ....ir.dtypes import s32, u64
 from ....ir.errors import UnsupportedError
-from ....ir.loop.build import add, as_int, both, compare, floordiv, floormod, lt, mul, whole_of
+from ....ir.loop.build import (
+    add,
+    as_int,
+    both,
+    compare,
+    floordiv,
+    floormod,
+    iteration,
+    lt,
+    mul,
+    whole_of,
+)
 from ....ir.loop.copies import renamed
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import (
@@ -109,9 +120,7 @@ class _Roles:
         _check(s, name, target)
         warps = max(PRODUCERS.of(x) or 1 for x in loops)
         chain = opened(s)[0]
-        threads = sorted(
-            (x for x in chain if x.thread.startswith("threadIdx")), key=lambda x: x.thread
-        )
+        threads = sorted((x for x in chain if x.over_threads), key=lambda x: x.thread)
         index = next((x for x in reversed(threads) if as_int(x.extent) != 1), threads[0])
         each = prod(as_int(x.extent) or 1 for x in threads if x.thread < index.thread)
         if warps * WARP % each or each * (as_int(index.extent) or 1) % WARP:
@@ -121,9 +130,7 @@ class _Roles:
                 f"function {name}",
                 "specialize with another number of warps",
             )
-        thread: Expr = Const(0)
-        for x in reversed(threads):
-            thread = add(mul(thread, x.extent), x.var)
+        thread = iteration(threads[::-1])
         places = max(map(_places, loops))
         count = max(2 * places, _ALIGNED if any(map(has_group_products, loops)) else 0)
         return _Roles(
@@ -209,9 +216,7 @@ class _Roles:
 
     def loop(self, s: For, around: tuple[For, ...]) -> Stmt:
         """Return the loop of those who compute, and that of those who copy."""
-        number: Expr = Const(0)
-        for x in (*around, s):
-            number = add(mul(number, x.extent), x.var)
+        number = iteration((*around, s))
         assert isinstance(s.body, Seq)
         turn = _Turn(self, number, s.var, _places(s), _behind(s))
         work = seq(
@@ -320,7 +325,7 @@ def _of_blocks(s: Stmt) -> frozenset[Var]:
     """The variables that are the same for all threads of a block, outside of serial loops."""
     found: set[Var] = set()
     for x in walk(s):
-        if isinstance(x, For) and x.thread.startswith("blockIdx"):
+        if isinstance(x, For) and x.over_blocks:
             found.add(x.var)
         if isinstance(x, Let) and _is_of(x.value, frozenset(found)):
             found.add(x.var)

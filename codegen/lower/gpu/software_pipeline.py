@@ -17,7 +17,7 @@ from math import prod
 
 from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
-from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.affine import Interval, bounds, loop_range
 from ....ir.loop.build import add, as_int, floormod, lt, mul
 from ....ir.loop.copies import renamed
 from ....ir.loop.names import called
@@ -62,8 +62,8 @@ def pipeline_loops(func: Func, target: Target) -> Func:
         s: Stmt, ranges: Mapping[Var, Interval], threads: tuple[Var, ...], number: Expr
     ) -> Stmt:
         if isinstance(s, For):
-            ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
-            threads = (*threads, s.var) if s.thread.startswith("threadIdx") else threads
+            ranges = {**ranges, s.var: loop_range(s.extent, ranges)}
+            threads = (*threads, s.var) if s.over_threads else threads
             if s.kind is not Kind.THREAD:
                 number = add(mul(number, s.extent), s.var)
         s = map_stmt(s, lambda c: stmt(c, ranges, threads, number))

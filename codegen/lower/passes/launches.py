@@ -5,11 +5,11 @@ And where all threads of a block, or of a warp, meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ....ir.loop.nodes import For, Func, Intrinsic, Kind, Stmt
-from ....ir.loop.visit import map_stmt
+from ....ir.loop.visit import map_stmt, walk
 from .rebuild import with_body
 
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
@@ -24,6 +24,16 @@ def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:
         return map_stmt(s, stmt)
 
     return with_body(func, stmt(func.body))
+
+
+def thread_loops(s: Stmt) -> Iterator[For]:
+    """Yield the loops in a statement that are bound to indices of blocks or threads."""
+    return (x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD)
+
+
+def has_threads(s: Stmt) -> bool:
+    """True if any part of a statement runs on threads."""
+    return next(thread_loops(s), None) is not None
 
 
 def opened(s: Stmt) -> tuple[list[For], Stmt]:

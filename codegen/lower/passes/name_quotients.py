@@ -25,7 +25,7 @@ def name_quotients(func: Func) -> Func:
 
 def _named(s: Stmt) -> Stmt:
     s = map_stmt(s, _named)
-    if not isinstance(s, For) or s.thread.startswith("threadIdx") or PIPELINE.of(s):
+    if not isinstance(s, For) or s.over_threads or PIPELINE.of(s):
         return s
     atoms = _atoms(s)
     if not atoms:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ....ir.dtypes import index
-from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
+from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, loop_range, mentions
 from ....ir.loop.build import add, as_int, both, compare, conjuncts
 from ....ir.loop.copies import renamed
 from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Seq, Stmt, Var
@@ -243,7 +243,7 @@ def _inner_ranges(body: Stmt, ranges: Ranges) -> Mapping[Var, Interval]:
     known = dict(ranges)
     for x in walk(body):
         if isinstance(x, For):
-            known[x.var] = 0, max(bounds(x.extent, known)[1] - 1, 0)
+            known[x.var] = loop_range(x.extent, known)
         elif isinstance(x, Let) and x.var.dtype == index:
             known[x.var] = bounds(x.value, known)
     return known

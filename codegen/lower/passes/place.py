@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeAlias
 
 from ....ir.dtypes import index
-from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.affine import Interval, bounds, loop_range
 from ....ir.loop.build import as_int, sub
 from ....ir.loop.moves import Indices, moved
 from ....ir.loop.nodes import (
@@ -229,8 +229,8 @@ def _compacted(
 ) -> Stmt:
     match s:
         case For(var=var, extent=extent, body=body):
-            ranges[var] = 0, max(bounds(extent, ranges)[1] - 1, 0)
-            if s.thread.startswith("threadIdx"):
+            ranges[var] = loop_range(extent, ranges)
+            if s.over_threads:
                 threads = (*threads, s)
         case Let(var=var, value=value) if var.dtype == index:
             ranges[var] = bounds(value, ranges)

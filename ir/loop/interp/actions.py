@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from ...dtypes import index, to_numpy
-from ..affine import Interval, Linear, bounds, linear
+from ..affine import Interval, Linear, bounds, linear, loop_range
 from ..build import add, as_int
 from ..forms import Meaning
 from ..intrinsics import TABLE
@@ -103,7 +103,7 @@ class Compiler:
         extent = self.expr(s.extent)
         together = s.kind in (Kind.THREAD, Kind.VECTOR)
         self.at_once[s.var] = frozenset((s.var,)) if together else _NONE
-        return self.bind(s.var, (0, max(bounds(s.extent, self.ranges)[1] - 1, 0))), extent
+        return self.bind(s.var, loop_range(s.extent, self.ranges)), extent
 
     def bind_let(self, var: Var, value: Expr) -> tuple[int, Closure]:
         """The slot of a name, and its value."""

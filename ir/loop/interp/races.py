@@ -100,7 +100,7 @@ class Watch:
     def loop(self, s: For, slot: int, values: Closure, body: Action) -> Action:
         """An action that runs ``s`` and watches its iterations."""
         own = self.own.get(id(s), frozenset())
-        if s.thread.startswith("threadIdx"):
+        if s.over_threads:
             own = frozenset(b for b in own if b.scope not in OF_BLOCK)
         if s.thread:
             _check_sharing(s)

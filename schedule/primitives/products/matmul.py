@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ....ir.dtypes import DType
-from ....ir.loop.build import both, lt, op, point, select, zero_of
+from ....ir.loop.build import both, lt, number_of, op, point, select, zero_of
 from ....ir.loop.nodes import (
     AxisKind,
     Block,
@@ -27,7 +27,7 @@ from ...cursor import BlockRef, block_of, find_block
 from ...declare import primitive
 from ...errors import Reason, obtain, require
 from ...stores import is_zero, single_store, update_of
-from .rewrite import Maker, check_replaceable, digits, new_axis, number_of, replaced
+from .rewrite import Maker, check_replaceable, digits, new_axis, replaced
 
 ROLES = "bmnk"
 LAYOUTS = (("mk", "km"), ("nk", "kn"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....ir.dtypes import DType
-from ....ir.loop.build import add, floordiv, floormod, mul, op, point, var
+from ....ir.loop.build import floordiv, floormod, op, point, var
 from ....ir.loop.nodes import (
     AxisKind,
     Block,
@@ -181,11 +181,3 @@ def digits(number: Expr, extents: Sequence[int]) -> list[Expr]:
         found.insert(0, digit if n == 0 else floormod(digit, extent))
         step *= extent
     return found
-
-
-def number_of(digits: Sequence[Expr], extents: Sequence[int]) -> Expr:
-    """Return the number of given digits, the inverse of ``digits``."""
-    e: Expr = Const(0)
-    for digit, extent in zip(digits, extents, strict=True):
-        e = add(mul(e, extent), digit)
-    return e

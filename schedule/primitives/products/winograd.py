@@ -17,6 +17,7 @@ from ....ir.loop.build import (
     lt,
     minimum,
     mul,
+    number_of,
     op,
     point,
     points,
@@ -47,7 +48,7 @@ from ...errors import Reason, obtain
 from ...excess_error import BILLIONTH
 from ...transforms import Matrix, filtering, product_on_both_sides, relative_error
 from .matmul import product_of
-from .rewrite import Lets, Maker, check_replaceable, digits, new_axis, number_of, replaced
+from .rewrite import Lets, Maker, check_replaceable, digits, new_axis, replaced
 
 TAPS = 3
 SIZES = (2, 4)

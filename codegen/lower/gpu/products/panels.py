@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from .....ir.errors import UnsupportedError
-from .....ir.loop.affine import Interval, bounds
+from .....ir.loop.affine import Interval, loop_range
 from .....ir.loop.build import as_int, floordiv, floormod, points
 from .....ir.loop.nodes import (
     CHUNK,
@@ -72,7 +72,7 @@ class PanelRewriter:
             case Alloc(buffer=b, body=body) if b in self.panels:
                 return Alloc(self.panels[b], self.stmt(body, ranges))
             case For(var=var, extent=extent):
-                ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
+                ranges = {**ranges, var: loop_range(extent, ranges)}
         s = map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: self.expr(e, ranges))
         if isinstance(s, Store) and s.buffer in self.panels:
             return replace(

@@ -15,7 +15,18 @@ from math import prod
 from .....ir.dtypes import DType, index, s32, u32, u64
 from .....ir.errors import UnsupportedError
 from .....ir.loop.affine import Interval
-from .....ir.loop.build import add, as_int, cast, compare, floordiv, floormod, lt, mul
+from .....ir.loop.build import (
+    add,
+    as_int,
+    cast,
+    compare,
+    floordiv,
+    floormod,
+    iteration,
+    lt,
+    mul,
+    number_of,
+)
 from .....ir.loop.intrinsics import WARP
 from .....ir.loop.nodes import (
     Alloc,
@@ -145,14 +156,12 @@ class _TensorLanes(PanelRewriter):
     @staticmethod
     def of(s: Stmt, chain: list[For], buffers: list[Buffer], name: str) -> _TensorLanes:
         """Return what rewrites a launch's body under its thread loops."""
-        threads = sorted((x for x in chain if x.thread[0] == "t"), key=lambda x: x.thread)
+        threads = sorted((x for x in chain if x.over_threads), key=lambda x: x.thread)
         wide = [as_int(x.extent) or 1 for x in threads if x.thread == "threadIdx.x"]
         if not wide or wide[0] % LANES:
             what = f"tensor memory in a launch without {LANES} threads in x"
             raise UnsupportedError(what, "each has a row of a tile", f"function {name}")
-        number: Expr = Const(0)
-        for x in reversed(threads):
-            number = add(mul(number, x.extent), x.var)
+        number = iteration(threads[::-1])
         types = {b.dtype for b in buffers}
         if len(types) > 1:
             raise UnsupportedError("sums of two types in tensor memory", "", f"function {name}")
@@ -289,10 +298,8 @@ class _TensorLanes(PanelRewriter):
         """Return the number of 128 rows in a buffer in which a box lies."""
         *lead, m, _ = (simplify(x.start, ranges) for x in r.ranges)
         *sizes, rows, _ = r.buffer.shape
-        place: Expr = Const(0)
-        for e, size in zip((*lead, floordiv(m, LANES)), (*sizes, rows // LANES), strict=True):
-            place = add(mul(place, size), e)
-        return simplify(place, ranges)
+        strip = number_of((*lead, floordiv(m, LANES)), (*sizes, rows // LANES))
+        return simplify(strip, ranges)
 
     def column(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
         """Return the column at which a box begins."""

@@ -11,7 +11,7 @@ from math import prod
 
 from .....ir.errors import UnsupportedError
 from .....ir.loop.affine import Interval
-from .....ir.loop.build import add, as_int, floordiv, floormod, mul, zero_of
+from .....ir.loop.build import add, as_int, floordiv, floormod, mul, number_of, zero_of
 from .....ir.loop.intrinsics import HELD_COLUMNS, WARP
 from .....ir.loop.nodes import (
     Alloc,
@@ -142,11 +142,9 @@ class _GroupLanes(PanelRewriter):
                 "threadIdx.x, or all of them fused to the latter",
             )
         *sizes, rows, columns = b.shape
-        place: Expr = Const(0)
         tile = floordiv(add(m, mul(lane[2], -16)), 64)  # more threads than a group may have them
-        for e, size in zip((*lead, tile), (*sizes, rows // 64), strict=True):
-            place = add(mul(place, size), e)
-        box = add(mul(place, columns // _EIGHT), floordiv(n, _EIGHT))
+        extents = (*sizes, rows // 64, columns // _EIGHT)
+        box = number_of((*lead, tile, floordiv(n, _EIGHT)), extents)
         return (simplify(add(mul(box, _SUMS), add(mul(half, 2), floormod(n, 2))), ranges),)
 
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
@@ -176,10 +174,8 @@ class _GroupLanes(PanelRewriter):
         tile = floordiv(tile_start(r, m, 64, ranges, self.name), 64)
         first = floordiv(tile_start(r, n, _EIGHT, ranges, self.name), 2)
         *sizes, rows, columns = r.buffer.shape
-        place: Expr = Const(0)
-        for e, size in zip((*lead, tile), (*sizes, rows // 64), strict=True):
-            place = add(mul(place, size), e)
-        start = simplify(add(mul(place, columns // 2), first), ranges)
+        extents = (*sizes, rows // 64, columns // 2)
+        start = simplify(number_of((*lead, tile, first), extents), ranges)
         count = (as_int(r.ranges[-1].extent) or 0) // 2
         return Region(self.sums[r.buffer], (Range(start, Const(count)),))
 
