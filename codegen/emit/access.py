@@ -99,7 +99,10 @@ def gains(em: Indices, known: Expr | None, e: Expr) -> bool:
 
 
 def _unclamped(em: Indices, buffer: Buffer, at: Expr, known: Expr | None) -> Expr:
-    """Return an index, without its clamps if ``known`` makes them needless and lanes neighbors."""
+    """Return an index without its clamps, if they do nothing where ``known`` holds.
+
+    Unchanged if that does not make the lanes neighbors.
+    """
     if buffer.scope is Scope.REGISTER or _is_near(em, at):
         return at
     free = unclamped(at, known)

@@ -9,7 +9,7 @@ from ...ir.loop.nodes import Const, Expr, Op, Var
 
 
 def divisor(e: Expr, of: Callable[[Var], int]) -> int:
-    """Return a number that divides an index expression, 0 if it is 0; ``of`` gives a variable's."""
+    """Return a divisor of an index expression, 0 if that is 0; ``of`` returns a variable's."""
     match e:
         case Const(value=int(c)):
             return abs(c)

@@ -30,9 +30,10 @@ _EXCHANGED = 100.0  # nanoseconds of a collective operation of a simulated GPU
 
 @dataclass(frozen=True)
 class Clock:
-    """Time estimates in nanoseconds of one thread, an operation or access on a vector counted as 1.
+    """Estimates the nanoseconds of one thread: one for each operation or access of a vector.
 
-    Accesses take ``slow`` times as long. ``ranges`` has the bounds of the variables met so far.
+    Accesses take ``slow`` times as long. ``ranges`` has the bounds of the variables met so far;
+    ``known`` caches the estimate of each statement by its identity.
     """
 
     target: Target

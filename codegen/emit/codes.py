@@ -1,7 +1,7 @@
-"""Floats that are rounded to codes of a quantized array, in vectors: ``cast(u8, rint(x) + z)``.
+"""Emit the quantization of floats in vectors, ``cast(u8, rint(x) + z)``, in few instructions.
 
-Codes end where their type does, so ``x`` is clamped first, and then one instruction rounds and
-converts. Codes that become floats again at once are never integers.
+A cast saturates at the bounds of the code's type. So ``x`` is clamped to them first, after which
+one instruction rounds and converts. Codes that are converted back to floats at once stay floats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """The float ``clamp(low, rint(value) + zero, high)``, whose numbers but the value are whole."""
+    """The float ``clamp(low, rint(value) + zero, high)`` with a whole zero point and bounds."""
 
     value: Expr
     zero: int = 0
@@ -28,13 +28,13 @@ class Rounded:
     high: int = 1 << WIDEST
 
     def within(self, low: int, high: int) -> Rounded | None:
-        """Return what is left between two codes, if that is anything."""
+        """Return this clamped further to two codes; None if nothing is left between them."""
         low, high = max(low, self.low), min(high, self.high)
         return replace(self, low=low, high=high) if low <= high else None
 
 
 def rounded(e: Expr) -> Rounded | None:
-    """Match an expression of f32."""
+    """Return an f32 expression as a rounded float; None if it is not one."""
     match e:
         case Op(name="round-nearest-even", args=(x,)) if x.dtype == f32:
             return Rounded(x)
@@ -67,14 +67,17 @@ def _clamped(x: Expr, low: Const | None, high: Const | None) -> Rounded | None:
 
 
 def _whole(x: Const | None) -> int | None:
-    """Return a constant that is a whole number of few digits."""
+    """Return the value of a constant if it is a whole number of at most ``WIDEST`` bits."""
     if x is None or isinstance(x.value, complex) or not abs(x.value) < 1 << WIDEST:
         return None
     return int(x.value) if x.value == int(x.value) else None
 
 
 def _codes(em: Indices, e: Expr) -> Rounded | None:
-    """Match floats of vectors that become codes, of which 0 is one."""
+    """Return the rounded float that becomes codes, in a vector loop on a CPU; else None.
+
+    0 must be a code: that is what NaN becomes.
+    """
     match e:
         case Cast(value=x, dtype=to, bits=False) if to.is_int and 8 <= to.bits <= WIDEST:
             if em.lanes is None or em.device is not None or (found := rounded(x)) is None:
@@ -123,9 +126,9 @@ def emit_decoded(em: Indices, e: Expr) -> IRValue | None:
 
 
 def _kept(em: Indices, found: Rounded) -> IRValue:
-    """Emit the value, clamped so that it is rounded to a code; NaN is what becomes the code 0.
+    """Emit the value, clamped so that it rounds to a code; NaN is replaced by what becomes code 0.
 
-    A comparison with NaN is false, so the lowest code is that of NaN without an instruction more.
+    A comparison with NaN is false, so if 0 is the lowest code, clamping does that by itself.
     """
     x = em.value(found.value)
     low, high = (em.like(float(n - found.zero), x) for n in (found.low, found.high))

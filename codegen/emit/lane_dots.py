@@ -1,4 +1,4 @@
-"""Several products per lane: a short loop inside of the lanes, as one instruction."""
+"""Emit a short loop of products inside of vector lanes as one dot-product instruction."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from .access import store_element
 from .expr import Emitter
 from .index import LinearForm
 from .llvm.core import IRValue, mangle
+
+NARROWEST = 4  # lanes of the narrowest instruction
+BYTE = 8  # bits
+WHOLE_BYTE = (1 << BYTE) - 1
+WHOLE = {2: s16, 4: s32}
+"""The integer types that hold the terms of a lane, by their bytes."""
 
 
 def accumulate_dot(em: Emitter, s: For) -> bool:
@@ -51,10 +57,6 @@ def accumulate_dot(em: Emitter, s: For) -> bool:
     return True
 
 
-NARROWEST = 4
-"""Lanes of the narrowest instruction."""
-
-
 def _first_lanes(em: Emitter, x: IRValue, lanes: int) -> IRValue:
     """Return a number or a short vector as the first lanes of a vector, the others zeros."""
     if x.lanes == lanes:
@@ -67,15 +69,9 @@ def _first_lanes(em: Emitter, x: IRValue, lanes: int) -> IRValue:
     return em.pure(text, x.dtype, lanes, x.depth)
 
 
-BYTE = 8
-WHOLE_BYTE = (1 << BYTE) - 1
-WHOLE = {2: s16, 4: s32}
-"""Integers by their bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """An element, or a part of a byte: ``load >> shift & mask``."""
+    """A factor of a product: an element, or some bits of a byte, ``load >> shift & mask``."""
 
     load: Load
     shift: Expr
@@ -137,7 +133,7 @@ def _part(e: Expr) -> Factor | None:
 
 
 def _code(em: Emitter, s: For, part: Factor) -> tuple[int, int] | None:
-    """Return shift and mask where bytes can be shifted together, none taking bits of another."""
+    """Return shift and mask if four bytes can be shifted as one integer without mixing bits."""
     if s.var in free_vars(part.shift):
         return None
     shift = em.value(part.shift).literal

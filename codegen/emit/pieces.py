@@ -16,8 +16,8 @@ from ...ir.loop.nodes import For, Var
 from ...ir.target import Target
 from .clock import Clock
 
-PIECE = 10_000.0  # estimated nanoseconds of a piece, from which its claim does not matter
-MOST = 8  # pieces for each thread, from which the pool's own are as good
+PIECE = 10_000.0  # estimated nanoseconds of a piece above which the cost of its claim is small
+MOST = 8  # pieces for each thread above which the pool's own division is as good
 
 
 def few_pieces(s: For, target: Target, ranges: Mapping[Var, Interval]) -> int | None:

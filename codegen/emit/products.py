@@ -15,7 +15,7 @@ from ...ir.tile_dots import TileDot, fits, tile_dot
 from .lane_dots import added_terms
 
 LISTED = 8
-"""Iterations of a loop along which indices have no steps, at most."""
+"""Most iterations of a loop along which the indices have no constant steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class StridedMatrix:
 
 @dataclass(frozen=True, slots=True)
 class TermLoop:
-    """A loop over terms around the tiles: its trip count, and the steps in a and b, in elements."""
+    """A loop over terms around the tiles: its trip count, and its steps in a and b, in elements."""
 
     trips: int
     left: int

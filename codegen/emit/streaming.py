@@ -53,7 +53,10 @@ def emit_streaming(em: Emitter, func: Func, emit: Callable[[Emitter, Stmt], None
 
 
 def _apart(em: Emitter, func: Func, buffers: frozenset[Buffer], pays: IRValue) -> IRValue:
-    """Return ``pays`` and that no result takes the place of an input, which is in cache by then."""
+    """Return the condition that ``pays`` holds and no result takes the place of an input.
+
+    The memory of an input is in the cache by then.
+    """
     for x in func.params[: -func.outputs]:
         for buffer in sorted(buffers, key=func.params.index):
             same = f"icmp ne ptr {em.buffers[x].text}, {em.buffers[buffer].text}"

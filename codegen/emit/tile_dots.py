@@ -23,9 +23,9 @@ from .products import StridedMatrix, TermLoop, TileProduct, clears, tile_product
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Groups of terms: the first, those of an instruction, and the steps of as many.
+    """Some groups of terms: from number ``first`` on, ``steps`` times ``groups`` in an instruction.
 
-    ``rest`` ones are in registers of their own.
+    ``rest`` is true for those that fill no register and use registers of another shape.
     """
 
     first: int
@@ -60,14 +60,14 @@ def accumulate_tiles(em: Emitter, s: For, before: Stmt | None = None) -> bool:
 
 
 def end_tiles(em: Emitter) -> None:
-    """Emit what leaves the registers unused, so that the system need not save them."""
+    """Emit the release of the registers, so that the system need not save them."""
     if uses_tiles(em):
         em.declare("llvm.x86.tilerelease", "void", [])
         em.function.write("call void @llvm.x86.tilerelease()")
 
 
 def lose_tiles(em: Emitter) -> None:
-    """Emit that the registers have no shapes, after a call of what has left them unused."""
+    """Record that the registers have no shapes, after a call that has released them."""
     em.function.write(f"store i32 0, ptr {_slots(em).current}, align 4")
 
 
@@ -100,7 +100,7 @@ def _multiply(
 
 
 def _configure(em: Emitter, shape: TileShape) -> None:
-    """Set the shapes of the registers, if they have others."""
+    """Emit the setting of the registers' shapes, run only if they have others."""
     function, tiles = em.function, _slots(em)
     current, memory, number = tiles.current, tiles.memory, tiles.number(shape)
     now = function.result(f"load i32, ptr {current}, align 4", s32)

@@ -47,10 +47,10 @@ from .llvm.core import IRValue
 from .llvm.lockstep import lockstep
 from .ops import apply, combines
 
-SMALLEST = 128  # bits of a vector register below which lanes are left unused
-UNROLLED = 64  # iterations that a GPU runs as straight-line code rather than as lanes
-ABREAST = 8  # pieces that are interleaved
-PIECES = 16  # pieces of one vector loop that are written out; more become a loop
+SMALLEST = 128  # bits of the smallest vector register; narrower vectors leave lanes unused
+UNROLLED = 64  # iterations up to which a GPU's vector loop without lanes is straight-line code
+ABREAST = 8  # vectors whose instructions are interleaved
+PIECES = 16  # pieces of one vector loop up to which they are straight-line code, not a loop
 
 EmitStmt = Callable[[Emitter, Stmt], None]
 
@@ -89,7 +89,7 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
 
 
 def unrolled_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
-    """Emit the iterations of a loop one by one; some in lockstep if none reads what one stores."""
+    """Emit the iterations of a loop as straight-line code, in lockstep if they are independent."""
 
     def one(k: int) -> None:
         em.env[s.var] = em.const(k, index)
@@ -101,7 +101,7 @@ def unrolled_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
 
 
 def _vectors(em: Emitter, s: Stmt) -> int:
-    """Return the vectors that a statement processes one by one; 0 if it is not straight-line."""
+    """Return the number of vectors that a statement processes; 0 if it is not straight-line."""
     match s:
         case For(kind=Kind.VECTOR | Kind.UNROLLED as kind, extent=extent, body=body):
             inner, count = _vectors(em, body), as_int(extent)
@@ -120,9 +120,10 @@ def _vectors(em: Emitter, s: Stmt) -> int:
 
 
 def _abreast(em: Emitter, count: int, emit: Callable[[int], None], vectors: int) -> None:
-    """Emit pieces 0 to ``count - 1`` of ``vectors`` each as straight-line code.
+    """Emit pieces 0 to ``count - 1``, of ``vectors`` vectors each, as straight-line code.
 
-    Some are in lockstep; none with 0, which stands for pieces that depend on each other.
+    As many as ``ABREAST`` vectors are in lockstep. With 0 vectors none are: the pieces may depend
+    on each other.
     """
     lines = em.function.here.lines
     together = max(1, ABREAST // vectors) if vectors else 1
