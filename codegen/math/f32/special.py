@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from ..arithmetic.arith_value import ArithValue, clamp, horner, in_halves, in_pairs
+from ..arithmetic.cube_root import cube_root_estimate
 from .exp import exp_double, one_minus_exp, scaled_exp
 
 ERF_SMALL = (
@@ -83,7 +84,6 @@ _INVERSE_CUBE_ROOT = (  # c**(-1/3) for 0.667 < c < 0.791, to 2**-24
     -2.1652552869065045,
     0.571441335321286,
 )
-_CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
 
 
 def erf(x: ArithValue) -> ArithValue:
@@ -158,11 +158,7 @@ def cbrt(x: ArithValue) -> ArithValue:
 def cbrt_by_double(x: ArithValue) -> ArithValue:
     """Return the cube root, f32: an estimate from the exponent, two Halley steps in f64."""
     d = x.double().abs()
-    bits = d.bits()
-    third = bits >> 2
-    for shift in range(4, 18, 2):  # 1/4 + 1/16 + ... = 1/3
-        third = third + (bits >> shift)
-    guess = (third + (_CUBE_ROOT_BITS << 32)).floats()
+    guess = cube_root_estimate(d)
     for _ in range(2):
         cube = guess * guess * guess
         guess = guess * (cube + d * 2.0).over(cube * 2.0 + d)

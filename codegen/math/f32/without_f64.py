@@ -13,17 +13,22 @@ from ...emit.llvm.builder import by_lane
 from ...emit.llvm.core import IRValue, literal_text, round_f32
 from ...emit.llvm.template import render
 from ..arithmetic.arith_value import ArithValue, horner
-from ..arithmetic.double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
+from ..arithmetic.double_log import DoubleLog
+from ..arithmetic.double_word import two_sum
 from ..arithmetic.quadrant import is_odd, signed
 from .exp import exp_double_word
 from .log import log, log_special_cases, power, power_special_cases
 
 _LN2 = round_f32(math.log(2))
-_LN2_REST = round_f32(math.log(2) - _LN2)
-_THIRDS = round_f32(2 / 3), round_f32(2 / 3 - round_f32(2 / 3))
-_LOG = tuple(2 / (2 * k + 5) for k in range(6))
-_ROOT_HALF_BITS = 0x3F3504F3
-_LEAST_NORMAL = 2.0**-126
+_LOG = DoubleLog(
+    place=23,
+    root_half_bits=0x3F3504F3,
+    least_normal=2.0**-126,
+    shift=24,
+    ln2=(_LN2, round_f32(math.log(2) - _LN2)),
+    thirds=(round_f32(2 / 3), round_f32(2 / 3 - round_f32(2 / 3))),
+    series=tuple(2 / (2 * k + 5) for k in range(6)),
+)
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
 _NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
@@ -103,27 +108,5 @@ def pow(x: ArithValue, y: ArithValue) -> ArithValue:
 
 
 def _power_magnitude(a: ArithValue, y: ArithValue) -> ArithValue:
-    logarithm = _log_double_word(a)
-    product = two_prod(logarithm.high, y)
-    low = logarithm.low.fma(y, product.low)
-    return power_special_cases(a, y, exp_double_word(product.high, low))
-
-
-def _log_double_word(x: ArithValue) -> DoubleWord:
-    """Return the natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z
-    = s s``.
-    """
-    tiny = x < _LEAST_NORMAL
-    bits = tiny.where(x * 2.0**24, x).bits()
-    exponent = (bits - _ROOT_HALF_BITS) >> 23
-    m = (bits - (exponent << 23)).floats()
-    e = exponent.as_float() - tiny.where(x.lift(24.0), 0.0)
-    f, below = m - 1.0, two_sum(m, 1.0)
-    quotient = f.over(below.high)
-    rest = (-quotient).fma(below.high, f) - quotient * below.low
-    s = DoubleWord(quotient, rest.over(below.high))
-    z = s * s
-    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG), x.lift(0.0))
-    series = s * (constant(x, 2.0, 0.0) + z * u)
-    whole = two_prod(e, _LN2)
-    return fast_two_sum(whole.high, e.fma(_LN2_REST, whole.low)) + series
+    exponent = _LOG.power_exponent(a, y)
+    return power_special_cases(a, y, exp_double_word(exponent.high, exponent.low))

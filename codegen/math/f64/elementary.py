@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from ..arithmetic.arith_value import ArithValue, clamp, horner
-from ..arithmetic.double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
+from ..arithmetic.double_log import DoubleLog
+from ..arithmetic.double_word import DoubleWord, fast_two_sum, two_prod, two_sum
 from ..f32 import exp as exp_f32
 from ..f32.exp import DOUBLE
 from ..f32.log import log_special_cases, power, power_special_cases
 
-_LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
-_THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
+_LN2 = 0.693147180559945286
 _SINH = tuple(1 / math.factorial(2 * k + 3) for k in range(8))
 _LOG = (
     0.6666666666666666,
@@ -27,10 +27,15 @@ _LOG = (
     0.13268638369266825,
     0.13088034850927555,
 )
-_LOG_SERIES = tuple(2 / (2 * k + 3) for k in range(12))
-_ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
-_LEAST_NORMAL = 2.0**-1022
-_TINY_SHIFT = 54
+_DOUBLE_LOG = DoubleLog(
+    place=52,
+    root_half_bits=0x3FE6A09E667F3BCD,
+    least_normal=2.0**-1022,
+    shift=54,
+    ln2=(_LN2, 2.31904681384629956e-17),
+    thirds=(0.66666666666666663, 3.70074341541718792e-17),
+    series=tuple(2 / (2 * k + 5) for k in range(11)),
+)
 
 
 def times_exp(
@@ -67,21 +72,12 @@ def cosh(x: ArithValue) -> ArithValue:
     return (grown + (rest + shrunk)) * 2.0**64
 
 
-def _split(x: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """Split ``x > 0`` into its exponent, as f64, and a significand from sqrt(1/2) to sqrt(2)."""
-    tiny = x < _LEAST_NORMAL
-    bits = tiny.where(x * 2.0**_TINY_SHIFT, x).bits()
-    exponent = (bits - _ROOT_HALF_BITS) >> 52
-    rest = (bits - (exponent << 52)).floats()
-    return exponent.as_float() - tiny.where(x.lift(float(_TINY_SHIFT)), 0.0), rest
-
-
 def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
     """Return the natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
 
     A small ``rest`` is added to the result.
     """
-    e, m = _split(x)
+    e, m = _DOUBLE_LOG.split(x)
     f = m - 1.0
     s = f.over(f + 2.0)
     z = s * s
@@ -91,33 +87,15 @@ def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
     return log_special_cases(x, e * DOUBLE.ln2_high - ((half - tail) - f))
 
 
-def _log_double_word(x: ArithValue) -> DoubleWord:
-    """Return the natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z
-    = s s``.
-    """
-    e, m = _split(x)
-    f, below = m - 1.0, two_sum(m, 1.0)
-    quotient = f.over(below.high)
-    rest = (-quotient).fma(below.high, f) - quotient * below.low
-    s = DoubleWord(quotient, rest.over(below.high))
-    z = s * s
-    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG_SERIES[1:]), x.lift(0.0))
-    series = s * (constant(x, 2.0, 0.0) + z * u)
-    whole = two_prod(e, _LN2)
-    return fast_two_sum(whole.high, e.fma(_LN2_REST, whole.low)) + series
-
-
 def pow(x: ArithValue, y: ArithValue) -> ArithValue:
     """Return x**y with the special cases of IEEE 754's pow."""
     return power(x, y, _power_magnitude)
 
 
 def _power_magnitude(a: ArithValue, y: ArithValue) -> ArithValue:
-    logarithm = _log_double_word(a)
-    product = two_prod(logarithm.high, y)
-    low = logarithm.low.fma(y, product.low)
-    one, none = a.lift(1.0), a.lift(0.0)
-    return power_special_cases(a, y, times_exp(one, none, product.high, low))
+    exponent = _DOUBLE_LOG.power_exponent(a, y)
+    grown = times_exp(a.lift(1.0), a.lift(0.0), exponent.high, exponent.low)
+    return power_special_cases(a, y, grown)
 
 
 def log1p(x: ArithValue) -> ArithValue:

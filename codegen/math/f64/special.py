@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from ..arithmetic.arith_value import ArithValue, clamp, horner
+from ..arithmetic.cube_root import cube_root_estimate
 from ..arithmetic.double_word import DoubleWord, divide, fast_two_sum, two_prod, two_sum
 from .elementary import sqrt_double_word, times_exp
 
@@ -67,7 +68,6 @@ _ARCTANGENT = (
     -0.03455809246572812,
     0.016271944664995413,
 )
-_CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
 _RIGHT, _RIGHT_REST = math.pi / 2, 6.123233995736766e-17
 
 
@@ -101,11 +101,7 @@ def cbrt(x: ArithValue) -> ArithValue:
     """Return the cube root: an estimate from the exponent, three Halley steps, one Newton step."""
     tiny = x.abs() < 2.0**-1000
     d = tiny.where(x * 2.0**120, x).abs()
-    bits = d.bits()
-    third = bits >> 2
-    for shift in range(4, 18, 2):  # 1/4 + 1/16 + ... = 1/3
-        third = third + (bits >> shift)
-    guess = (third + (_CUBE_ROOT_BITS << 32)).floats()
+    guess = cube_root_estimate(d)
     d, guess = d * 0.125, guess * 0.5  # so that no sum overflows
     for _ in range(3):
         cube = guess * guess * guess
