@@ -26,6 +26,21 @@ def cache_folder() -> Path:
     return user_cache_path("nestwright")
 
 
+OFF = "off"
+"""The value of an environment variable that names a folder of caches by which there is none."""
+
+
+def named_folder(variable: str, name: str) -> Path | None:
+    """Return the folder that an environment variable names, by default one of this user's caches.
+
+    None if the variable is ``off``. The folder need not exist yet.
+    """
+    named = os.environ.get(variable, "")
+    if named == OFF:
+        return None
+    return Path(named) if named else cache_folder() / name
+
+
 def data_folder() -> Path:
     """Return the folder of this user's data, which need not exist yet; found as the caches' is."""
     try:

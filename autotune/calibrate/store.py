@@ -17,23 +17,20 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ...ir.files import cache_folder, open_own, whole_file
+from ...ir.files import OFF as OFF
+from ...ir.files import named_folder, open_own, whole_file
 from ...ir.target import Target
 from ..log.records import Json
 from .readings import Calibration, Name, contradiction
 
 VARIABLE = "NESTWRIGHT_CALIBRATION"
-OFF = "off"
 FORMAT = 1
 LONGEST = 1 << 16  # bytes of a file
 
 
 def folder() -> Path | None:
     """Return the folder of calibrations; None if there are to be none."""
-    named = os.environ.get(VARIABLE, "")
-    if named == OFF:
-        return None
-    return Path(named) if named else cache_folder() / "calibration"
+    return named_folder(VARIABLE, "calibration")
 
 
 def key(target: Target) -> dict[str, Json]:

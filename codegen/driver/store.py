@@ -21,13 +21,13 @@ from threading import Thread, get_native_id
 
 from ...ir.archive import Archive
 from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
-from ...ir.files import cache_folder, distrust_reason, open_own
+from ...ir.files import OFF as OFF
+from ...ir.files import distrust_reason, named_folder, open_own
 from ..plan.bundle import Bundle
 from ..plan.saved.read import from_archive
 from ..targets.registry import codec
 
 VARIABLE = "NESTWRIGHT_CACHE"
-OFF = "off"
 LARGEST = 1 << 33  # bytes that the folder may hold
 LARGE = 1 << 24  # bytes of constants that are written while the caller goes on
 FREE = 8  # an entry takes at most this part of what is free on the disk
@@ -38,10 +38,7 @@ _SUFFIX = ".nw"
 
 def folder() -> Path | None:
     """Return the folder of the cache; None if it is off."""
-    named = os.environ.get(VARIABLE, "")
-    if named == OFF:
-        return None
-    return Path(named) if named else cache_folder() / "built"
+    return named_folder(VARIABLE, "built")
 
 
 def get(name: str) -> Bundle | None:

@@ -87,7 +87,7 @@ def test_a_disk_without_space_is_told_and_the_users_own_folder_is_not(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store, "cache_folder", lambda: tmp_path / "own")
+    monkeypatch.setattr("nestwright.ir.files.cache_folder", lambda: tmp_path / "own")
     monkeypatch.setattr("nestwright.codegen.plan.saved.write.whole_file", full)
     with pytest.warns(NestwrightWarning, match="cannot be written: No space left on device"):
         nw.build(plus)
