@@ -11,19 +11,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .....ir.loop.nodes import BlockAxis, Var
+from .....ir.loop.nodes import Var
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....primitives.products.winograd import SIZES, TAPS, Convolution, convolution_of
 from ....space.analyze import BlockInfo, point_reads
-from ....space.lookup import block_node, own_loops
+from ....space.lookup import own_loops
 from ....space.space import Choices, Sketch, columns_of
 from ....transforms import relative_error
 from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
-from ..products.batched import spread, tile_cycles, tile_fits, tile_products, vectorize_ends
+from ..products.batched import (
+    inline_ends,
+    result_axes,
+    spread,
+    tile_cycles,
+    tile_fits,
+    tile_products,
+    vectorize_ends,
+)
 from ..products.tiling import ROWS, beside_tiling
 
 CHUNKS = 8  # chunk sizes to choose from, at most
@@ -201,12 +209,7 @@ def _apply(sch: Schedule, shape: _Shape, c: Choices, target: Target) -> None:
     """Rewrite the convolution, and compute each chunk's steps in a loop of the result."""
     name, size, lanes = shape.k.anchor.name, int(c["size"]), int(c["lanes"])
     tiles, weights, inputs, outputs, copy = sch.winograd(name, size)
-    for info in shape.k.feeders:
-        sch.compute_inline(info.name)
-    out = copy.name
-    if shape.out is not None:
-        sch.compute_inline(copy)
-        out = shape.out.name
+    out = inline_ends(sch, shape.k, shape.out, copy)
     loops, column = _tile_result(sch, shape, c, out, outputs)
     numbers = tile_products(sch, name, c, loops.chunk, weights, [0, 2, 1, 3], target)
     for block in (inputs, tiles):
@@ -249,9 +252,7 @@ def _tile_result(
 
 def _result_loops(sch: Schedule, shape: _Shape, out: str) -> dict[Var, LoopRef]:
     """Map each axis of the convolution to the loop of the block that writes the result."""
+    if shape.out is None:
+        return result_axes(sch, shape.k, out)
     own = own_loops(sch, out)
-    if shape.out is not None:
-        return {axis: own[v] for axis, v in shape.part.items() if v in own}
-    axes = block_node(sch, out).axes
-    old: tuple[BlockAxis, ...] = shape.k.anchor.spatial
-    return {a.var: own[b.var] for a, b in zip(old, axes, strict=True) if b.var in own}
+    return {axis: own[v] for axis, v in shape.part.items() if v in own}

@@ -7,17 +7,39 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....ir.arrays import Array
+from .....ir.loop.nodes import Var
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....space.lookup import block_node
+from ....space.analyze import BlockInfo
+from ....space.lookup import block_node, own_loops
 from ....space.space import Choices, Columns
-from ..nests.contraction import MOST_FMAS, tile_of
+from ..nests.contraction import MOST_FMAS, Contraction, tile_of
 
 BESIDE = 0.25  # of L1: a panel that stays there beside rows and results
 CROWDED = 0.4  # of the ways of a set of L1: what rows may take of it beside a panel
 PANEL_WAITED, ROWS_WAITED = 0.3, 0.9
 """Of the time in which a panel and a tile's rows come from L2: what products do not hide."""
+
+
+def inline_ends(sch: Schedule, k: Contraction, consumer: BlockInfo | None, copy: BlockRef) -> str:
+    """Inline what feeds a rewritten contraction, and the copy of its result into its consumer.
+
+    Returns the block that writes the result: the consumer, or without one the copy.
+    """
+    for info in k.feeders:
+        sch.compute_inline(info.name)
+    if consumer is None:
+        return copy.name
+    sch.compute_inline(copy)
+    return consumer.name
+
+
+def result_axes(sch: Schedule, k: Contraction, out: str) -> dict[Var, LoopRef]:
+    """Map the axes of a contraction's result to the loops of the block ``out`` that copies it."""
+    own, old = own_loops(sch, out), k.anchor.spatial
+    axes = block_node(sch, out).axes
+    return {a.var: own[b.var] for a, b in zip(old, axes, strict=True) if b.var in own}
 
 
 def tile_fits(c: Columns, terms: Array | int, target: Target) -> Array:

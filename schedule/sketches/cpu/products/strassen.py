@@ -15,7 +15,7 @@ import numpy as np
 from .....ir.arrays import Array
 from .....ir.cores import CpuCore
 from .....ir.dtypes import f32
-from .....ir.loop.nodes import BlockAxis, Var
+from .....ir.loop.nodes import Var
 from .....ir.loop.notes import FETCH_AHEAD
 from .....ir.target import Target
 from ....bilinear import LEFT, PRODUCTS, RESULT, Signs, additions
@@ -23,12 +23,20 @@ from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....primitives.products.strassen import MOST_LEVELS, added_error, plain_product
 from ....space.analyze import BlockInfo, point_reads
-from ....space.lookup import block_node, own_loops
+from ....space.lookup import own_loops
 from ....space.space import Batch, Choices, Columns, Sketch, columns_of
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
 from ..nests.matching import CPU, FuncInfo
-from .batched import spread, tile_cycles, tile_fits, tile_products, vectorize_ends
+from .batched import (
+    inline_ends,
+    result_axes,
+    spread,
+    tile_cycles,
+    tile_fits,
+    tile_products,
+    vectorize_ends,
+)
 from .tiling import ROWS, beside_tiling
 
 BLOCKS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32)
@@ -274,12 +282,7 @@ def _apply(sch: Schedule, shape: _Parted, c: Choices, target: Target) -> None:
     rows, vectors, lanes = tile_of(c)
     multiples = [int(c["blocks"]) * rows << levels, vectors * lanes << levels, 1]
     left, right, result, copy = sch.strassen(name, multiples, levels)
-    for info in shape.k.feeders:
-        sch.compute_inline(info.name)
-    out = copy.name
-    if shape.out is not None:
-        sch.compute_inline(copy)
-        out = shape.out.name
+    out = inline_ends(sch, shape.k, shape.out, copy)
     loops = _tile_result(sch, shape, c, out)
     sch.compute_at(result, loops.row)
     numbers = tile_products(sch, name, c, loops.strip, right, [2, 0, 1, 3], target)
@@ -335,9 +338,4 @@ def _tile_result(sch: Schedule, shape: _Parted, c: Choices, out: str) -> _Result
 
 def _own_axes(sch: Schedule, shape: _Parted, out: str) -> dict[Var, LoopRef]:
     """Map the axes of the result, as ``rows`` and ``columns`` name them, to their loops."""
-    own = own_loops(sch, out)
-    if shape.out is not None:
-        return own
-    old: tuple[BlockAxis, ...] = shape.k.anchor.spatial
-    axes = block_node(sch, out).axes
-    return {a.var: own[b.var] for a, b in zip(old, axes, strict=True) if b.var in own}
+    return result_axes(sch, shape.k, out) if shape.out is None else own_loops(sch, out)
