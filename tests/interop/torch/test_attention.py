@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,14 +11,6 @@ import nestwright as nw
 torch = pytest.importorskip("torch", reason="torch is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(model: Any) -> Any:

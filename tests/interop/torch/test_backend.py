@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,14 +14,6 @@ import nestwright as nw
 torch = pytest.importorskip("torch", reason="torch is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(model: Any, **options: Any) -> Any:

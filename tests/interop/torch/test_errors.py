@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +9,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 class Rows(torch.nn.Module):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,14 +14,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and 
 VIEWS = {"as_strided", "view", "t", "transpose", "permute", "select", "detach"}
 MOVES = {*VIEWS, "empty", "empty_strided", "copy_"}
 """Views, allocations, and the copy of new running statistics into their buffers."""
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def kernels(step: Callable[[], object]) -> set[str]:

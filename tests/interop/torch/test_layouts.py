@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,14 +10,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not in this environment")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, at import and while it traces
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.manual_seed(0)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
