@@ -11,17 +11,17 @@ import optuna
 from optuna.trial import TrialState
 
 from ...ir.errors import UnsupportedError
+from .evolution import SHORTLIST
 from .space import Point, Space
 from .strategy import Proposal, Scorer
 
-SHORTLIST = 8
 REPEATS = 8  # suggestions per wanted point after which the space counts as exhausted
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 NEEDS = {"cmaes": "cmaes", "gp": "torch"}
-"""Packages that Optuna imports only when a sampler is asked."""
+"""Packages that Optuna imports only when one of these samplers is used."""
 
 
 def sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:

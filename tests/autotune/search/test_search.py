@@ -12,6 +12,7 @@ from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.search.optuna_strategy import OptunaSearch
 from nestwright.autotune.search.optuna_study import to_study
 from nestwright.autotune.search.random import RandomSearch
+from nestwright.autotune.search.rounds import next_round
 from nestwright.autotune.search.seeds import nearest_point
 from nestwright.autotune.search.space import Point, Space, distance
 from nestwright.autotune.tuner.plan import make_strategy
@@ -114,7 +115,51 @@ def test_moves_stay_valid_and_change_what_they_say(space: Space) -> None:
         space.valid(c) and all(z in (x, y) for x, y, z in zip(a.at, b.at, c.at, strict=True))
         for c in children
     )
+    assert not {a, b} & set(children), "a parent is no child"
     assert space.cross(rng, a, a) is None
+
+
+def test_points_of_two_sketches_differ_in_more_than_all_decisions() -> None:
+    assert distance(Point(0, (0, 0)), Point(0, (1, 2))) == 2
+    assert distance(Point(0, (0, 0)), Point(1, (0, 0))) == 3
+
+
+def test_what_is_under_way_is_not_proposed_again(space: Space) -> None:
+    strategy = Evolution(space, 0)
+    first, second = ({p.point for p in strategy.propose(12, None)} for _ in range(2))
+    assert len(first) == len(second) == 12
+    assert not first & second
+
+
+def test_neighbors_are_on_both_sides_up_to_the_ends(space: Space) -> None:
+    last = len(SIZES) - 1
+    near = {n.at[2] for n in space.neighbors(Point(0, (0, 0, last - 1, 0, 0)))}
+    assert near == {last - 2, last - 1, last}
+    assert {n.at[2] for n in space.neighbors(Point(0, (0, 0, last, 0, 0)))} == {last - 1, last}
+
+
+@pytest.mark.parametrize(
+    ("slots", "left", "chosen"),
+    [
+        (1, 100, [(1, 8)]),
+        (4, 100, [(1, 8)]),
+        (5, 100, [(1, 8), (0, 8)]),
+        (16, 100, [(1, 16), (0, 16)]),
+        (5, 9, [(1, 8), (0, 1)]),
+    ],
+    ids=[
+        "the best alone",
+        "enough for all slots",
+        "the next, too",
+        "larger rounds",
+        "what is left",
+    ],
+)
+def test_a_round_fills_the_slots_with_the_most_promising_tasks(
+    slots: int, left: int, chosen: list[tuple[int, int]]
+) -> None:
+    promises = [(2.0, 9), (3.0, 9), (0.0, 9)]
+    assert next_round(promises, full=8, slots=slots, trials=300, left=left) == chosen
 
 
 def test_first_proposals_are_the_best_estimates_but_unlike_each_other(space: Space) -> None:
@@ -222,6 +267,25 @@ def test_a_sketch_that_always_fails_is_soon_left_alone() -> None:
             strategy.observe(p.point, math.inf if p.point.sketch == 0 else 1e-6)
     assert tried[16:].count(0) == 0
     assert tried.count(1) >= 32
+
+
+def test_a_sketch_that_works_at_times_is_not_left_alone() -> None:
+    space = Space([sketch("shaky@1", names="abc")])
+    strategy = Evolution(space, 0)
+    points = [p.point for p in strategy.propose(8, None)]
+    for n, p in enumerate(points):
+        strategy.observe(p, math.inf if n else 1e-6)
+    assert len(strategy.propose(8, None)) == 8
+
+
+def test_neighbors_of_the_fastest_programs_are_tried(space: Space) -> None:
+    strategy = Evolution(space, 0)
+    ranked = space.sample(np.random.default_rng(2), 40)
+    for n, p in enumerate(ranked):
+        strategy.observe(p, n + 1.0)
+    local = [p.point for p in strategy.propose(16, None) if p.source == "local"]
+    assert local
+    assert all(min(distance(p, fast) for fast in ranked[:3]) == 1 for p in local)
 
 
 def test_same_seed_same_search(space: Space) -> None:
