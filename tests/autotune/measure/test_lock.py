@@ -6,6 +6,7 @@ import fcntl
 import os
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,29 @@ def test_this_users_file_serves_alone(shared: Path, tmp_path: Path) -> None:
         assert not excludes(shared)
     lock.close()
     assert not (tmp_path / "cache").exists()
+
+
+def test_no_builder_passes_a_timed_run_that_waits(shared: Path) -> None:
+    """It holds the gate, through which every new builder has to go."""
+    gate = shared.with_name(shared.name + ".gate")
+    builder, timed = MachineLock(), MachineLock()
+
+    def run() -> None:
+        with timed.timing():
+            pass
+
+    thread = threading.Thread(target=run, daemon=True)
+    with builder.building():
+        thread.start()
+        for _ in range(2000):
+            if excludes(gate):
+                break
+            time.sleep(0.001)
+        assert excludes(gate)
+    thread.join(30)
+    assert not thread.is_alive() and not excludes(gate)
+    builder.close()
+    timed.close()
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

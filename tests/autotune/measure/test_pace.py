@@ -139,7 +139,7 @@ def test_a_round_during_which_the_cores_slowed_is_repeated() -> None:
     m = Cores()
     turns = Turns([m.call, m.call], m.clock, 1e-2, regain=m.pace.regain)
     for n in range(ROUNDS):
-        m.apart = m.now + 0.003 if n % 2 else 0.0
+        m.apart = m.now + 0.1 if n % 2 else 0.0  # longer than a round
         turns.round()
     assert turns.runs == [pytest.approx([1e-4] * ROUNDS)] * 2
 

@@ -268,7 +268,7 @@ def f(A: f32[9, 4, 5], C: f32[9]):
     )
 
 
-@pytest.mark.parametrize("loop", ["range(i)", "parallel(4)"])
+@pytest.mark.parametrize("loop", ["range(i)", "range(max(i, 0))", "parallel(4)"])
 def test_reduction_begins_in_loops_that_may_not_run_or_run_in_any_order(loop: str) -> None:
     func = parse(f"""\
 @func(outputs=1)
@@ -367,6 +367,17 @@ def test_element_that_the_loop_also_reads_elsewhere_stays_in_memory() -> None:
 def f(A: f32[8], C: f32[8]):
     for k in range(8):
         C[0] = C[0] + A[k] + C[k]
+""")
+    assert promote(func) is func
+
+
+def test_an_element_that_all_lanes_update_stays_in_memory() -> None:
+    func = parse("""\
+@func(outputs=1)
+def f(A: f32[8, 4], C: f32[1]):
+    for l in vectorize(8):
+        for k in range(4):
+            C[0] = C[0] + A[l, k]
 """)
     assert promote(func) is func
 
