@@ -147,29 +147,33 @@ def emit_loop(em: Emitter, s: For) -> None:
         em.env[s.var] = em.const(0, index)
         em.threaded = em.threaded or s.kind is Kind.THREAD
         emit_stmt(em, s.body)
-    elif s.kind is Kind.THREAD:
-        em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
-        em.threaded = True
-        emit_stmt(em, s.body)
-    elif s.kind is Kind.UNROLLED and _together(em, s):
-        pass
-    elif s.kind is Kind.UNROLLED and count is not None:
-        unrolled_loop(em, s, count, emit_stmt)
-    elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
-        vector_loop(em, s, count, emit_stmt)
-    elif s.kind is Kind.SERIAL and (
-        accumulate_dot(em, s) or (IN_TILES.of(s) and accumulate_tiles(em, s))
-    ):
-        pass
-    elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):
-        _parallel(em, s, extent)
-    else:
-        serial_loop(em, s, extent)
+        return
+    match s.kind:
+        case Kind.THREAD:
+            em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
+            em.threaded = True
+            emit_stmt(em, s.body)
+        case Kind.UNROLLED if count is not None:
+            if not _emit_together(em, s):
+                unrolled_loop(em, s, count, emit_stmt)
+        case Kind.VECTOR if count is not None and em.lanes is None:
+            vector_loop(em, s, count, emit_stmt)
+        case Kind.PARALLEL if not (em.parallel or em.device or em.lanes):
+            _parallel(em, s, extent)
+        case Kind.SERIAL if _emit_products(em, s):
+            pass
+        case _:
+            serial_loop(em, s, extent)
 
 
-def _together(em: Emitter, s: For) -> bool:
+def _emit_together(em: Emitter, s: For) -> bool:
     """Emit all iterations of an unrolled loop together where that is better; else False."""
     return store_interleaved(em, s) or store_transposed(em, s) or reduce_neighbors(em, s)
+
+
+def _emit_products(em: Emitter, s: For) -> bool:
+    """Emit a serial loop as dot products, in lanes or of tiles, where it is one; else False."""
+    return accumulate_dot(em, s) or (bool(IN_TILES.of(s)) and accumulate_tiles(em, s))
 
 
 def serial_loop(em: Emitter, s: For, extent: IRValue) -> None:
