@@ -86,15 +86,15 @@ def by_operation(name: str, store: Store, term: Expr, start: Expr) -> Combiner:
     zero = identity(name, dtype)
     left, right = Var("left", dtype), Var("right", dtype)
     return Combiner(
-        (store.buffer,),
-        store.index,
-        (left,),
-        (right,),
-        (op(name, left, right),),
-        (term,),
-        (start,),
-        (Const(float(zero) if dtype.is_float else zero, dtype),),
-        True,
+        buffers=(store.buffer,),
+        index=store.index,
+        left=(left,),
+        right=(right,),
+        combined=(op(name, left, right),),
+        terms=(term,),
+        starts=(start,),
+        neutral=(Const(float(zero) if dtype.is_float else zero, dtype),),
+        commutes=True,
     )
 
 
@@ -117,7 +117,17 @@ def _general(block: Block, starts: Sequence[Store]) -> Combiner | None:
     for terms, combined in (*_apart(values, left, right), *_together(values, left, right)):
         commutes = _monoid(left, right, combined, begin)
         if commutes is not None:
-            return Combiner(buffers, index, left, right, combined, terms, begin, begin, commutes)
+            return Combiner(
+                buffers=buffers,
+                index=index,
+                left=left,
+                right=right,
+                combined=combined,
+                terms=terms,
+                starts=begin,
+                neutral=begin,
+                commutes=commutes,
+            )
     return None
 
 

@@ -51,6 +51,10 @@ def package_files() -> list[Path]:
     return [p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))]
 
 
+MOST_ARGUMENTS = 8
+"""Arguments by place of which an object is made; with more, nobody knows which is which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """What the definitions of one file are called and say, and what the file imports."""
@@ -60,19 +64,25 @@ class Page:
     classes: tuple[str, ...]
     imports: tuple[tuple[int, tuple[str, ...]], ...]  # line, module path from the root
     absolute: tuple[int, ...]  # lines that import the package by its name
+    nameless: tuple[int, ...]  # lines of objects made of more arguments than one can tell apart
 
 
 @cache
 def page(path: Path) -> Page:
     """A file of the package, parsed and walked once for all that asks of it."""
     tree = ast.parse(path.read_text())
-    kinds = (ast.Import, ast.ImportFrom, *get_args(Definition))
+    kinds = (ast.Import, ast.ImportFrom, ast.Call, *get_args(Definition))
     nodes = [n for n in ast.walk(tree) if isinstance(n, kinds)]
     here = path.relative_to(ROOT).parts
     imports: list[tuple[int, tuple[str, ...]]] = []
     absolute: list[int] = []
+    nameless: list[int] = []
     for node in nodes:
         match node:
+            case ast.Call(func=ast.Name(id=made), args=args):
+                told = [a for a in args if not isinstance(a, ast.Constant)]
+                if made.lstrip("_")[:1].isupper() and len(told) > MOST_ARGUMENTS:
+                    nameless.append(node.lineno)
             case ast.ImportFrom(level=level) if level > 0:
                 base = here[: len(here) - level]
                 module = (*base, *(node.module.split(".") if node.module else ()))
@@ -83,7 +93,14 @@ def page(path: Path) -> Page:
                     absolute.append(node.lineno)
     classes = (n.name for n in nodes if isinstance(n, ast.ClassDef))
     said = riddles([tree, *nodes])
-    return Page((*undocumented(tree.body),), (*said,), (*classes,), (*imports,), (*absolute,))
+    return Page(
+        undocumented=(*undocumented(tree.body),),
+        riddles=(*said,),
+        classes=(*classes,),
+        imports=(*imports,),
+        absolute=(*absolute,),
+        nameless=(*nameless,),
+    )
 
 
 @cache
@@ -298,6 +315,10 @@ def riddles(nodes: Iterable[ast.AST]) -> Iterator[str]:
             text = (ast.get_docstring(node, clean=False) or "").strip()
             if RIDDLE.match(text):
                 yield text.splitlines()[0]
+
+
+def test_objects_of_many_parts_name_them() -> None:
+    assert [f"{name(p)}:{line}" for p in package_files() for line in page(p).nameless] == []
 
 
 def test_public_names_have_docstrings() -> None:

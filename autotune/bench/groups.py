@@ -52,15 +52,15 @@ def _job(number: int, t: Task, target: Target, best: Best | None, folder: Path, 
     changed = best is not None and best.sketch != DEFAULT_SKETCH
     tuned = (Candidate(best.sketch, best.decisions, best.trace),) if best and changed else ()
     return Job(
-        number,
-        "race",
-        t.key,
-        "hlo",
-        t.program.text,
-        target.spec,
-        (default, *tuned),
-        str(folder / f"{t.key}.npz"),
-        seed,
+        number=number,
+        kind="race",
+        key=t.key,
+        form="hlo",
+        text=t.program.text,
+        target=target.spec,
+        candidates=(default, *tuned),
+        reference=str(folder / f"{t.key}.npz"),
+        seed=seed,
         reuse=t.reuse,
         limits=Limits(run=RUN),
     )
@@ -78,17 +78,17 @@ def _group(
     if nests[0] == nests[1]:
         nests = "", ""
     return GroupBench(
-        t.key,
-        t.name,
-        t.kind,
-        t.weight,
-        flops(c),
-        moved(c),
-        _schedule(t, DEFAULT_SKETCH, {}, default, "", nests[0]),
-        _schedule(t, sketch, decisions, tuned, best.trial if best else "", nests[1]),
-        tuned.error,
-        tuple(_trials(t, trials)),
-        note,
+        key=t.key,
+        name=t.name,
+        kind=t.kind,
+        weight=t.weight,
+        flops=flops(c),
+        bytes=moved(c),
+        default=_schedule(t, DEFAULT_SKETCH, {}, default, "", nests[0]),
+        tuned=_schedule(t, sketch, decisions, tuned, best.trial if best else "", nests[1]),
+        error=tuned.error,
+        trials=tuple(_trials(t, trials)),
+        note=note,
         reach=_median_reuse(t),
     )
 

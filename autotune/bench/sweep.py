@@ -79,16 +79,16 @@ def bench(
         check_form(weights, m.target)
     ways = ways_of(peers)
     plan = CellPlan(
-        constants or {},
-        seed,
-        check,
-        excess_precision,
-        weights,
-        ways,
-        tuple(callers),
-        tell,
-        attribute,
-        profile,
+        constants=constants or {},
+        seed=seed,
+        check=check,
+        excess_precision=excess_precision,
+        weights=weights,
+        peers=ways,
+        callers=tuple(callers),
+        tell=tell,
+        attribute=attribute,
+        profile=profile,
     )
     names = _names(_each(models))
     wanted = [
@@ -226,15 +226,17 @@ class _Sweep:
 
     def _report(self, cells: Sequence[CellBench], missing: int) -> BenchReport:
         return BenchReport(
-            machine_facts(),
-            (self.load, load_now()),
-            self._versions,
-            self.plan.seed,
-            self.began,
-            tuple(cells),
-            tuple(self.peaks),
-            tuple(self.logs.facts.values()),
-            tuple(dict.fromkeys((*self.kept.warnings, *self.trusted, *self.logs.warnings))),
+            machine=machine_facts(),
+            load=(self.load, load_now()),
+            versions=self._versions,
+            seed=self.plan.seed,
+            created=self.began,
+            cells=tuple(cells),
+            peaks=tuple(self.peaks),
+            logs=tuple(self.logs.facts.values()),
+            warnings=tuple(
+                dict.fromkeys((*self.kept.warnings, *self.trusted, *self.logs.warnings))
+            ),
             missing=missing,
         )
 

@@ -274,23 +274,23 @@ def _read_trial(v: dict[str, Any]) -> Trial:
     if v["status"] in ("ok", "estimated") and (not runs or trace is None):
         raise ValueError("time or trace")
     return Trial(
-        _text(v["w"], "w"),
-        _text(v["d"], "d"),
-        _text(v["sketch"], "sketch"),
-        _mapping(v["dec"], "dec"),
-        v["status"],
-        _text(v["src"], "src"),
-        runs,
-        trace,
-        int(v["seed"]),
-        str(v.get("note", "")),
-        _mapping(v["tool"], "tool"),
-        float(v["ts"]),
-        _text(v["id"], "id"),
-        _times([v["t"].get("drift", 1.0)], "drift")[0],
-        _mapping(v.get("code", {}), "code"),
-        _text(v.get("machine", ""), "machine"),
-        None if v.get("predicted") is None else _times([v["predicted"]], "predicted")[0],
+        workload=_text(v["w"], "w"),
+        device=_text(v["d"], "d"),
+        sketch=_text(v["sketch"], "sketch"),
+        decisions=_mapping(v["dec"], "dec"),
+        status=v["status"],
+        source=_text(v["src"], "src"),
+        runs=runs,
+        trace=trace,
+        seed=int(v["seed"]),
+        note=str(v.get("note", "")),
+        tool=_mapping(v["tool"], "tool"),
+        ts=float(v["ts"]),
+        id=_text(v["id"], "id"),
+        drift=_times([v["t"].get("drift", 1.0)], "drift")[0],
+        code=_mapping(v.get("code", {}), "code"),
+        machine=_text(v.get("machine", ""), "machine"),
+        predicted=None if v.get("predicted") is None else _times([v["predicted"]], "predicted")[0],
     )
 
 
@@ -299,17 +299,17 @@ def _read_best(v: dict[str, Any]) -> Best:
     if not runs or not default:
         raise ValueError("time")
     return Best(
-        _text(v["w"], "w"),
-        _text(v["d"], "d"),
-        _text(v["trial"], "trial"),
-        _text(v["sketch"], "sketch"),
-        _mapping(v["dec"], "dec"),
-        _list(v["trace"], "trace"),
-        runs,
-        default,
-        float(v["error"]),
-        float(v["ts"]),
-        _text(v["id"], "id"),
+        workload=_text(v["w"], "w"),
+        device=_text(v["d"], "d"),
+        trial=_text(v["trial"], "trial"),
+        sketch=_text(v["sketch"], "sketch"),
+        decisions=_mapping(v["dec"], "dec"),
+        trace=_list(v["trace"], "trace"),
+        runs=runs,
+        default_runs=default,
+        error=float(v["error"]),
+        ts=float(v["ts"]),
+        id=_text(v["id"], "id"),
     )
 
 

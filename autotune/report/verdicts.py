@@ -79,17 +79,17 @@ def verdict(cell: CellBench, peak: Peak | None) -> CellVerdict:
         low, high = interval(ratios(default.runs, tuned.runs))
     trials = [t for g in cell.groups for t in g.trials]
     return CellVerdict(
-        cell.speedup(),
-        low,
-        high,
-        cell.seconds(TUNED),
-        roof_share(cell, peak),
-        len(trials),
-        len({t.seed for t in trials}),
-        sum(_spent(g.trials) for g in cell.groups),
-        _left(cell),
-        _best_peer(cell),
-        cell.spread,
+        speedup=cell.speedup(),
+        low=low,
+        high=high,
+        seconds=cell.seconds(TUNED),
+        roof=roof_share(cell, peak),
+        trials=len(trials),
+        seeds=len({t.seed for t in trials}),
+        spent=sum(_spent(g.trials) for g in cell.groups),
+        left=_left(cell),
+        peer=_best_peer(cell),
+        spread=cell.spread,
     )
 
 
@@ -130,7 +130,7 @@ def fma_seconds(g: GroupBench, peak: Peak) -> float:
 
 
 def _left(cell: CellBench) -> float | None:
-    """The mean of the groups' late gains, each weighed by its time."""
+    """Return the mean of the groups' late gains, each weighed by its time."""
     known = [
         (g.weight * g.tuned_seconds, gain)
         for g in cell.groups
@@ -141,7 +141,7 @@ def _left(cell: CellBench) -> float | None:
 
 
 def _best_peer(cell: CellBench) -> tuple[str, float] | None:
-    """The fastest peer, and its time over the tuned build's."""
+    """Return the fastest peer, and its time over the tuned build's."""
     found = [
         (gain, w.name)
         for w in cell.ways

@@ -87,16 +87,16 @@ def _task(
     if space.size() < 2:
         return None
     return Task(
-        name,
-        group.name,
-        group.kind,
-        program,
-        times,
-        flops(c),
-        moved(c),
-        space,
-        certain_flops(c),
-        reuse,
+        key=name,
+        name=group.name,
+        kind=group.kind,
+        program=program,
+        weight=times,
+        flops=flops(c),
+        bytes=moved(c),
+        space=space,
+        certain=certain_flops(c),
+        reuse=reuse,
     )
 
 

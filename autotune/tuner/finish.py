@@ -30,14 +30,14 @@ def winner_of_race(
     c, o = runners[winner], outcomes[winner]
     trial = next(t for t in trials if t.sketch == c.sketch and t.decisions == c.decisions)
     return Best(
-        trial.workload,
-        device,
-        trial.id,
-        c.sketch,
-        c.decisions,
-        o.trace or [],
-        o.runs,
-        default.runs,
-        o.error,
-        time.time(),
+        workload=trial.workload,
+        device=device,
+        trial=trial.id,
+        sketch=c.sketch,
+        decisions=c.decisions,
+        trace=o.trace or [],
+        runs=o.runs,
+        default_runs=default.runs,
+        error=o.error,
+        ts=time.time(),
     )

@@ -56,20 +56,20 @@ class JobMaker:
         limited = meter_row(self.target).limited
         memory = int(MEMORY + 16 * task.bytes) if limited else 0
         return Job(
-            next(self._numbers),
-            kind,
-            task.key,
-            task.program.form,
-            task.program.text,
-            self.target.spec,
-            candidates,
-            str(self.folder / f"{task.key}.npz"),
-            self.seed,
-            best if known else 0.0,
-            fill,
-            least_seconds(task, self.rate, self.stream, self.target),
-            task.reuse,
-            Limits(run=run, memory=memory),
+            number=next(self._numbers),
+            kind=kind,
+            key=task.key,
+            form=task.program.form,
+            text=task.program.text,
+            target=self.target.spec,
+            candidates=candidates,
+            reference=str(self.folder / f"{task.key}.npz"),
+            seed=self.seed,
+            incumbent=best if known else 0.0,
+            fill=fill,
+            floor=least_seconds(task, self.rate, self.stream, self.target),
+            reuse=task.reuse,
+            limits=Limits(run=run, memory=memory),
         )
 
 

@@ -140,15 +140,15 @@ def time_models(
     """
     candidates = tuple(Candidate(DEFAULT_SKETCH, {}, bundle=str(p)) for p in places)
     job = Job(
-        0,
-        "models",
-        places[0].name,
-        "",
-        "",
-        target.spec,
-        candidates,
-        "",
-        seed,
+        number=0,
+        kind="models",
+        key=places[0].name,
+        form="",
+        text="",
+        target=target.spec,
+        candidates=candidates,
+        reference="",
+        seed=seed,
         fill=seconds,
         limits=Limits(load=LOAD, run=RUN + 4 * seconds, memory=0),
     )

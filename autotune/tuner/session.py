@@ -134,19 +134,19 @@ class TuningSession:
         if here is not self.target:
             tasks = tuple(priced(t, here) for t in tasks)
         return TuningPlan(
-            subject.name,
-            here,
-            tasks,
-            trials,
-            self.seconds,
-            self.seed,
-            self.strategy,
-            self.workers,
-            tuple(tool.items()),
-            self.simulate_cost,
-            (note,),
-            _seeds(tasks, self.target) if self.log == AUTO else {},
-            "" if self._elsewhere else machine_class(here),
+            model=subject.name,
+            target=here,
+            tasks=tasks,
+            trials=trials,
+            seconds=self.seconds,
+            seed=self.seed,
+            strategy=self.strategy,
+            workers=self.workers,
+            tool=tuple(tool.items()),
+            estimate=self.simulate_cost,
+            notes=(note,),
+            seeds=_seeds(tasks, self.target) if self.log == AUTO else {},
+            machine="" if self._elsewhere else machine_class(here),
         )
 
     def _check(self) -> None:

@@ -241,16 +241,16 @@ class TaskState:
             default, best = self.race.default_seconds, self.race.seconds
             sketch, decisions = self.race.sketch, dict(self.race.decisions)
         return TaskResult(
-            t.key,
-            t.name,
-            t.kind,
-            t.weight,
-            t.flops,
-            t.bytes,
-            len(self.trials),
-            default,
-            best,
-            sketch,
-            decisions,
-            tuple(self.curve),
+            key=t.key,
+            name=t.name,
+            kind=t.kind,
+            weight=t.weight,
+            flops=t.flops,
+            bytes=t.bytes,
+            trials=len(self.trials),
+            default_seconds=default,
+            best_seconds=best,
+            sketch=sketch,
+            decisions=decisions,
+            curve=tuple(self.curve),
         )

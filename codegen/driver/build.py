@@ -101,16 +101,16 @@ def build(
     spent: dict[str, float] = {} if timings is None else timings
     with started_helpers(Target.parse(target), _anchors(module)) as helpers:
         builder = PreparedModule(
-            module,
-            target,
-            constants,
-            spent,
-            excess_precision,
-            passes,
-            weights,
-            inputs,
-            outputs,
-            fallback,
+            module=module,
+            target=target,
+            constants=constants,
+            timings=spent,
+            excess_precision=excess_precision,
+            passes=passes,
+            weights=weights,
+            inputs=inputs,
+            outputs=outputs,
+            fallback=fallback,
         )
         return builder.build({} if schedules is None else schedules, helpers)
 

@@ -151,7 +151,18 @@ def _softmax(func: Func, path: Path) -> _Softmax | Reason:
     largest, part, length = parts
     if common(path, whole) > (1 if isinstance(path[0], Seq) else 0):
         return _shares_loops(block, block_of(whole))
-    return _Softmax(path, store, x, shift, whole, largest, part, length, rows, rest[0])
+    return _Softmax(
+        path=path,
+        store=store,
+        x=x,
+        shift=shift,
+        whole=whole,
+        largest=largest,
+        part=part,
+        length=length,
+        rows=rows,
+        along=rest[0],
+    )
 
 
 def _of_units(index: tuple[Expr, ...], block: Block) -> tuple[Expr, ...]:

@@ -97,7 +97,15 @@ def running_softmax(path: Path) -> RunningSoftmax | Reason:
     if len(parts) != 1 or starts.keys() != mine:
         return _no_parts(loop)
     return RunningSoftmax(
-        maximum, update, largest, parts[0], nest, block.body, shift, tuple(totals), starts
+        maximum=maximum,
+        update=update,
+        largest=largest,
+        part=parts[0],
+        scales=nest,
+        scale=block.body,
+        shift=shift,
+        totals=tuple(totals),
+        starts=starts,
     )
 
 

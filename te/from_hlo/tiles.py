@@ -185,7 +185,17 @@ class _Launch:
         wide = tuple(n for n, e in enumerate(rows) if e > 1)
         outer = (*(rows[n] for n in wide), *((g.tiles,) if g.tiles > 1 or not wide else ()))
         one, other = (_buffers(d, f"{name}_tile", (*outer, g.size), r) for _ in range(2))
-        return _Launch(d, name, rows, g, r, d.launches, wide, outer, (one, other))
+        return _Launch(
+            d=d,
+            name=name,
+            rows=rows,
+            g=g,
+            r=r,
+            number=d.launches,
+            wide=wide,
+            outer=outer,
+            halves=(one, other),
+        )
 
     def other(self, held: list[Buffer]) -> list[Buffer]:
         """Return the other half than ``held``."""
@@ -281,7 +291,18 @@ class _Launch:
         )
         base, middle, end = (Var(v, dtype) for v in ("base", "middle", "end"))
         r = self.r
-        return RunPair(base, middle, end, at, r.before, r.compared, limit, longest, heads, ends)
+        return RunPair(
+            base=base,
+            middle=middle,
+            end=end,
+            at=at,
+            before=r.before,
+            compared=r.compared,
+            limit=limit,
+            longest=longest,
+            heads=heads,
+            ends=ends,
+        )
 
     def steps(
         self,

@@ -134,18 +134,18 @@ class _Roles:
         places = max(map(_places, loops))
         count = max(2 * places, _ALIGNED if any(map(has_group_products, loops)) else 0)
         return _Roles(
-            name,
-            index,
-            as_int(index.extent) or 1,
-            warps * WARP // each,
-            each,
-            thread,
-            places,
-            Buffer("phases", (count,), u64, Scope.SHARED),
-            any(_has_plain_copies(copies_of(x)) for x in loops),
-            all(boxes_of(copies_of(x)) for x in loops),
-            _of_blocks(s),
-            target,
+            name=name,
+            index=index,
+            consumers=as_int(index.extent) or 1,
+            extra=warps * WARP // each,
+            each=each,
+            thread=thread,
+            places=places,
+            phases=Buffer("phases", (count,), u64, Scope.SHARED),
+            plain=any(_has_plain_copies(copies_of(x)) for x in loops),
+            boxes=all(boxes_of(copies_of(x)) for x in loops),
+            blocks=_of_blocks(s),
+            target=target,
         )
 
     @property
@@ -322,7 +322,7 @@ def _is_arrival(s: Stmt) -> bool:
 
 
 def _of_blocks(s: Stmt) -> frozenset[Var]:
-    """The variables that are the same for all threads of a block, outside of serial loops."""
+    """Return the variables, not of serial loops, that are equal for all threads of a block."""
     found: set[Var] = set()
     for x in walk(s):
         if isinstance(x, For) and x.over_blocks:
@@ -337,13 +337,13 @@ def _is_of(e: Expr, known: frozenset[Var]) -> bool:
 
 
 def _most(s: Stmt) -> int:
-    """How many such loops one thread may come by."""
+    """Return the number of such loops that one thread may pass."""
     found = [_most(x) for x in children(s)]
     return int(is_split(s)) + (max(found) if isinstance(s, If) else sum(found))
 
 
 def _places(s: For) -> int:
-    """How many places a loop's buffers have."""
+    """Return the number of places that a loop's buffers have."""
     found = (x for x in walk(copies_of(s)) if isinstance(x, Intrinsic | Store))
     buffers = [x.buffer if isinstance(x, Store) else x.writes[0].buffer for x in found]
     return next(as_int(b.shape[0]) or 1 for b in buffers if b.scope is Scope.SHARED)
@@ -369,7 +369,7 @@ def _has_plain_copies(s: Stmt) -> bool:
 
 
 def _among(s: Stmt, threads: int) -> Stmt:
-    """A statement in which the consumers wait for each other only."""
+    """Return a statement in which the consumers wait for each other only."""
     if s == BARRIER:
         return Intrinsic("named_barrier", args=(_CONSUMERS, threads))
     return map_stmt(s, lambda c: _among(c, threads))

@@ -118,15 +118,15 @@ def _labels(message: Message | None) -> ConvLabels | None:
     if message is None:
         return None
     labels = ConvLabels(
-        message.integer(7),
-        message.integer(8),
-        message.integers(11),
-        message.integer(3),
-        message.integer(4),
-        message.integers(6),
-        message.integer(9),
-        message.integer(10),
-        message.integers(12),
+        lhs_batch=message.integer(7),
+        lhs_feature=message.integer(8),
+        lhs_spatial=message.integers(11),
+        rhs_input=message.integer(3),
+        rhs_output=message.integer(4),
+        rhs_spatial=message.integers(6),
+        out_batch=message.integer(9),
+        out_feature=message.integer(10),
+        out_spatial=message.integers(12),
     )
     for part in (
         (labels.lhs_batch, labels.lhs_feature, *labels.lhs_spatial),

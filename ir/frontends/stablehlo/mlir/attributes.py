@@ -256,15 +256,15 @@ class Attributes:
                 why = "each part must have its two letters and the spatial numbers, each once"
                 tokens.fail_at(place, "dimension numbers of a convolution are not readable", why)
         return ConvLabels(
-            lhs.index("b"),
-            lhs.index("f"),
-            tuple(lhs.index(i) for i in spatial),
-            rhs.index("i"),
-            rhs.index("o"),
-            tuple(rhs.index(i) for i in spatial),
-            out.index("b"),
-            out.index("f"),
-            tuple(out.index(i) for i in spatial),
+            lhs_batch=lhs.index("b"),
+            lhs_feature=lhs.index("f"),
+            lhs_spatial=tuple(lhs.index(i) for i in spatial),
+            rhs_input=rhs.index("i"),
+            rhs_output=rhs.index("o"),
+            rhs_spatial=tuple(rhs.index(i) for i in spatial),
+            out_batch=out.index("b"),
+            out_feature=out.index("f"),
+            out_spatial=tuple(out.index(i) for i in spatial),
         )
 
     def _raw_labels(self) -> ConvLabels:

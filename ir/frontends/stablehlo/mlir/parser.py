@@ -367,7 +367,17 @@ class Parser:
             why = f"{len(results)} results are named, the type has {len(types)}"
             self.tokens.fail_at(place, f"the type of `{name}` does not fit", why)
         location = self.location()
-        return MlirOp(name, operands, attrs, regions, inputs, types, results, place, location)
+        return MlirOp(
+            name=name,
+            operands=operands,
+            attrs=attrs,
+            regions=regions,
+            operand_types=inputs,
+            result_types=types,
+            results=results,
+            place=place,
+            location=location,
+        )
 
     def signature(self) -> FunctionType | tuple[Type, ...]:
         """``: (types) -> types`` or ``: types -> types`` or ``: types`` or nothing"""

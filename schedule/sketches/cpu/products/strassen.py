@@ -138,7 +138,17 @@ def _shape(k: Contraction, target: Target) -> _Parted | None:
     last = ends[1] if out is None else out.spatial[-1].var
     if last not in ends:
         return None
-    return _Parted(k, m, n, terms, out, sides[0], sides[1], last == ends[0], levels)
+    return _Parted(
+        k=k,
+        m=m,
+        n=n,
+        terms=terms,
+        out=out,
+        rows=sides[0],
+        columns=sides[1],
+        turned=last == ends[0],
+        levels=levels,
+    )
 
 
 def _result_axes(k: Contraction, out: BlockInfo | None) -> dict[Var, tuple[Var, ...]] | None:

@@ -136,16 +136,16 @@ def _forest(node: Node) -> Forest:
     given[count + np.arange(more), targets] = True
     missing = node.ints("nodes_missing_value_tracks_true") or [0] * count
     return Forest(
-        whole(np.array(node.ints("nodes_featureids"), np.int64)),
-        whole(modes.astype(np.int64)),
-        whole(splits),
-        follows("true"),
-        follows("false"),
-        whole(np.array(missing, np.int64)),
-        whole(_members(node, modes), np.nan),
-        np.array(node.ints("tree_roots"), np.int64),
-        weights,
-        given,
+        feature=whole(np.array(node.ints("nodes_featureids"), np.int64)),
+        mode=whole(modes.astype(np.int64)),
+        split=whole(splits),
+        yes=follows("true"),
+        no=follows("false"),
+        missing=whole(np.array(missing, np.int64)),
+        members=whole(_members(node, modes), np.nan),
+        roots=np.array(node.ints("tree_roots"), np.int64),
+        weights=weights,
+        given=given,
     )
 
 
@@ -184,16 +184,16 @@ def _older_forest(node: Node, kind: str, targets: int) -> Forest:
     first = {tree: place[tree, k] for tree, k in reversed(list(zip(trees, ids, strict=True)))}
     missing = node.ints("nodes_missing_value_tracks_true") or [0] * len(names)
     return Forest(
-        np.array(node.ints("nodes_featureids"), np.int64),
-        np.array([0 if m == "LEAF" else MODES.index(m) for m in names], np.int64),
-        np.array(node.floats("nodes_values")) if splits is None else splits,
-        follows("true"),
-        follows("false"),
-        np.array(missing, np.int64),
-        np.full((len(names), 1), np.nan),
-        np.array(sorted(first.values()), np.int64),
-        weights,
-        given,
+        feature=np.array(node.ints("nodes_featureids"), np.int64),
+        mode=np.array([0 if m == "LEAF" else MODES.index(m) for m in names], np.int64),
+        split=np.array(node.floats("nodes_values")) if splits is None else splits,
+        yes=follows("true"),
+        no=follows("false"),
+        missing=np.array(missing, np.int64),
+        members=np.full((len(names), 1), np.nan),
+        roots=np.array(sorted(first.values()), np.int64),
+        weights=weights,
+        given=given,
     )
 
 
