@@ -159,7 +159,7 @@ def _failed(error: Exception) -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    """A command line that does not parse; without any command, its help."""
+    """Report a command line that does not parse, or print the help; return the exit status."""
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None and message == context.get_help():

@@ -225,7 +225,7 @@ def _opened(d: Digit, k: int) -> list[Term]:
 
 
 def _quotient(x: Sum, c: int, divide: bool, extents: Mapping[Var, int]) -> Sum | None:
-    """``x // c`` or ``x % c``."""
+    """Return ``x // c`` or ``x % c``."""
     if c == 1:
         return x if divide else Sum(())
     whole = tuple((d, k // c) for d, k in x.terms if k % c == 0)
@@ -242,7 +242,7 @@ def _small(rest: Sum, divide: bool) -> Sum:
 
 
 def _digit_of(rest: Sum, c: int, divide: bool) -> Sum:
-    """``rest // c`` or ``rest % c`` of a nonnegative sum that may reach ``c``."""
+    """Return ``rest // c`` or ``rest % c`` of a nonnegative sum that may reach ``c``."""
     d = Digit(Mark(rest.terms, rest.constant, rest.high() + 1), 1, rest.high() + 1, True)
     if rest.constant == 0 and len(rest.terms) == 1 and rest.terms[0][1] == 1:
         only = rest.terms[0][0]

@@ -39,7 +39,7 @@ def bitcast(x: Value, dtype: DTypeLike) -> Value:
 
 
 def select(cond: Value, a: Scalar, b: Scalar) -> Value:
-    """``a`` where ``cond`` (pred) holds, else ``b``."""
+    """Return ``a`` where ``cond`` (pred) holds, else ``b``."""
     if cond.dtype != pred:
         raise ArgumentError(f"the condition of select is {cond.dtype}", "it must be pred")
     x, y = coerce("select", (a, b))
@@ -47,17 +47,17 @@ def select(cond: Value, a: Scalar, b: Scalar) -> Value:
 
 
 def clamp(low: Scalar, x: Value, high: Scalar) -> Value:
-    """``min(max(x, low), high)``."""
+    """Return ``min(max(x, low), high)``."""
     return operation("clamp", low, x, high)
 
 
 def equal(a: Scalar, b: Scalar) -> Value:
-    """``a == b`` as a pred value."""
+    """Return ``a == b`` as a pred value."""
     return operation("eq", a, b)
 
 
 def not_equal(a: Scalar, b: Scalar) -> Value:
-    """``a != b`` as a pred value."""
+    """Return ``a != b`` as a pred value."""
     return operation("ne", a, b)
 
 

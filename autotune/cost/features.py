@@ -304,7 +304,7 @@ def _strides(a: BlockInfo, accept: Callable[[int | None], bool]) -> int:
 def _describe(
     blocks: Sequence[BlockInfo], a: BlockInfo | None, t: Target, flops: float, size: float
 ) -> list[float]:
-    """The columns of ``DESCRIPTORS``."""
+    """Return the columns of ``DESCRIPTORS``."""
     if a is None or not a.spatial:
         anchor = [math.nan] * 5 + [float(len(blocks))] + [math.nan] * 6
     else:

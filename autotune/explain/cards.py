@@ -75,5 +75,5 @@ def summary(graph: ModelGraph, vertex: Vertex) -> tuple[str, ...]:
 
 
 def _width(count: int) -> float:
-    """The width of an edge: one pixel more for each factor of 64 above a KiB."""
+    """Return the width of an edge: one pixel more for each factor of 64 above a KiB."""
     return 1.0 + max(0, count.bit_length() - 10) / 6

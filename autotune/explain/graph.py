@@ -122,7 +122,7 @@ def model_graph(prepared: PreparedModule, name: str = "") -> ModelGraph:
 
 
 def _arguments(module: HloModule, c: Computation) -> int:
-    """The number of parameters, which decides which of them are boxes."""
+    """Return the number of parameters, which decides which of them are boxes."""
     return len(c.parameters) if c is module.entry else FEW
 
 
@@ -185,7 +185,7 @@ class _FlowReader:
         )
 
     def _flows(self) -> tuple[Flow, ...]:
-        """All flows, those between the same two vertices as one."""
+        """Return all flows, those between the same two vertices as one."""
         found: dict[tuple[str, str], dict[str, tuple[int, list[str]]]] = {}
         reads = chain(
             ((g.name, i, self.members[g]) for g in self.fusion.groups for i in g.inputs),
@@ -221,7 +221,9 @@ class _FlowReader:
     def _sources(
         self, value: Instruction, readers: frozenset[Instruction], why: Sequence[str] = ()
     ) -> Iterator[tuple[str, str, Instruction, list[str]]]:
-        """Where a value comes from, through views and tuples: name, kind, value and reasons."""
+        """Yield where a value comes from, through views and tuples: name, kind, value and
+        reasons.
+        """
         told = [*why, *self._reasons(value, readers)]
         if (g := self.home.get(value)) is not None:
             yield g.name, g.kind, value, told
@@ -240,7 +242,9 @@ class _FlowReader:
 
 
 def _texts(source: str, target: str, noted: Sequence[str]) -> list[str]:
-    """The reasons of a flow: of its ends, else those of FuseOps, without that of mere views."""
+    """Return the reasons of a flow: of its ends, else those of FuseOps, without that of mere
+    views.
+    """
     if told := [text for text in (FROM.get(source), TO.get(target)) if text]:
         return told[:1]
     return [why for why in noted if why != VIEW_FOLLOWS] or list(noted)

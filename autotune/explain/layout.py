@@ -112,7 +112,9 @@ def _successors(boxes: Sequence[Box], edges: Sequence[tuple[str, str]]) -> list[
 
 
 def _layers(after: Sequence[Sequence[int]]) -> list[int]:
-    """The layer of each vertex: the longest path to it, inputs right above their first reader."""
+    """Return the layer of each vertex: the longest path to it, inputs right above their first
+    reader.
+    """
     before: list[list[int]] = [[] for _ in after]
     for v, users in enumerate(after):
         for u in users:
@@ -311,7 +313,9 @@ class _Columns:
         return sum(self.x[u] * w for u, w in near) / weight, rank
 
     def _pull(self, v: int, u: int) -> float:
-        """The weight of neighbor ``u`` in the place of ``v``: boxes follow boxes, bends bends."""
+        """Return the weight of neighbor ``u`` in the place of ``v``: boxes follow boxes, bends
+        bends.
+        """
         match v < self.graph.boxes, u < self.graph.boxes:
             case True, False:
                 return BESIDE
@@ -355,7 +359,7 @@ def _placed(
     xs: Sequence[float],
     before: int,
 ) -> Layout:
-    """The layout, from the order and the centers of all vertices."""
+    """Return the layout, from the order and the centers of all vertices."""
     tops, bottoms = _bands(graph, boxes)
     places = tuple(
         Place(b.name, graph.layer[v], xs[v] - b.width / 2, tops[graph.layer[v]], b.width, b.height)
@@ -382,7 +386,9 @@ def _placed(
 
 
 def _bands(graph: _Layered, boxes: Sequence[Box]) -> tuple[list[float], list[float]]:
-    """The upper and lower end of each layer; many edges between two layers set them apart."""
+    """Return the upper and lower end of each layer; many edges between two layers set them
+    apart.
+    """
     tops: list[float] = []
     bottoms: list[float] = []
     y = 0.0
@@ -398,7 +404,9 @@ def _bands(graph: _Layered, boxes: Sequence[Box]) -> tuple[list[float], list[flo
 def _ports(
     boxes: Sequence[Box], graph: _Layered, xs: Sequence[float]
 ) -> dict[tuple[int, int], float]:
-    """Where the edges from the vertices above end on a box's upper side, from left to right."""
+    """Return where the edges from the vertices above end on a box's upper side, from left to
+    right.
+    """
     found: dict[tuple[int, int], float] = {}
     for v, box in enumerate(boxes):
         sources = sorted(graph.above[v], key=xs.__getitem__)

@@ -116,7 +116,7 @@ def explain_model(model: Lowered, log: PathLike | None = None) -> ModelExplained
 def _log_of(
     model: Lowered, log: PathLike | None
 ) -> tuple[Log | None, Mapping[str, str], tuple[str, ...]]:
-    """The records that a build with this log uses, which are lent, and what was skipped."""
+    """Return the records that a build with this log uses, which are lent, and what was skipped."""
     if log is None:
         return None, {}, ()
     if log != AUTO:
@@ -178,8 +178,8 @@ def _group(
 def _scheduled(
     prepared: PreparedModule, key: str, origins: OriginFinder
 ) -> tuple[ScheduleOrigin | None, float, float, str]:
-    """A group's origin, the estimate of its default schedule, the least part of its arithmetic that
-    a schedule does, and why there are none.
+    """Return a group's origin, the estimate of its default schedule, the least part of its
+    arithmetic that a schedule does, and why there are none.
     """
     target = prepared.target
     try:

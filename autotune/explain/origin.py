@@ -127,7 +127,7 @@ class OriginFinder:
             yield self._unfit(device, log.devices.get(device), own)
 
     def _alike(self, key: str) -> str:
-        """How many workloads of the log differ from a group in their sizes only."""
+        """Return how many workloads of the log differ from a group in their sizes only."""
         log = self.log
         assert log is not None
         form, _ = form_and_sizes(self.texts[key])
@@ -214,7 +214,7 @@ class OriginFinder:
         )
 
     def _device(self, best: Best) -> str:
-        """The device on which a record was made, also where it is lent to this one."""
+        """Return the device on which a record was made, also where it is lent to this one."""
         log = self.log
         assert log is not None
         made = {b.device for b in log.bests if b.trial == best.trial and b.id == best.id}
@@ -235,7 +235,7 @@ def predicted(space: Space, sketch: str, decisions: Mapping[str, Json]) -> float
 
 
 def _default(func: Func, sketches: tuple[Sketch, ...]) -> ScheduleOrigin:
-    """The rule of the default schedule: the first sketch that applies, as builds find it."""
+    """Return the rule of the default schedule: the first sketch that applies, as builds find it."""
     names = tuple(s.name for s in sketches)
     for sketch in sketches:
         try:

@@ -103,7 +103,7 @@ def _cut(title: str) -> str:
 
 
 def _node(node: Card, place: Place) -> Markup:
-    """A card: its color at the left, title, lines, the bar of its share at the bottom."""
+    """Return a card: its color at the left, title, lines, the bar of its share at the bottom."""
     text = [
         Markup('<text x="{x:g}" y="{y:g}" class="title">{title}</text>').format(
             x=PAD + 4, y=PAD + 10, title=_cut(node.title)

@@ -97,7 +97,9 @@ def experience(log: Log, target: Target) -> Experience:
 
 
 def _tuned(log: Log, target: Target) -> Iterator[tuple[Best, Workload, Target]]:
-    """The measured winners of a target with their workloads, each with the threads it ran on."""
+    """Yield the measured winners of a target with their workloads, each with the threads it ran
+    on.
+    """
     for device in log.devices:
         known, _, threads = device.rpartition("-t")
         if known == target.key and threads.isdecimal():

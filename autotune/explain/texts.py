@@ -79,7 +79,7 @@ def _texts(
 
 
 def _members(group: Group, sources: Sources) -> str:
-    """A group's computation, those that it calls, and where its instructions come from."""
+    """Return a group's computation, those that it calls, and where its instructions come from."""
     called = [c for c in reachable(group.computation) if c is not group.computation]
     parts = [show_computation(c) for c in (*called, group.computation)]
     places = {i.name: place for i in group.members if (place := sources.of(i))}

@@ -273,7 +273,9 @@ def _as_it_is(target: Target) -> Regain:
 
 
 def _peak(target: Target) -> Peak:
-    """The rate of operations by the data sheet, the bandwidth of a copy in the GPU's memory."""
+    """Return the rate of operations by the data sheet, the bandwidth of a copy in the GPU's
+    memory.
+    """
     return Peak(1, target.gpu.f32_flops, _copies(), nominal=True)
 
 
@@ -297,7 +299,7 @@ def _copies() -> float:
 
 
 def _kind(target: Target) -> str:
-    """The GPU's name, which the driver tells without a context on it."""
+    """Return the GPU's name, which the driver tells without a context on it."""
     api = driver()
     name = api.call("cuDeviceGetName", 128, api.call("cuDeviceGet", 0))
     return f"{target.key} {name.split(bytes(1))[0].decode(errors='replace')}"

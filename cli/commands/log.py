@@ -195,7 +195,7 @@ def _exporter() -> Callable[[Log, str], dict[str, dict[str, float]]]:
 
 
 def _models(log: Log, key: str | None) -> list[dict[str, Any]]:
-    """The outcomes of the races of whole models, oldest first; of all targets without a key."""
+    """Return the races of whole models, oldest first; of all targets without a key."""
     names = {m.id: m.name for m in log.models}
     return [
         {

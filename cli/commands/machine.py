@@ -127,7 +127,7 @@ def _clash() -> Check:
 
 
 def _llvm() -> Check:
-    """A form that some versions of LLVM get wrong, tried here as LLVM has it and as we emit it."""
+    """Check that what some versions of LLVM get wrong is right in the form that we emit."""
     from ...codegen.driver.llvm_faults import masked_stores
 
     found = masked_stores()
@@ -190,7 +190,9 @@ def _cuda() -> list[Check]:
 
 
 def _bindings() -> str:
-    """The version of what talks to the driver: cuda-python, or of its parts the one that does."""
+    """Return the version of what talks to the driver: cuda-python, or of its parts the one that
+    does.
+    """
     from importlib import metadata
 
     for name, note in (
@@ -203,7 +205,7 @@ def _bindings() -> str:
 
 
 def _gpu() -> Check:
-    """The GPU that target cuda means; not ok where there is none."""
+    """Return the GPU that target cuda means; not ok where there is none."""
     from ...codegen.runtime.cuda.driver import DriverError, driver
     from ...ir.errors import TargetError
     from ...ir.gpus import best_arch, capability

@@ -36,7 +36,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 
 def _number(name: str) -> int | None:
-    """The 3 of ``arg3``."""
+    """Return the 3 of ``arg3``."""
     digits = name[3:]
     known = name.startswith("arg") and digits.isascii() and digits.isdecimal()
     return int(digits) if known and len(digits) <= 9 else None

@@ -40,7 +40,7 @@ Rule: TypeAlias = Invariant[Func]
 
 
 def _buffers(func: Func) -> Iterable[Buffer]:
-    """All that are not parameters: a function that is well formed touches no others."""
+    """Yield all buffers but parameters; a well-formed function touches no others."""
     yield from func.allocs
     yield from (s.buffer for s in walk(func.body) if isinstance(s, Alloc))
 

@@ -63,7 +63,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return tuple.__new__(kind, arrays)
 
     def _by_name(self, inputs: Any) -> dict[str, Any]:
-        """The inputs by name, as arrays."""
+        """Return the inputs by name, as arrays."""
         if isinstance(inputs, dict):
             return {name: _array(value) for name, value in inputs.items()}
         given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
@@ -73,7 +73,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         return dict(zip(self.inputs, map(_array, given), strict=False))
 
     def _for(self, given: dict[str, Any]) -> ForShapes:
-        """The model compiled for the shapes of inputs, and for the values that shapes need."""
+        """Return the model compiled for shapes of inputs, and for values that shapes depend on."""
         while True:
             settled = frozenset(self._settled)
             key = tuple((name, _key(v, name in settled)) for name, v in given.items())
@@ -146,7 +146,7 @@ class NestwrightBackend(Backend):  # type: ignore[misc]
 
 
 def _target(device: str) -> str:
-    """The target of a device, such as ``CUDA:0``."""
+    """Return the target of a device, such as ``CUDA:0``."""
     return device.partition(":")[0].lower()
 
 
@@ -155,14 +155,14 @@ def _element(array: Any) -> int:
 
 
 def _array(value: Any) -> Any:
-    """An input as an array, or as a list of them."""
+    """Return an input as an array, or as a list of them."""
     if value is None or isinstance(value, np.ndarray):
         return value
     return [_array(v) for v in value] if isinstance(value, list) else np.asarray(value)
 
 
 def _key(value: Any, settled: bool) -> Any:
-    """The part of an input that a compiled model depends on."""
+    """Return the part of an input that a compiled model depends on."""
     if isinstance(value, list):
         return tuple(_key(v, settled) for v in value)
     if value is None:
@@ -177,7 +177,7 @@ def _binding(value: Any, settled: bool) -> Binding:
 
 
 def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The arrays of an input by the names of their parameters."""
+    """Return the arrays of an input by the names of their parameters."""
     if isinstance(value, list):
         return [pair for n, v in enumerate(value) for pair in _flat(f"{name}.{n}", v)]
     return [] if value is None else [(name, value)]

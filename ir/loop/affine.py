@@ -43,7 +43,7 @@ class Linear:
         return Linear(terms, k * self.constant)
 
     def plus(self, other: Linear, k: int) -> Linear:
-        """``self + k * other``."""
+        """Return ``self + k * other``."""
         terms = dict(self.terms)
         for atom, c in other.terms.items():
             bump(terms, atom, k * c)
@@ -68,7 +68,7 @@ def bump(terms: dict[Expr, int], atom: Expr, k: int) -> int:
 
 
 def linear(e: Expr) -> Linear:
-    """The linear form of an index expression; one of another type is an atom."""
+    """Return the linear form of an index expression; one of another type is an atom."""
     if isinstance(e, Var) or e.dtype != index:
         return Linear({e: 1})
     terms: dict[Expr, int] = {}
@@ -103,7 +103,7 @@ def gather(e: Expr, k: int, terms: dict[Expr, int], atom: AtomFn) -> int:
 
 
 def to_expr(form: Linear) -> Expr:
-    """The expression of a linear form: large coefficients first, then what is subtracted."""
+    """Return the expression of a linear form: large coefficients first, then what is subtracted."""
     order = sorted(form.terms.items(), key=_size) if len(form.terms) > 1 else form.terms.items()
     constant = _wrap(form.constant)
     result: Expr | None = None
@@ -159,7 +159,7 @@ def loop_range(extent: Expr, ranges: Ranges) -> Interval:
 
 
 def bounds(e: Expr, ranges: Ranges) -> Interval:
-    """The least and the greatest value of an integer expression, both included.
+    """Return the least and the greatest value of an integer expression, both included.
 
     ``ranges`` gives those of variables; of one that it lacks nothing is known. Index arithmetic
     does not overflow (see ``nodes``). The interval covers every value and may be too wide.
@@ -173,7 +173,7 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
 
 
 def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
-    """The interval of a linear form.
+    """Return the interval of a linear form.
 
     A minimum, maximum or selection is opened into its cases at most ``splits`` deep, because what
     is beside it may cancel: ``i * 8 + min(8, 61 - i * 8)`` is at most 61.
@@ -231,7 +231,7 @@ def _atom_bounds(e: Expr, ranges: Ranges, splits: int) -> Interval:
 
 
 def of_dtype(dtype: DType) -> Interval:
-    """Every value of an integer element type, as far as an index can hold it."""
+    """Return every value of an integer element type, as far as an index can hold it."""
     match dtype.kind:
         case "pred":
             return 0, 1
@@ -258,7 +258,7 @@ def _product(name: str, a: Interval, b: Interval) -> Interval:
 
 
 def refine(ranges: Ranges, cond: Expr) -> Ranges:
-    """``ranges`` narrowed by a condition that holds; the same object if it tells nothing new."""
+    """Return ``ranges`` narrowed by a condition that holds; the same object if it tells nothing."""
     match cond:
         case Op(name="and", args=(a, b)):
             return refine(refine(ranges, a), b)

@@ -40,7 +40,7 @@ def as_int(e: Expr | int) -> int | None:
 
 
 def add(a: Expr | int, b: Expr | int) -> Expr:
-    """``a + b`` for indices; literals go to the right and are gathered."""
+    """Return ``a + b`` for indices; literals go to the right and are gathered."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:
@@ -57,7 +57,7 @@ def add(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def sub(a: Expr | int, b: Expr | int) -> Expr:
-    """``a - b`` for indices."""
+    """Return ``a - b`` for indices."""
     a, b = as_expr(a), as_expr(b)
     y = as_int(b)
     if y is not None:
@@ -66,7 +66,7 @@ def sub(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def mul(a: Expr | int, b: Expr | int) -> Expr:
-    """``a * b`` for indices."""
+    """Return ``a * b`` for indices."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:
@@ -85,7 +85,7 @@ def mul(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def floordiv(a: Expr | int, b: Expr | int) -> Expr:
-    """``a // b`` for indices, rounding down; ``b`` is positive."""
+    """Return ``a // b`` for indices, rounding down; ``b`` is positive."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if y == 1:
@@ -96,7 +96,7 @@ def floordiv(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def floormod(a: Expr | int, b: Expr | int) -> Expr:
-    """``a % b`` for indices, never negative; ``b`` is positive."""
+    """Return ``a % b`` for indices, never negative; ``b`` is positive."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if y == 1:
@@ -139,7 +139,7 @@ NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq
 
 
 def compare(name: str, a: Expr | int, b: Expr | int) -> Expr:
-    """``a name b`` for indices; ``name`` is lt, le, gt, ge, eq or ne."""
+    """Return ``a name b`` for indices; ``name`` is lt, le, gt, ge, eq or ne."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:
@@ -148,7 +148,7 @@ def compare(name: str, a: Expr | int, b: Expr | int) -> Expr:
 
 
 def opposite(cond: Expr) -> Expr:
-    """The condition that holds where ``cond`` does not."""
+    """Return the condition that holds where ``cond`` does not."""
     match cond:
         case Op(name=name, args=(a, b)) if name in NEGATED and a.dtype == index:
             return compare(NEGATED[name], a, b)
@@ -157,7 +157,7 @@ def opposite(cond: Expr) -> Expr:
 
 
 def lt(a: Expr | int, b: Expr | int) -> Expr:
-    """``a < b`` for indices."""
+    """Return ``a < b`` for indices."""
     return compare("lt", a, b)
 
 
@@ -184,7 +184,7 @@ def conjuncts(cond: Expr | None) -> tuple[Expr, ...]:
 
 
 def select(cond: Expr, a: Expr, b: Expr) -> Expr:
-    """``a`` where ``cond``, else ``b``."""
+    """Return ``a`` where ``cond``, else ``b``."""
     if isinstance(cond, Const):
         return a if cond.value else b
     return Op("select", (cond, a, b), a.dtype)

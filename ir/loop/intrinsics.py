@@ -55,7 +55,7 @@ def _copy(source: Array, *args: int) -> Array:
 
 
 def multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int) -> Array:
-    """``c + a b``, where b is [n, k] unless transposed; products of integers are exact."""
+    """Return ``c + a b``, where b is [n, k] unless transposed; products of integers are exact."""
     left = (a.T if a_transposed else a).astype(c.dtype)
     right = (b if b_transposed else b.T).astype(c.dtype)
     return np.asarray(c + left @ right, c.dtype)
@@ -132,7 +132,7 @@ def _ldmatrix(words: int) -> Form:
 
 
 def _stmatrix(words: int) -> Form:
-    """The way back: each row is written for the lane that points to it."""
+    """Return the form of ``stmatrix``: rows are written where the lanes point to."""
     row = Operand(_SHARED, bytes=16)
     own = (Operand(_REGISTER, (2 * words,), (dtype,)) for dtype in (f16, bf16))
     return Form(tuple(Signature((), (row,), (of,)) for of in own), WARP)
@@ -169,7 +169,7 @@ _STORED_RESULTS = _stores(_WARPGROUP, (64, 16), WARPGROUP, (f16, bf16), _SHARED)
 
 
 def _group_product(x: GroupMatrix) -> IntrinsicDef:
-    """``c[m, n] += a[m, k] b[k, n]``; operands in shared memory, sums in registers.
+    """Define ``c[m, n] += a[m, k] b[k, n]``; operands in shared memory, sums in registers.
 
     It is asynchronous: it reads shared memory (by the asynchronous proxy) and updates the sums at
     any time until the ``wgmma_wait`` that covers its group. Until then only products of the same

@@ -338,7 +338,7 @@ def misfit(node: Noted, key: str, value: object) -> tuple[str, str] | None:
 
 
 def _undeclared(sort: type[Noted], key: str) -> tuple[str, str] | None:
-    """The same for a key that is not declared: on a loop or block it may be a user's own."""
+    """Return the same for a key that is not declared: on a loop or block it may be a user's own."""
     if sort is Func:
         near = difflib.get_close_matches(key, BY_KEY, 1)
     else:

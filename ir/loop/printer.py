@@ -400,7 +400,7 @@ def literal(c: Const) -> str:
 
 
 def buffer_type(b: Buffer) -> str:
-    """``f32[64, 32]``; a scalar is ``f32[()]``."""
+    """Return ``f32[64, 32]``; a scalar is ``f32[()]``."""
     return f"{b.dtype}[{', '.join(map(str, b.shape)) or '()'}]"
 
 

@@ -111,7 +111,7 @@ def _substituted(r: Region, values: Mapping[Var, Expr]) -> Region:
 
 
 def loop_ranges(s: Stmt, outer: Ranges = MappingProxyType({})) -> dict[Var, Interval]:
-    """The ranges of the loop variables under ``s``; of a loop that never runs, 0."""
+    """Return the ranges of the loop variables under ``s``; of a loop that never runs, 0."""
     found: dict[Var, Interval] = {}
     known = dict(outer)
 
@@ -126,7 +126,7 @@ def loop_ranges(s: Stmt, outer: Ranges = MappingProxyType({})) -> dict[Var, Inte
 
 
 def touched(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Region | None:
-    """The box of ``buffer`` that ``s`` reads or writes; None if it does neither.
+    """Return the box of ``buffer`` that ``s`` reads or writes; None if it does neither.
 
     ``outer`` are the ranges of variables from outside ``s``, as far as known.
     """
@@ -139,7 +139,7 @@ def touched(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Re
 
 
 def _union(a: Region, b: Region, ranges: Ranges) -> Region:
-    """The smallest box known to cover two boxes of one buffer, given by ``Spans.box``."""
+    """Return the smallest box known to cover two boxes of one buffer, given by ``Spans.box``."""
     ranges_ = tuple(
         _hull(x, y, n, ranges) for x, y, n in zip(a.ranges, b.ranges, a.buffer.shape, strict=True)
     )
@@ -159,7 +159,7 @@ def _hull(a: Range, b: Range, size: int, ranges: Ranges) -> Range:
 
 
 def _clipped(start: Linear, extent: int, size: int) -> Range:
-    """A range within a dimension of ``size`` elements; accesses beyond it never happen."""
+    """Return a range within a dimension of ``size`` elements; accesses beyond it never happen."""
     if extent >= size:
         return Range(Const(0), Const(size))
     if start.terms:
@@ -186,7 +186,7 @@ class Spans:
         self.simple = Simplifier(self.ranges)
 
     def box(self, r: Region) -> Region:
-        """The box that ``r`` sweeps, within its buffer."""
+        """Return the box that ``r`` sweeps, within its buffer."""
         ranges = []
         for x, size in zip(r.ranges, r.buffer.shape, strict=True):
             span = self.span(x.start)
@@ -198,11 +198,11 @@ class Spans:
         return Region(r.buffer, tuple(ranges))
 
     def span(self, e: Expr) -> Span | None:
-        """The values that ``e`` takes; None where no constant width is known."""
+        """Return the values that ``e`` takes; None where no constant width is known."""
         return self.of_form(linear(self.simple.expr(e)))
 
     def of_form(self, form: Linear) -> Span | None:
-        """The values of a linear form whose atoms are simplified."""
+        """Return the values of a linear form whose atoms are simplified."""
         terms: dict[Expr, int] = {}
         constant, width = form.constant, 0
         for atom, k in form.terms.items():
@@ -239,7 +239,9 @@ class Spans:
         return None if low == LOW or high == HIGH else Span(Linear({}, low), high - low)
 
     def quotient(self, span: Span | None, c: int) -> Span | None:
-        """``(s + w) // c`` for ``0 <= w <= width``: how many quotients depends on where s lies."""
+        """Return ``(s + w) // c`` for ``0 <= w <= width``: how many quotients depends on where
+        s lies.
+        """
         if span is None:
             return None
         start, width = span.start, span.width

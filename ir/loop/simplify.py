@@ -152,7 +152,7 @@ class Simplifier:
                 return linear(self.expr(e))
 
     def quotient(self, form: Linear, c: int) -> Linear:
-        """``form // c`` for ``c > 0``.
+        """Return ``form // c`` for ``c > 0``.
 
         ``(c*q + r) // c  ->  q`` where ``0 <= r < c``; ``(c*q + r) // c  ->  q + r // c``;
         ``(g*x + k) // (g*d)  ->  (x + k // g) // d``; ``(x // d + k) // c -> (x + k*d) // (c*d)``;
@@ -180,7 +180,7 @@ class Simplifier:
         return whole + Linear({build.floordiv(to_expr(rest), c): 1})
 
     def remainder(self, form: Linear, c: int) -> Linear:
-        """``form % c`` for ``c > 0``.
+        """Return ``form % c`` for ``c > 0``.
 
         Multiples of ``c`` vanish; ``r % c  ->  r - q*c`` where ``q*c <= r < q*c + c``;
         ``(g*x + k) % (g*d)  ->  g * ((x + k // g) % d) + k % g``; ``x % (c*d) % c  ->  x % c``;
@@ -207,7 +207,7 @@ class Simplifier:
         return Linear({build.floormod(to_expr(rest), c): 1})
 
     def steps_and_offset(self, form: Linear, c: int) -> Iterator[tuple[int, Linear, Linear]]:
-        """``form`` as ``g*x + r`` with ``0 <= r < g`` for divisors g of ``c``: g, x and r."""
+        """Yield ``form`` as ``g*x + r`` with ``0 <= r < g`` for divisors g of ``c``: g, x and r."""
         for g in sorted({gcd(k, c) for k in form.terms.values()} - {1, c}, reverse=True):
             many = {a: k // g for a, k in form.terms.items() if k % g == 0}
             offset = Linear({a: k for a, k in form.terms.items() if k % g}, form.constant % g)
@@ -245,7 +245,10 @@ class Simplifier:
         return form
 
     def low_digit(self, x: Expr, c: int) -> Linear:
-        """``y % c`` for ``x = y % (c*d)``: what ``x // c * c`` lacks of it. Nothing for others."""
+        """Return ``y % c`` for ``x = y % (c*d)``: what ``x // c * c`` lacks of it.
+
+        Nothing for others.
+        """
         match x:
             case Op(name="floormod", args=(y, Const(value=int(n)))) if n % c == 0:
                 part = self.remainder(linear(y), c)
@@ -254,7 +257,7 @@ class Simplifier:
                 return Linear({})
 
     def extreme(self, name: str, a: Linear, b: Linear) -> Linear:
-        """``min`` or ``max`` of two forms, decided where their difference has one sign."""
+        """Return ``min`` or ``max`` of two forms, decided where their difference has one sign."""
         low, high = ANYTHING if self.may_wrap(a, b) else bounds_of(a - b, self.ranges)
         if low >= 0:
             return b if name == "minimum" else a
@@ -301,7 +304,7 @@ class Simplifier:
                 return _with_args(e, (a,))
 
     def comparison(self, name: str, a: Expr, b: Expr, e: Op) -> Expr:
-        """``lt``, ``eq`` or ``ne`` between a linear form's positive and negative parts."""
+        """Return ``lt``, ``eq`` or ``ne`` between a linear form's positive and negative parts."""
         x, y = linear(a), linear(b)
         if self.may_wrap(x, y):
             return build.compare(name, a, b) if (a, b) != e.args or name != e.name else e
@@ -357,7 +360,7 @@ class Simplifier:
 
 
 def _quotients(terms: Mapping[Expr, int], c: int, k: int) -> Iterator[tuple[Expr, Linear]]:
-    """The quotients by ``c`` that are taken ``k`` times, and their dividends."""
+    """Yield the quotients by ``c`` that are taken ``k`` times, and their dividends."""
     for atom, n in terms.items():
         match atom:
             case Op(name="floordiv", args=(x, Const(value=int(d)))) if (n, d) == (k, c):
@@ -374,14 +377,14 @@ def _with_args(e: Op, args: tuple[Expr, ...]) -> Expr:
 
 
 def _sorted(form: Linear) -> Linear:
-    """The form as it will be written: what ``bounds_of`` makes of it hangs on the order."""
+    """Return the form as it will be written: what ``bounds_of`` makes of it hangs on the order."""
     return Linear(
         dict(sorted(form.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1])))), form.constant
     )
 
 
 def _ordered(name: str, form: Linear) -> Expr:
-    """``form name 0`` with nothing negative on either side; a literal is on the right."""
+    """Return ``form name 0`` with nothing negative on either side; a literal is on the right."""
     plus = Linear({a: k for a, k in form.terms.items() if k > 0})
     minus = Linear({a: -k for a, k in form.terms.items() if k < 0})
     if not plus.terms and name != "lt":

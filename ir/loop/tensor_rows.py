@@ -44,7 +44,7 @@ def tensor_rows(
 
 
 def _product(x: TensorMatrix, meaning: Meaning) -> IntrinsicDef:
-    """``c[m, n] += a[m, k] b[k, n]``, or without c where the first register read is 0.
+    """Define ``c[m, n] += a[m, k] b[k, n]``, or without c where the first register read is 0.
 
     It is asynchronous: it reads shared memory (by the asynchronous proxy) and updates the sums at
     any time until the phase ends at which a later ``tensor_commit`` of its thread arrives. Products

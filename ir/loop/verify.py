@@ -410,7 +410,7 @@ class _Checker:
 
 @cache
 def _result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType | None:
-    """The element type that an operation gives; None if it does not take these."""
+    """Return the element type that an operation gives; None if it does not take these."""
     row = TABLE.get(name)
     if row is None or len(dtypes) != row.arity or (name == "select" and dtypes[0] != pred):
         return None
@@ -420,7 +420,7 @@ def _result_dtype(name: str, dtypes: tuple[DType, ...]) -> DType | None:
 
 
 def show_region(r: Region) -> str:
-    """``A[i, 0 : 4]`` for a message."""
+    """Return ``A[i, 0 : 4]`` for a message."""
     parts = [
         show(x.start) if as_int(x.extent) == 1 else f"{show(x.start)} : + {show(x.extent)}"
         for x in r.ranges

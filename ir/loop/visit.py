@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def map_tuple(f: Callable[[T], T], items: tuple[T, ...]) -> tuple[T, ...]:
-    """``f`` on every item; the same tuple if every item came back as the same object."""
+    """Return ``f`` on every item; the same tuple if every item came back as the same object."""
     if len(items) == 2:  # most operations have two operands: a third of the time
         a, b = items
         x, y = f(a), f(b)
@@ -173,7 +173,7 @@ def children(s: Stmt) -> tuple[Stmt, ...]:
 
 
 def walk(s: Stmt) -> Iterator[Stmt]:
-    """Every statement under ``s``, itself first, in program order."""
+    """Yield every statement under ``s``, itself first, in program order."""
     waiting = [s]
     while waiting:
         s = waiting.pop()
@@ -210,7 +210,7 @@ def _bounds(regions: tuple[Region, ...]) -> tuple[Expr, ...]:
 
 
 def walk_expr(e: Expr) -> Iterator[Expr]:
-    """Every expression under ``e``, itself first."""
+    """Yield every expression under ``e``, itself first."""
     waiting = [e]
     while waiting:
         e = waiting.pop()
@@ -225,7 +225,7 @@ def walk_expr(e: Expr) -> Iterator[Expr]:
 
 
 def loads_in(e: Expr) -> Iterator[Load]:
-    """Every load in ``e``, those of its indices included, as in ``walk_expr``."""
+    """Yield every load in ``e``, those of its indices included, as in ``walk_expr``."""
     waiting = [e]
     while waiting:
         e = waiting.pop()
@@ -242,17 +242,19 @@ def loads_in(e: Expr) -> Iterator[Load]:
 
 
 def exprs_under(s: Stmt) -> Iterator[Expr]:
-    """Every expression in ``s`` and in the statements under it."""
+    """Yield every expression in ``s`` and in the statements under it."""
     return (x for inner in walk(s) for e in exprs(inner) for x in walk_expr(e))
 
 
 def loads_under(s: Stmt) -> Iterator[Load]:
-    """Every load in ``s`` and in the statements under it."""
+    """Yield every load in ``s`` and in the statements under it."""
     return (x for x in exprs_under(s) if isinstance(x, Load))
 
 
 def own_reads(s: Stmt) -> tuple[Buffer, ...]:
-    """The buffers that ``s`` reads itself, not in statements under it; one may occur twice."""
+    """Return the buffers that ``s`` reads itself, not in statements under it; one may occur
+    twice.
+    """
     loads = (x.buffer for e in exprs(s) for x in loads_in(e))
     match s:
         case Intrinsic(reads=reads):
@@ -264,7 +266,9 @@ def own_reads(s: Stmt) -> tuple[Buffer, ...]:
 
 
 def own_writes(s: Stmt) -> tuple[Buffer, ...]:
-    """The buffers that ``s`` writes itself, not in statements under it; one may occur twice."""
+    """Return the buffers that ``s`` writes itself, not in statements under it; one may occur
+    twice.
+    """
     match s:
         case Store(buffer=buffer):
             return (buffer,)
@@ -277,22 +281,25 @@ def own_writes(s: Stmt) -> tuple[Buffer, ...]:
 
 
 def buffers_read(s: Stmt) -> frozenset[Buffer]:
-    """The buffers that ``s`` and the statements under it read."""
+    """Return the buffers that ``s`` and the statements under it read."""
     return frozenset(b for x in walk(s) for b in own_reads(x))
 
 
 def buffers_written(s: Stmt) -> frozenset[Buffer]:
-    """The buffers that ``s`` and the statements under it write."""
+    """Return the buffers that ``s`` and the statements under it write."""
     return frozenset(b for x in walk(s) for b in own_writes(x))
 
 
 def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
-    """``e`` with variables replaced."""
+    """Return ``e`` with variables replaced."""
     return substitution(by)(e)
 
 
 def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
-    """``s`` with variables replaced. Variables are introduced once, so nothing is captured."""
+    """Return ``s`` with variables replaced.
+
+    Variables are introduced once, so nothing is captured.
+    """
     expr = substitution(by)
 
     def stmt(x: Stmt) -> Stmt:

@@ -229,7 +229,7 @@ class _Transform:
         return strip.each(rows.half - 1, lambda k: strip.lanes(lambda lane: pair(add(k, 1), lane)))
 
     def _woven(self, stage: _Stage, scratch: Buffer) -> Legs[Read]:
-        """``Z[k] = E[k] + i O[k]`` of half a spectrum: the inverse of ``_told_apart``."""
+        """Read ``Z[k] = E[k] + i O[k]`` of half a spectrum: the inverse of ``_told_apart``."""
 
         def legs(p: Expr, q: Expr) -> Read:
             def read(fly: Butterfly, j: int, lane: Expr) -> Complex:
@@ -257,7 +257,7 @@ class _Transform:
     # to memory
 
     def _told_apart(self, source: Buffer, target: Buffer) -> Stmt:
-        """``X[k] = E[k] + w^k O[k]`` of the spectra of the numbers at even and at odd places."""
+        """Compute ``X[k] = E[k] + w^k O[k]`` from the spectra of the even and the odd places."""
         rows, strip = self.rows, self.strip
 
         def again(lane: Expr) -> Stmt:

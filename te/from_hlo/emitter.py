@@ -115,7 +115,7 @@ class ElementEmitter:
         return both(below, above)
 
     def clamped(self, e: Expr | int, last: int) -> Expr:
-        """``min(max(e, 0), last)``, without what always holds."""
+        """Return ``min(max(e, 0), last)``, without what always holds."""
         e, last = as_expr(e), max(last, 0)
         low, high = affine.bounds(e, self._ranges)
         e = e if low >= 0 else maximum(e, 0)
@@ -136,7 +136,7 @@ class ElementEmitter:
         return self.clamped(place, extent - 1), there
 
     def divided(self, e: Expr, by: int) -> tuple[Expr, Expr]:
-        """``e // by`` and ``e % by``; exact where the multiples of ``by`` separate."""
+        """Return ``e // by`` and ``e % by``; exact where the multiples of ``by`` separate."""
         form = affine.linear(e)
         high = {a: c // by for a, c in form.terms.items() if c % by == 0}
         low = {a: c for a, c in form.terms.items() if c % by}

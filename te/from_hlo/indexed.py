@@ -29,7 +29,7 @@ def clamped_starts(
 
 
 def dynamic_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``operand[start + i]``, the start clamped so that the slice lies inside."""
+    """Return ``operand[start + i]``, the start clamped so that the slice lies inside."""
     source = x.operands[0]
     first = clamped_starts(e, x.operands[1:], source.array.dims, x.array.dims)
     return e.element(source, tuple(add(i, s) for i, s in zip(at, first, strict=True)))
@@ -49,7 +49,7 @@ def dynamic_update_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def gather(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``operand[start(batch) + offset]``, the start clamped so that the slice lies inside.
+    """Return ``operand[start(batch) + offset]``, clamped so that the slice lies inside.
 
     A slice without elements, in a dimension that is collapsed, is zero, as in XLA.
     """

@@ -30,7 +30,7 @@ def constant(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def part(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``real`` and ``imag``: one of the two numbers that a complex element lies in memory as."""
+    """Return the real or the imaginary part of a complex element, two numbers in memory."""
     number = 0 if x.opcode == "real" else 1
     (operand,) = x.operands
     source, _ = leaf(operand)
@@ -64,7 +64,7 @@ def reshape(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def transpose(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``out[i] = in[j]`` with ``j[dimensions[n]] = i[n]``."""
+    """Return ``out[i] = in[j]`` with ``j[dimensions[n]] = i[n]``."""
     source: list[Expr] = [const(0)] * len(at)
     for place, dim in zip(at, x.attrs["dimensions"], strict=True):
         source[dim] = place
@@ -72,7 +72,7 @@ def transpose(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
 
 
 def slice_(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
-    """``out[i] = in[start + i * stride]``."""
+    """Return ``out[i] = in[start + i * stride]``."""
     dims = x.attrs["slice"]
     places = (add(mul(i, d.stride), d.start) for i, d in zip(at, dims, strict=True))
     return e.element(x.operands[0], tuple(places))

@@ -245,7 +245,7 @@ def is_padded(x: Instruction) -> bool:
 
 
 def _leaves(x: Instruction, element: int | None = None) -> list[Leaf]:
-    """The arrays that a result is made of, in order."""
+    """Return the arrays that a result is made of, in order."""
     if x.opcode == "tuple" and element is None:
         return [found for o in x.operands for found in _leaves(o)]
     if isinstance(x.shape, TupleShape):

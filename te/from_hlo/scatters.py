@@ -103,7 +103,7 @@ def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, 
 def combined(
     computation: Computation, old: Sequence[Expr], new: Sequence[Expr]
 ) -> tuple[Expr, ...]:
-    """``computation(old, new)``, as one operation where it is one."""
+    """Return ``computation(old, new)``, as one operation where it is one."""
     simple = simple_combiner(computation) if len(old) == 1 else None
     if simple is not None:
         return (op(simple, old[0], cast(new[0], old[0].dtype)),)
@@ -154,7 +154,7 @@ def _reaches(w: WindowDim) -> bool:
 def _selected(
     d: Draft, x: Instruction, name: str, window: Sequence[WindowDim]
 ) -> dict[int, Buffer]:
-    """A block that finds, per window, the place of the kept element; -1 if there is none."""
+    """Append a block that finds the kept element of each window; return its places, or -1."""
     operand, source, _ = x.operands
     extents = source.array.dims
     wide = [n for n, w in enumerate(window) if _reaches(w)]

@@ -78,7 +78,7 @@ def _default(seconds: float, y: Scale) -> Markup:
 
 
 def _band(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
-    """The median of the seeds as a step line, and their range as a band."""
+    """Return the median of the seeds as a step line, and their range as a band."""
     places = sorted({p for c in curves for p in (*c.places, c.end)})
     rows = [(p, found) for p in places if (found := _found(curves, p))]
     parts = []

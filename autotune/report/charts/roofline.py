@@ -118,7 +118,9 @@ def _intensity(k: RooflineMark, least: float) -> float:
 
 
 def _rates(k: RooflineMark, least: float) -> tuple[float, float]:
-    """The rates of both schedules; without arithmetic, those of a kernel of least intensity."""
+    """Return the rates of both schedules; without arithmetic, those of a kernel of least
+    intensity.
+    """
     work = _intensity(k, least) * k.bytes
     return work / k.default_seconds, work / k.tuned_seconds
 

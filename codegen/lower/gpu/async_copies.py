@@ -141,7 +141,7 @@ def _box(
     count: int,
     ranges: Mapping[Var, Interval],
 ) -> Region | None:
-    """The stretch of ``count`` elements from where the lane is ``at``; None if it is none."""
+    """Return ``count`` elements from where the lane is ``at`` as a region, if they are one."""
     if not index:
         return None
     if lane is not None:

@@ -259,7 +259,7 @@ class _Placer:
         return SyncSpan(new, (*first, *head), tail if waits else (*first, *tail), waits)
 
     def carried(self, var: Var, extent: int, span: SyncSpan, depth: int) -> Conflict:
-        """Who may meet when one iteration of a loop follows on another.
+        """Return who may meet when one iteration of a loop follows on another.
 
         Iterations of short loops are looked at pair by pair; where each of them waits, neighbors.
         """
@@ -377,7 +377,7 @@ def _parted(touches: tuple[Touch, ...]) -> tuple[Touch, ...]:
 
 
 def _under(cond: Expr, s: Stmt) -> Stmt:
-    """``s`` with ``cond`` around each part in which no threads wait for each other."""
+    """Return ``s`` with ``cond`` around each part in which no threads wait for each other."""
     if not _waits(s):
         inside = isinstance(s, If) and s.orelse is None and not _loads(s.cond)
         merged = both(cond, s.cond) if isinstance(s, If) and inside else None

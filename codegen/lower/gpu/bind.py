@@ -77,7 +77,7 @@ def is_warps(s: Intrinsic) -> bool:
 
 
 def _lanes(s: Stmt) -> Iterator[int]:
-    """Over how many threads each tile in a statement is spread."""
+    """Yield over how many threads each tile in a statement is spread."""
     for x in walk(s):
         for r in (*x.writes, *x.reads) if isinstance(x, Intrinsic) else ():
             if r.buffer.scope in SPREAD:
@@ -193,7 +193,7 @@ def _reduces_over(s: Stmt, thread: str) -> bool:
 
 
 def _alone(s: Stmt) -> Stmt:
-    """A launch of one thread. Its buffers, which may be large, lie outside."""
+    """Return a launch of one thread. Its buffers, which may be large, lie outside."""
     made: list[Buffer] = []
 
     def stmt(x: Stmt) -> Stmt:
@@ -323,7 +323,7 @@ class _LaunchBinder:
 
 
 def _named_in(s: Stmt) -> frozenset[Var]:
-    """The names that ``Let``s and blocks in a statement give to values."""
+    """Return the names that ``Let``s and blocks in a statement give to values."""
     lets = {x.var for x in walk(s) if isinstance(x, Let)}
     axes = {a.var for x in walk(s) if isinstance(x, Block) for a in x.axes}
     return frozenset(lets | axes)
@@ -334,6 +334,6 @@ def _made_in(s: Stmt) -> frozenset[Buffer]:
 
 
 def _shared(s: Alloc) -> Alloc:
-    """The same with the buffer in the memory that a block's threads share."""
+    """Return an ``Alloc`` with its buffer in the memory that the threads of a block share."""
     b = replace(s.buffer, scope=Scope.SHARED)
     return Alloc(b, replace_buffers(s.body, {s.buffer: b}))

@@ -209,7 +209,7 @@ def _source(e: Expr) -> tuple[Load | None, Expr | None]:
 
 
 def _limits(cond: Expr | None) -> Iterator[tuple[Expr, int] | None]:
-    """The parts ``e < n`` of a condition; None for one that is none."""
+    """Yield each part ``e < n`` of a condition as (e, n), and None for any other part."""
     for c in conjuncts(cond):
         match c:
             case Op(name="lt", args=(e, Const(value=int(n)))):
@@ -290,7 +290,7 @@ class Arrivals:
         return self.by_one(seq(expect, *(s for c in copies for s in self.loads(c, place))))
 
     def loads(self, copy: Intrinsic, place: Expr) -> Iterator[Stmt]:
-        """A copy for each panel of a buffer."""
+        """Yield a copy for each panel of a buffer."""
         for p in panels_of(copy.writes[0], copy.reads[0]):
             reads = (p.whole, p.where, self.bar(place))
             yield p.placed(Intrinsic("tma_load", (p.box,), reads, p.args))
@@ -314,7 +314,7 @@ class Panel:
 
 
 def panels_of(inner: Region, outer: Region) -> Iterator[Panel]:
-    """The panels of a box in shared memory that lies in a matrix."""
+    """Yield the panels of a box in shared memory that lies in a matrix."""
     *rows_before, column = (x.start for x in outer.ranges)
     *lead, rows, columns = inner.ranges
     *heights, wide = outer.buffer.shape

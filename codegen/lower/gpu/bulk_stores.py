@@ -44,7 +44,7 @@ def _in_order(stmts: tuple[Stmt, ...]) -> list[Stmt]:
 
 
 def _store(s: Intrinsic, first: Expr | None) -> Stmt:
-    """The copies of a box's panels, and the wait for them, by the first thread."""
+    """Return the copies of a box's panels, and the wait for them, by the first thread."""
     (to,), (of,) = s.writes, s.reads
     copies = [
         p.placed(Intrinsic("tma_store", (p.whole,), (p.box, p.where), p.args))

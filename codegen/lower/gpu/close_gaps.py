@@ -117,7 +117,7 @@ def _without_gaps(s: Alloc, ranges: Ranges) -> Stmt:
 
 
 def _gap(forms: Sequence[Linear], ranges: Ranges) -> _Gap | None:
-    """The largest gap that all indices of a dimension have in common."""
+    """Return the largest gap that all indices of a dimension have in common."""
     for step in sorted({abs(k) for f in forms for k in f.terms.values()} - {1}, reverse=True):
         low = [_low_part(f, step) for f in forms]
         spans = [bounds_of(f, ranges) for f in low]

@@ -229,7 +229,7 @@ class _Reduction:
 
 
 def _path(s: Stmt, block: Block) -> tuple[Stmt, ...]:
-    """The statements from ``s`` down to a block in it."""
+    """Return the statements from ``s`` down to a block in it."""
     if s is block:
         return (s,)
     for c in children(s):
@@ -240,7 +240,7 @@ def _path(s: Stmt, block: Block) -> tuple[Stmt, ...]:
 
 
 def _under_copies(s: Stmt, loops: Sequence[For]) -> Stmt:
-    """``s`` under serial loops of its own like the given ones."""
+    """Return ``s`` under serial loops of its own like the given ones."""
     names: dict[Var, Expr] = {x.var: Var(x.var.name) for x in loops}
     s = substitute(s, names)
     for x in reversed(loops):

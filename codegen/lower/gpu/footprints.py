@@ -197,7 +197,7 @@ class BlockThreads:
 
 
 def _allowed(v: Var, values: Array, guards: Sequence[Expr]) -> Array:
-    """The values of a variable that conditions on it alone allow."""
+    """Return the values of a variable that conditions on it alone allow."""
     for g in guards:
         if free_vars(g) == {v}:
             values = values[np.broadcast_to(_value(g, {v: values}), values.shape)]
@@ -205,7 +205,7 @@ def _allowed(v: Var, values: Array, guards: Sequence[Expr]) -> Array:
 
 
 def _reached(a: ElementAccess, b: ElementAccess) -> tuple[Interval, ...]:
-    """The box that two accesses of single elements stay in: a piece of a concatenation, say."""
+    """Return the box that two accesses stay in, such as a piece of a concatenation."""
     inside = {v: (0, n - 1) for v, n in (*a.loops, *b.loops)}
     found = []
     for x, y, n in zip(a.starts, b.starts, a.buffer.shape, strict=True):
@@ -265,7 +265,7 @@ def _apart(p: Array, s: Array, q: Array, t: Array, size: int) -> bool:
 
 
 def _repeats(index: tuple[Expr, Expr], outer: Mapping[Var, int]) -> tuple[Var | None, int]:
-    """An outer loop's variable on which indices depend only by remainders, and their period."""
+    """Return an outer variable on which indices depend only modulo a period, and the period."""
     for var, extent in outer.items():
         period = 1
         for e in index:

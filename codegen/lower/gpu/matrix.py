@@ -107,7 +107,7 @@ def _tiles(s: Stmt, name: str) -> dict[Buffer, Tiles]:
 
 
 def _roles(s: Intrinsic) -> Iterator[tuple[Buffer, str, bool]]:
-    """The warp's buffers of a call, what they hold, and whether it is turned."""
+    """Yield the warp's buffers of a call, what they hold, and whether it is turned."""
     match s.name:
         case "load_matrix_a" | "load_matrix_b":
             yield s.writes[0].buffer, s.name[-1], bool(s.args[0])
@@ -185,7 +185,7 @@ class _Lanes:
     def place(
         self, b: Buffer, index: tuple[Expr, ...], ranges: Mapping[Var, Interval]
     ) -> tuple[tuple[Expr, ...], Expr | None]:
-        """Where the words of an element are, and which half it is of its word, if it is one."""
+        """Return the index of the words with an element, and its half of a word, if it is one."""
         t, (*lead, m, n) = self.tiles[b], index
         row = simplify(floormod(m, HELD_ROWS), ranges)
         pair = simplify(floordiv(floormod(n, 2 * HELD_COLUMNS), 2), ranges)
@@ -314,7 +314,7 @@ def _rounded(words: Region, dtype: DType) -> Iterator[Stmt]:
 
 
 def _shift(part: Expr) -> Expr:
-    """The place of the first bit of a half of a word."""
+    """Return the place of the first bit of a half of a word."""
     return cast(mul(part, 16), u32)
 
 

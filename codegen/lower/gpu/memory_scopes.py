@@ -169,7 +169,7 @@ class _LaunchScopes:
 
 
 def _to_workspace(s: Stmt, old: Buffer, loops: Sequence[For]) -> tuple[Stmt, Buffer]:
-    """``s`` with ``old`` as a part of a buffer outside that has one for every iteration."""
+    """Return ``s`` with ``old`` as a part of a buffer outside that has one for every iteration."""
     count = 1
     number: Expr = Const(0)
     for x in loops:

@@ -49,7 +49,7 @@ def _narrowed(s: Stmt) -> Stmt:
 
 
 def _needed(b: Buffer, steps: Sequence[Stmt]) -> list[int]:
-    """The numbers of the steps that touch a buffer, or from the first one on need its place."""
+    """Return the steps that touch a buffer, or need its place after the first of these."""
     found = [n for n, x in enumerate(steps) if _touches(x, b)]
     return [*range(found[0], len(steps))] if any(_makes(x, b) for x in steps) else found
 
@@ -61,7 +61,7 @@ def _makes(s: Stmt, b: Buffer) -> bool:
 
 
 def _apart(s: For) -> Stmt:
-    """A loop around one of warps with roles, inside of the buffers that only some of them use."""
+    """Return a loop, inside of the buffers that only some of its warps with roles use."""
     names: list[Let] = []
     inside = s.body
     while isinstance(inside, Let):
@@ -85,7 +85,7 @@ def _apart(s: For) -> Stmt:
 
 
 def _opened(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
-    """The buffers made in a sequence, and its steps."""
+    """Return the buffers made in a sequence, and its steps."""
     match s:
         case Alloc(buffer=b, body=body):
             inner, steps = _opened(body)

@@ -251,7 +251,7 @@ class _Pipeline:
 
 
 def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
-    """The buffers and the statements, one after the other, of a loop's body."""
+    """Return the buffers and the statements, one after the other, of a loop's body."""
     match s:
         case Alloc(buffer=b, body=body):
             allocs, stmts = _straight(body)
@@ -266,7 +266,7 @@ def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
 
 
 def _ahead(allocs: Sequence[Buffer], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """The statements that fill shared buffers of the iteration from what the loop leaves alone."""
+    """Return the statements that fill shared buffers from memory that the loop leaves alone."""
     shared = {b for b in allocs if b.scope is Scope.SHARED}
     changed = frozenset[Buffer]().union(*map(buffers_written, stmts))
     fills = (s for s in stmts if set() < buffers_written(s) <= shared)
@@ -290,7 +290,7 @@ def _bytes(b: Buffer) -> int:
 
 
 def _in_two(s: Stmt, taken: int) -> tuple[Buffer, Stmt, Stmt] | None:
-    """A copy as loads into registers, and stores from there; None if it is none or too large."""
+    """Return a copy as loads to registers and stores from there; None if it is not one."""
     loops: list[For] = []
     inner: Stmt = s
     while isinstance(inner, For | If | Let):

@@ -58,7 +58,7 @@ def _guarded(s: Stmt, lane: Var | None) -> Stmt:
 
 
 def _conditional(s: Store, lane: Var | None) -> Stmt:
-    """An update by its operation's identity where a condition fails, as one under the condition."""
+    """Return an update whose operand is neutral unless a condition holds as one under it."""
     if s.buffer.scope is not Scope.REGISTER or not isinstance(s.value, Op):
         return s
     own, args = Load(s.buffer, s.index), s.value.args
@@ -88,7 +88,7 @@ def _of_indices(cond: Expr) -> bool:
 
 
 def _bounded(s: For) -> For:
-    """A loop over guarded updates of one place: its bounds instead of guards on its variable."""
+    """Return a loop over guarded updates of one place with bounds instead of the guards."""
     count, body, own = as_int(s.extent), s.body, set[Var]()
     while isinstance(body, For | Let | Alloc):
         if isinstance(body, For | Let):
@@ -126,7 +126,7 @@ def _from_outside(form: Linear, var: Var, own: set[Var]) -> bool:
 
 
 def _under(s: Stmt, cond: Expr | None) -> Stmt:
-    """``s``, a chain down to an update under a condition, with ``cond`` as that condition."""
+    """Return a chain of loops down to a guarded update, with ``cond`` as its condition."""
     if isinstance(s, If):
         return s.then if cond is None else replace(s, cond=cond)
     assert isinstance(s, For | Let | Alloc)

@@ -49,7 +49,7 @@ def _first(body: Stmt, var: Var) -> tuple[Stmt, Stmt] | None:
 
 
 def _under(guard: Expr, s: Stmt) -> Stmt:
-    """``s`` under a guard, in one condition with its own: an outer loop looks for it there."""
+    """Return ``s`` under a guard, merged with its own: an outer loop looks for it there."""
     if isinstance(s, If) and s.orelse is None:
         cond = both(guard, s.cond)
         return s.then if cond is None else If(cond, s.then)
@@ -57,7 +57,7 @@ def _under(guard: Expr, s: Stmt) -> Stmt:
 
 
 def _split(cond: Expr, var: Var) -> tuple[Expr | None] | None:
-    """The other conjuncts of a condition that has ``var == 0``; None if it has not."""
+    """Return the other conjuncts of a condition that has ``var == 0``; None if it has not."""
     parts = conjuncts(cond)
     kept = [p for p in parts if not _is_zero(p, var)]
     if len(kept) == len(parts) or any(var in free_vars(p) for p in kept):

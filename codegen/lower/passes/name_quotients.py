@@ -45,7 +45,7 @@ def _named(s: Stmt) -> Stmt:
 
 
 def _let(var: Var, value: Expr, body: Stmt) -> Stmt:
-    """A name for ``body``, inside of the loops over threads, which stay together."""
+    """Return a name for ``body``, inside of the loops over threads, which stay together."""
     if isinstance(body, For) and body.kind is Kind.THREAD:
         return replace(body, body=_let(var, value, body.body))
     return Let(var, value, body)

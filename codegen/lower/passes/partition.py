@@ -103,7 +103,7 @@ class _Partition:
         return self.stmt(made, ranges)
 
     def shortened(self, s: For, ranges: Ranges, start: int, stop: int) -> Stmt:
-        """A vector loop whose other iterations do nothing; else as it was, its lanes masked."""
+        """Return a vector loop without last iterations that do nothing, or as it was."""
         count = as_int(s.extent)
         inside = {**ranges, s.var: (stop, count - 1 if count else stop)}
         if start > 0 or simplify_stmt(s.body, inside) != EMPTY:
@@ -119,7 +119,7 @@ class _Partition:
         return s if body is s.body else replace(s, body=body)
 
     def parts(self, body: Stmt, var: Var, ranges: Ranges, cuts: tuple[int, int, int, int]) -> Stmt:
-        """``if start <= var < stop: body else: the edges``, each made for its values of ``var``."""
+        """Return ``if start <= var < stop: body else: edges``, each for its values of ``var``."""
         low, start, stop, end = cuts
 
         def part(a: int, b: int) -> Stmt:
@@ -143,7 +143,7 @@ class _Partition:
 
 
 def _without_idle_ends(s: For, ranges: Ranges) -> For:
-    """``s`` without first and last iterations in which every statement's guards fail."""
+    """Return ``s`` without first and last iterations in which every statement's guards fail."""
     count = as_int(s.extent)
     if count is None or not any(isinstance(x, If) for x in walk(s.body)):
         return s
@@ -157,7 +157,7 @@ def _without_idle_ends(s: For, ranges: Ranges) -> For:
 
 
 def _busy(s: Stmt, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> Interval:
-    """The values of ``var`` in ``span`` for which ``s`` may do something: half-open, or (0, 0)."""
+    """Return the half-open part of ``span`` for which ``s`` may do something, or (0, 0)."""
     match s:
         case For(body=body) | Let(body=body) | Alloc(body=body):
             return _busy(body, var, span, ranges)
@@ -180,7 +180,7 @@ def _busy(s: Stmt, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> 
 
 
 def _where_possible(cond: Op, var: Var, span: Interval, ranges: Mapping[Var, Interval]) -> Interval:
-    """``span`` without the values at its ends for which ``cond`` cannot hold."""
+    """Return ``span`` without the values at its ends for which ``cond`` cannot hold."""
     form = positive_form(cond)
     k = form.terms.get(var, 0)
     if k == 0:
@@ -192,7 +192,8 @@ def _where_possible(cond: Op, var: Var, span: Interval, ranges: Mapping[Var, Int
 
 
 def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
-    """The iterations in which every guard that depends on ``var`` is decided, as a half-open span.
+    """Return the iterations in which every guard that depends on ``var`` is decided, as a
+    half-open span.
 
     The span is the given one if there is no such guard, and empty (start >= stop) if no iteration
     decides them all. A bound may hold in it or not, whichever is so for longer.
@@ -215,7 +216,7 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
 
 
 def _decided(k: int, low: int, high: int, span: Interval) -> Interval:
-    """The longer part of the span in which ``k * v + rest`` is above 0, or is not."""
+    """Return the longer part of the span in which ``k * v + rest`` is above 0, or is not."""
     start, stop = span
     if k < 0:
         above = start, min(stop, max(-(-low // -k), start))
@@ -227,7 +228,7 @@ def _decided(k: int, low: int, high: int, span: Interval) -> Interval:
 
 
 def _without_zero(k: int, low: int, high: int, span: Interval) -> Interval:
-    """The span less its first or last values, where ``k * v + rest`` may be zero."""
+    """Return the span less its first or last values, where ``k * v + rest`` may be zero."""
     first, last = sorted((-low // k, -high // k))  # of zeros, rounded down
     last += 1
     start, stop = span
@@ -239,7 +240,7 @@ def _without_zero(k: int, low: int, high: int, span: Interval) -> Interval:
 
 
 def _inner_ranges(body: Stmt, ranges: Ranges) -> Mapping[Var, Interval]:
-    """The ranges of the variables inside ``body`` and outside."""
+    """Return the ranges of the variables inside ``body`` and outside."""
     known = dict(ranges)
     for x in walk(body):
         if isinstance(x, For):
@@ -279,7 +280,7 @@ def is_bound(cond: Expr) -> TypeGuard[Op]:
 
 
 def positive_form(cond: Op) -> Linear:
-    """The form that is above 0 where ``cond`` holds (for eq and ne: the difference)."""
+    """Return the form that is above 0 where ``cond`` holds (for eq and ne: the difference)."""
     a, b = map(linear, cond.args)
     match cond.name:
         case "lt":

@@ -103,7 +103,7 @@ def _carried(s: Stmt) -> dict[Buffer, set[Var]]:
 def _placed(
     s: Stmt, buffers: Sequence[Buffer], uses: Uses, carried: Mapping[Buffer, set[Var]]
 ) -> Stmt:
-    """``s`` with the buffers, which nothing outside of it uses, made in it or around it."""
+    """Return ``s`` with the buffers, which nothing outside of it uses, made in it or around it."""
     buffers = [b for b in buffers if b in uses[id(s)]]
     if not buffers:
         return s
@@ -259,7 +259,7 @@ def _shrunk(
 
 
 def _narrowed(s: Stmt, loop: For) -> Stmt:
-    """``s``, for what it touches: where only some threads of a loop get to, a loop over those."""
+    """Return ``s`` with conditions on a thread as loops over the threads that meet them."""
     if isinstance(s, If) and s.orelse is None:
         match s.cond:
             case Op(name="lt", args=(v, Const() as count)) if v is loop.var:

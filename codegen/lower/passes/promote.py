@@ -76,7 +76,7 @@ def _promoted(s: Stmt, lanes: For | None) -> Stmt:
 
 
 def _updates(s: Stmt, lanes: For | None) -> Iterator[Update]:
-    """The stores that certainly run whenever ``s`` does, and read the element that they write."""
+    """Yield the stores that run whenever ``s`` does and update the element that they write."""
     match s:
         case Store(buffer=b, index=at, value=value):
             if b.scope is Scope.GLOBAL and Load(b, at) in walk_expr(value):
@@ -116,7 +116,7 @@ def _is_private(s: For, update: Update) -> bool:
 
 
 def _operand(s: Store) -> tuple[str, Expr] | None:
-    """``op`` and ``x`` of ``b[i] = b[i] op x`` for an operation whose order does not matter."""
+    """Return ``op`` and ``x`` of ``b[i] = b[i] op x`` for an ``op`` whose order is free."""
     match s.value:
         case Op(name=name, args=(a, b)) if TABLE[name].associative and TABLE[name].commutative:
             own = Load(s.buffer, s.index)

@@ -70,7 +70,7 @@ def _tile(s: For, target: Target) -> Buffer | None:
 
 
 def _loads(s: Stmt) -> list[Load]:
-    """The loads of register buffers directly in a statement."""
+    """Return the loads of register buffers directly in a statement."""
     every = (x for e in exprs(s) for x in loads_in(e))
     return [x for x in every if x.buffer.scope is Scope.REGISTER]
 
@@ -88,7 +88,7 @@ def _through_memory(s: For, tile: Buffer) -> Stmt:
 
 
 def _copy(s: Stmt, kept: Buffer) -> Stmt:
-    """``s`` with a copy of each element of the tile that it reads, in place of all that it does."""
+    """Return ``s`` with nothing but copies of the elements of the tile that it reads."""
     own = [Store(kept, x.index, x) for x in dict.fromkeys(_loads(s))]
     match s:
         case For(body=body):

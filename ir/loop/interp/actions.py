@@ -85,7 +85,7 @@ class Compiler:
         action([*symbols.values(), *[0] * (self.size - len(symbols))])
 
     def items(self, buffer: Buffer) -> Data:
-        """The elements of a buffer: one of the function's, or made by an ``Alloc``."""
+        """Return the elements of a buffer: one of the function's, or made by an ``Alloc``."""
         if buffer not in self.data:
             self.data[buffer] = self.memory[buffer].items()
         return self.data[buffer]
@@ -99,14 +99,14 @@ class Compiler:
         return self.size - 1
 
     def bind_loop(self, s: For) -> tuple[int, Closure]:
-        """The slot of a loop's variable, and its extent."""
+        """Return the slot of a loop's variable, and its extent."""
         extent = self.expr(s.extent)
         together = s.kind in (Kind.THREAD, Kind.VECTOR)
         self.at_once[s.var] = frozenset((s.var,)) if together else _NONE
         return self.bind(s.var, loop_range(s.extent, self.ranges)), extent
 
     def bind_let(self, var: Var, value: Expr) -> tuple[int, Closure]:
-        """The slot of a name, and its value."""
+        """Return the slot of a name, and its value."""
         v = self.expr(value)
         self.at_once[var] = self.depends_on(value)
         return self.bind(var, bounds(value, self.ranges) if var.dtype == index else None), v
@@ -181,7 +181,7 @@ class Compiler:
         return run
 
     def intrinsic(self, s: Intrinsic) -> Action:
-        """A tile form: matrices in, a matrix out."""
+        """Return a tile form: matrices in, a matrix out."""
         row = TABLE.get(s.name)
         if row is None or row.tile is None or row.tile.meaning is None or len(s.writes) != 1:
             raise UndefinedError(f"intrinsic {s.name} is outside of a GPU launch", "", self.where)
@@ -207,7 +207,9 @@ class Compiler:
         return run
 
     def matrix(self, r: Region) -> Closure:
-        """The contents of a box, without the dimensions of extent 1 in front of the last two."""
+        """Return the contents of a box, without the dimensions of extent 1 in front of the last
+        two.
+        """
         data, box, watch, where = self.items(r.buffer), self.box(r), self.watch, self.where
         shape, dtype = extents_of(r, where)[-2:], to_numpy(r.buffer.dtype)
         sums = self.sums.get(r.buffer, _NONE)
@@ -225,7 +227,7 @@ class Compiler:
         return run
 
     def box(self, r: Region) -> Box:
-        """The positions of a box of constant extents, in row-major order."""
+        """Return the positions of a box of constant extents, in row-major order."""
         extents = extents_of(r, self.where)
         ends = [add(x.start, n - 1) for x, n in zip(r.ranges, extents, strict=True)]
         first = self.offset(r.buffer, tuple(x.start for x in r.ranges))
@@ -324,7 +326,9 @@ class Compiler:
         return maker("data, at, missing", *lines, "return x")(data, at, missing)
 
     def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
-        """The row-major position of an element; dimensions not provably in range are checked."""
+        """Return the row-major position of an element; dimensions not provably in range are
+        checked.
+        """
         form, stride = Linear({}), 1
         checked: list[tuple[Closure, int, int]] = []
         for d in reversed(range(len(ix))):
@@ -352,7 +356,7 @@ class Compiler:
         return run
 
     def affine(self, form: Linear) -> Closure:
-        """The value of a linear form."""
+        """Return the value of a linear form."""
         texts = {a: source(a, self.slots) for a in form.terms}
         told = (f"{texts[a]} * {k}" for a, k in form.terms.items() if texts[a])
         total = compiled(" + ".join([*told, f"({form.constant})"]))
@@ -363,14 +367,14 @@ class Compiler:
 
 
 def unwritten(buffer: Buffer, position: int, where: str) -> UndefinedError:
-    """The error of reading what nothing wrote."""
+    """Return the error of reading what nothing wrote."""
     place = [int(x) for x in np.unravel_index(position, buffer.shape)]
     why = f"nothing wrote {buffer.name}{place} before"
     return UndefinedError("an element is read that has no value", why, where)
 
 
 def extents_of(r: Region, where: str) -> tuple[int, ...]:
-    """The extents of a box, which must be constant."""
+    """Return the extents of a box, which must be constant."""
     extents = [as_int(x.extent) for x in r.ranges]
     if None in extents:
         raise UndefinedError(f"a box of {r.buffer.name} has no constant extents", "", where)

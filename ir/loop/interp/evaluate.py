@@ -35,7 +35,7 @@ def run(
     seed: int | None = None,
     check_races: bool = False,
 ) -> list[Array]:
-    """The outputs of ``func`` on ``args``: the inputs, in the order of ``func.params``.
+    """Return the outputs of ``func`` on ``args``: the inputs, in the order of ``func.params``.
 
     ``symbols`` are the values of ``func.symbols``. With ``seed``, parallel loops run in a random
     order. With ``check_races``, two iterations of a parallel, vector or thread-bound loop that meet

@@ -108,7 +108,7 @@ def _steps(s: Stmt) -> int:
 
 
 def _store_variables(s: Stmt, values: Mapping[Var, Expr]) -> frozenset[Var]:
-    """The variables that the index of every store under ``s`` depends on."""
+    """Return the variables that the index of every store under ``s`` depends on."""
     match s:
         case Store(index=ix):
             return frozenset().union(*(free_vars(substitute_expr(i, values)) for i in ix))
@@ -224,7 +224,7 @@ class _Runner:
         return free_vars(e) <= self.fixed and not any(loads_in(e))
 
     def keeping(self, e: Expr, mask: Array | None) -> Array:
-        """The value of ``e``, computed once if it never changes."""
+        """Return the value of ``e``, computed once if it never changes."""
         known = self.kept.get(id(e))
         if known is not None:
             return known[1]

@@ -40,7 +40,7 @@ class Launch:
 
     @staticmethod
     def of(s: Stmt) -> Launch | None:
-        """The launch that a statement is, if it is one."""
+        """Return the launch that a statement is, if it is one."""
         indices: dict[str, tuple[Var, int]] = {}
         order, strided, clustered = iter(THREADS), False, set()
         while isinstance(s, For) and s.kind is Kind.THREAD:
@@ -125,7 +125,7 @@ class _Program:
         self.start: Env = [values.get(slot, 0) for slot in range(compiler.size)]
 
     def threads(self, block: tuple[int, ...]) -> list[Thread]:
-        """The threads of a block, about to begin."""
+        """Return the threads of a block, about to begin."""
         x, y, z = self.launch.extents("threadIdx")
         shared: dict[Buffer, list[object]] = {}
         shadow = self.compiler.shadow

@@ -30,7 +30,7 @@ class Memory:
             self.known = np.ones(size, np.bool_)
 
     def items(self) -> list[Any]:
-        """The elements as a list, to be changed in place; valid until ``to_array``."""
+        """Return the elements as a list, to be changed in place; valid until ``to_array``."""
         if self._items is None:
             self._items = list(self.values)
             if not self.known.all():
@@ -48,7 +48,7 @@ class Memory:
             self._items = None
 
     def copy(self) -> Memory:
-        """The same contents, apart."""
+        """Return the same contents, apart."""
         self.to_array()
         other = Memory(self.buffer)
         other.values, other.known = self.values.copy(), self.known.copy()

@@ -98,7 +98,7 @@ class Watch:
         self.own = private_buffers(func)
 
     def loop(self, s: For, slot: int, values: Closure, body: Action) -> Action:
-        """An action that runs ``s`` and watches its iterations."""
+        """Return an action that runs ``s`` and watches its iterations."""
         own = self.own.get(id(s), frozenset())
         if s.over_threads:
             own = frozenset(b for b in own if b.scope not in OF_BLOCK)
@@ -137,7 +137,7 @@ class Watch:
                 raise _race(f, place, where, why)
 
     def reading(self, buffer: Buffer, at: Closure, where: str, sums: frozenset[Var]) -> Closure:
-        """``at``, noting that the element there is read."""
+        """Return ``at``, noting that the element there is read."""
 
         def run(env: Env) -> Any:
             position = at(env)
@@ -147,7 +147,7 @@ class Watch:
         return run
 
     def writing(self, buffer: Buffer, at: Closure, where: str, sums: frozenset[Var]) -> Closure:
-        """``at``, noting that the element there is written."""
+        """Return ``at``, noting that the element there is written."""
 
         def run(env: Env) -> Any:
             position = at(env)

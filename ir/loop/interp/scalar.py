@@ -42,7 +42,7 @@ _INDEX: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def boxed(value: Value, dtype: DType) -> Value:
-    """``value`` as a NumPy scalar of ``dtype``; integers out of range wrap."""
+    """Return ``value`` as a NumPy scalar of ``dtype``; integers out of range wrap."""
     if isinstance(value, np.generic):
         return value
     if dtype.is_int and not isinstance(value, float):
@@ -52,12 +52,12 @@ def boxed(value: Value, dtype: DType) -> Value:
 
 
 def constant(value: Value, dtype: DType) -> Value:
-    """A literal as a value."""
+    """Return a literal as a value."""
     return int(value) if dtype == index else boxed(value, dtype)
 
 
 def operation(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -> Closure:
-    """A closure that applies an operation of the table to the values of ``args``."""
+    """Return a closure that applies an operation of the table to the values of ``args``."""
     match name, args:
         case "select", (c, a, b):
             return lambda env: a(env) if c(env) else b(env)
@@ -84,7 +84,7 @@ def operation(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -
 
 
 def with_literal(name: str, a: Closure, c: int) -> Closure:
-    """A closure that applies an operation on indices to the value of ``a`` and a literal."""
+    """Return a closure that applies an operation on indices to the value of ``a`` and a literal."""
     if name not in _INDEX:
         return operation(name, (index, index), (a, lambda env: c))
     f = _INDEX[name]
@@ -132,7 +132,7 @@ def conversion(source: DType, target: DType, value: Closure) -> Closure:
 
 
 def _widened(cast: type[np.generic], value: Closure) -> Closure:
-    """A narrow float as a wide one: by way of Python's, but for the bits of a NaN."""
+    """Return a narrow float as a wide one: by way of Python's, but for the bits of a NaN."""
 
     def run(env: Env) -> Value:
         narrow = value(env)

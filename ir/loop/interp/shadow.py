@@ -297,7 +297,7 @@ class Shadow:
             raise UndefinedError(what, why, hint=_remedy(now, other, in_progress=n == 0))
 
     def name(self, a: ThreadAccess, beside: ThreadAccess) -> str:
-        """``thread 3`` or ``thread (3, 1, 0)``, with its block where two blocks meet."""
+        """Return ``thread 3`` or ``thread (3, 1, 0)``, with its block where two blocks meet."""
         if a.thread <= _LANDED:
             return "a bulk copy"
         place, rest = [], a.thread

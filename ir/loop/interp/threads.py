@@ -91,7 +91,7 @@ class ThreadCompiler(Compiler):
         self.blocks = 1  # of the launch, in x
 
     def steps(self, s: Stmt) -> Run:
-        """``s`` as a generator of the meetings in it."""
+        """Return ``s`` as a generator of the meetings in it."""
         if not any(_form_of_meeting(x) for x in walk(s)):
             return _without(self.stmt(s))
         match s:
@@ -120,7 +120,7 @@ class ThreadCompiler(Compiler):
     # Memory
 
     def make(self, buffer: Buffer) -> tuple[int, Closure]:
-        """The slot of an allocated buffer, and what gives its elements."""
+        """Return the slot of an allocated buffer, and what gives its elements."""
         slot = self.made[buffer] = self.bind(Var(buffer.name))
         size, me = math.prod(buffer.shape), self.me
         size *= LANES if buffer.scope is Scope.TENSOR else 1
@@ -129,7 +129,7 @@ class ThreadCompiler(Compiler):
         return slot, lambda env: [None] * size
 
     def held(self, buffer: Buffer) -> Closure:
-        """The elements of a buffer, as the running thread sees it."""
+        """Return the elements of a buffer, as the running thread sees it."""
         if buffer in self.made:
             slot = self.made[buffer]
             return lambda env: env[slot]
@@ -188,7 +188,7 @@ class ThreadCompiler(Compiler):
         return to_numpy(buffer.dtype).type(0)
 
     def reader(self, r: Region, where: str) -> Closure:
-        """The elements of a box, as an array."""
+        """Return the elements of a box, as an array."""
         data, box, shadow = self.held(r.buffer), self.box(r), self.shadow
         dtype = to_numpy(r.buffer.dtype)
 
@@ -254,7 +254,7 @@ class ThreadCompiler(Compiler):
         raise UndefinedError(f"intrinsic {s.name} has no meaning for one thread", _text(s))
 
     def copy_async(self, s: Intrinsic) -> Action:
-        """A copy that lands at its wait: what it reads must then still be there."""
+        """Return a copy that lands at its wait: what it reads must then still be there."""
         to, of, text, me = s.writes[0], s.reads[0], _text(s), self.me
         size, count = s.args[0] // to.buffer.dtype.bytes, self.bytes_copied(s, text)
         starts = [self.offset(r.buffer, tuple(x.start for x in r.ranges)) for r in (to, of)]
@@ -371,7 +371,7 @@ class ThreadCompiler(Compiler):
 
 
 def _form_of_meeting(s: Stmt) -> Form | None:
-    """The form of a statement at which threads meet."""
+    """Return the form of a statement at which threads meet."""
     match s:
         case AllReduce():
             return _REDUCE
@@ -390,7 +390,7 @@ _NOTHING = Seq(())
 
 
 def _text(s: Stmt) -> str:
-    """The first line of a statement."""
+    """Return the first line of a statement."""
     match s:
         case For() | Let() | Alloc():
             s = replace(s, body=_NOTHING)

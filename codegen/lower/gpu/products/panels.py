@@ -127,7 +127,7 @@ class PanelRewriter:
     def operands(
         self, s: Intrinsic, ranges: Mapping[Var, Interval]
     ) -> tuple[tuple[Region, ...], tuple[int, ...]]:
-        """Where the operands of a product begin, and the sizes of their descriptors."""
+        """Return where the operands of a product begin, and the sizes of their descriptors."""
         pairs = zip(s.reads[1:], s.args, strict=True)
         shared = [(r, bool(t)) for r, t in pairs if r.buffer in self.panels]
         found = [self.operand(r, turned, ranges) for r, turned in shared]
@@ -137,7 +137,7 @@ class PanelRewriter:
     def operand(
         self, r: Region, turned: bool, ranges: Mapping[Var, Interval]
     ) -> tuple[Region, Descriptor]:
-        """Where an operand begins, and where the rest of it is."""
+        """Return where an operand begins, and where the rest of it is."""
         b = self.panels[r.buffer]
         *lead, row, column = (simplify(x.start, ranges) for x in r.ranges)
         tile_start(r, row, _EIGHT, ranges, self.name)
@@ -180,7 +180,7 @@ def _stores(s: Stmt, panels: Collection[Buffer]) -> bool:
 
 
 def _panels(b: Buffer, name: str) -> Buffer:
-    """An operand's buffer, cut into panels whose rows are a pattern of the swizzle."""
+    """Return an operand's buffer, cut into panels whose rows are a pattern of the swizzle."""
     wide, pattern = b.shape[-1] * b.dtype.bytes, b.swizzle * CHUNK
     if not b.swizzle or wide % pattern or b.shape[-2] % _EIGHT or b.align is not None:
         raise UnsupportedError(

@@ -57,7 +57,7 @@ def _in_launch(s: For, name: str) -> Stmt:
 
 
 def _thread(loops: Mapping[str, For]) -> Expr:
-    """The thread's place in its group, which is 128 threads in x or rows of four."""
+    """Return the thread's place in its group, which is 128 threads in x or rows of four."""
     y, x = (loops.get(t) for t in WITHIN)
     assert x is not None
     extents = {t: as_int(s.extent) or 1 for t, s in loops.items()}
@@ -125,7 +125,7 @@ class _GroupLanes(PanelRewriter):
     def held(
         self, b: Buffer, index: tuple[Expr, ...], ranges: Mapping[Var, Interval]
     ) -> tuple[Expr, ...]:
-        """Where a thread has an element that it holds (see ``GroupMatrix.c``)."""
+        """Return where a thread has an element that it holds (see ``GroupMatrix.c``)."""
         *lead, m, n = index
         lane = floordiv(self.thread, 4), floormod(self.thread, 4), floordiv(self.thread, WARP)
         mine = floormod(lane[0], 8), lane[1], floormod(lane[2], 4)
