@@ -47,6 +47,12 @@ for line in sys.stdin.buffer:
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
             sys.exit(3)
+        case "no such candidate":
+            say(encode_phase(Phase("run", len(job.candidates))))
+            sys.exit(3)
+        case "fault":
+            say(encode_outcomes(job.number, (Outcome("crash", fault=True, note=str(os.getpid())),)))
+            continue
         case "memory":
             sys.exit(OUT_OF_MEMORY)
         case "hang":
@@ -94,6 +100,18 @@ def test_a_child_is_kept_until_it_dies_and_then_replaced(command) -> None:
         assert outcomes[4].note == "exit status 3 in build"
         children = [outcomes[n].note for n in (0, 1, 3, 5)]
         assert children[0] == children[1] and len(set(children)) == 3
+
+
+def test_a_child_that_reports_a_fault_serves_no_other_job(command) -> None:
+    with Pool(workers=1, command=command) as pool:
+        fault, ok = run(pool, "fault", "ok")
+    assert (fault.status, ok.status) == ("crash", "ok") and fault.note != ok.note
+
+
+def test_a_phase_of_no_candidate_is_the_whole_jobs(command) -> None:
+    with Pool(workers=1, command=command) as pool:
+        beyond, ok = run(pool, "no such candidate", "ok")
+    assert (beyond.status, ok.status) == ("crash", "ok")
 
 
 def test_hanging_child_is_killed_and_the_rest_goes_on(command) -> None:
