@@ -8,12 +8,27 @@ from typing import Any, TypeAlias
 import pytest
 
 from nestwright.codegen.emit.launches import launches
+from nestwright.codegen.lower.gpu.async_copies import Copies
 from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
 from nestwright.codegen.lower.passes.rebuild import with_body
 from nestwright.codegen.targets.registry import backend, lower
+from nestwright.ir.dtypes import f32
 from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.loop.build import add, const
 from nestwright.ir.loop.interp.evaluate import UndefinedError, run
-from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
+from nestwright.ir.loop.nodes import (
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Load,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import map_stmt, walk
@@ -226,3 +241,13 @@ def test_waits_are_needed(
 def test_what_cannot_run_ahead_is_refused(before: str, target: Target) -> None:
     with pytest.raises(UnsupportedError, match="cannot be pipelined"):
         lower(parse(before), target)
+
+
+@pytest.mark.parametrize(("first", "copied"), [(0, True), (1, False), (4, True), (6, False)])
+def test_copies_that_begin_between_their_sizes_stay_loads(first: int, copied: bool) -> None:
+    """The instruction takes addresses at multiples of the bytes that it copies."""
+    source, shared, v = Buffer("A", (64,), f32), Buffer("S", (64,), f32, Scope.SHARED), Var("v")
+    body = Store(shared, (v,), Load(source, (add(v, first),)))
+    loop = For(v, const(4), body, Kind.VECTOR)
+    made = Copies(frozenset({"S"})).stmt(loop, {})
+    assert (made is not loop) == copied
