@@ -101,7 +101,7 @@ class RowTiles(NeighborRows):
 def find_row_tiles(work: FuncInfo, target: Target) -> RowTiles | None:
     """Return the blocks if all that they do with a row are reductions and values of these."""
     k = find_neighbor_rows(RowTiles, work, target) if work.contraction is None else None
-    if k is None:
+    if k is None or not k.rows:
         return None
     fits = all(_is_stage(b, k) for b in k.stages) and any(b.reduce for b in k.stages)
     if not fits or min(k.neighbors, k.lanes) < FEWEST or 2 * k.terms < k.lanes:

@@ -147,3 +147,14 @@ def test_rows_that_share_sets_of_the_cache_are_fewer() -> None:
         for k in (1024, 1040)
     ]
     assert [s.default["rows"] for s in heights] == [8, 16]
+
+
+def test_no_rows_are_not_in_tiles() -> None:
+    text = f"""HloModule m
+{COMBINE}
+ENTRY main {{
+  x = T[4,1,20,8] parameter(0)
+  zero = T[] constant(0)
+  ROOT s = T[2,0,10,1] reduce-window(x, zero), window={{size=3x4x2x8 stride=1x1x2x1}}, to_apply=max
+}}""".replace("T[", "f64[")
+    assert "row_tiles@1" not in [s.name for s in sketches(parse(text), WIDE)]
