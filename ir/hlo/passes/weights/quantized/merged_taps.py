@@ -2,19 +2,22 @@
 
 A lane adds up several neighbors of a row (``ir/lane_dots``), and an image has three channels. But
 the taps of a row of the kernel are neighbors with all their channels, so both are one dimension
-whose window moves by as many elements as a pixel has. Taps of 0 fill the last lane.
+whose window moves by as many elements as a pixel has. Taps of 0 fill the last lane. What they
+multiply counts for nothing, unless it is an infinity or NaN: where results have to be as exact as
+the graph's, channels of 0 fill the lanes of floats.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from .....lane_dots import lane_dot
 from .....target import Target
-from ....nodes import HloModule, Instruction, PadDim, Window
+from ....nodes import HloModule, Instruction, PadDim, Window, WindowDim
 from ....patterns import build
 from ....rewrite import constant, make, map_computations, rebuild
 
@@ -39,19 +42,43 @@ def _rewrite(i: Instruction, target: Target) -> Instruction | None:
         return None
     if row.lhs_dilate != 1 or row.rhs_dilate != 1:
         return None
-    taps = row.size * channels
-    more = -taps % dot.depth
-    *sizes, _, outputs = w.array.dims
-    flat = build.reshape(w, (*sizes[:-1], taps, 1, outputs))
-    step = replace(row, size=taps + more, stride=row.stride * channels, pad_low=0, pad_high=0)
-    return make(
-        "convolution",
-        i.array,
-        (_rows(x, row.pad_low, row.pad_high, more), _longer(flat, len(sizes) - 1, more)),
-        name=i.name,
-        metadata=i.metadata,
-        **{**i.attrs, "window": (*window[:-1], step)},
+    more = -row.size * channels % dot.depth
+    if not dot.sums.is_float or target.accuracy:
+        around = replace(row, pad_low=0, pad_high=0)
+        return _merged(i, _rows(x, row.pad_low, row.pad_high, more), around, more)
+    if not more:
+        *outer, columns, _ = x.array.dims
+        return _merged(i, build.reshape(x, (*outer, columns * channels, 1)), row, 0)
+    return _filled(i, -channels % dot.depth) if channels > 1 else None
+
+
+def _merged(i: Instruction, rows: Instruction, row: WindowDim, more: int) -> Instruction:
+    """Return a convolution whose last dimension is that of pixels and channels, with more taps."""
+    w = i.operands[1]
+    *sizes, channels, outputs = w.array.dims
+    flat = build.reshape(w, (*sizes[:-1], row.size * channels, 1, outputs))
+    step = replace(
+        row,
+        size=row.size * channels + more,
+        stride=row.stride * channels,
+        pad_low=row.pad_low * channels,
+        pad_high=row.pad_high * channels,
     )
+    attrs = {**i.attrs, "window": (*i.attrs["window"][:-1], step)}
+    return _like(i, (rows, _longer(flat, len(sizes) - 1, more)), attrs)
+
+
+def _filled(i: Instruction, more: int) -> Instruction:
+    """Return a convolution of so many channels more, which are 0 in both operands."""
+    x, w = i.operands
+    operands = build.extended(x, x.array.rank - 1, more), _longer(w, w.array.rank - 2, more)
+    return _like(i, operands, dict(i.attrs))
+
+
+def _like(
+    i: Instruction, operands: tuple[Instruction, Instruction], attrs: dict[str, Any]
+) -> Instruction:
+    return make("convolution", i.array, operands, name=i.name, metadata=i.metadata, **attrs)
 
 
 def _rows(x: Instruction, low: int, high: int, more: int) -> Instruction:

@@ -45,8 +45,8 @@ PLAIN_FACTS: dict[str, Any] = {
 }
 
 
-def module(**facts: Any) -> tuple[HloModule, Array]:
-    """A convolution with constant weights, and an input."""
+def module(corner: float | None = None, **facts: Any) -> tuple[HloModule, Array]:
+    """A convolution with constant weights, those of the first tap given, and an input."""
     text = TEXT
     for name, value in sorted({**PLAIN_FACTS, **facts}.items(), key=lambda f: -len(f[0])):
         text = text.replace(name, str(value))
@@ -54,6 +54,8 @@ def module(**facts: Any) -> tuple[HloModule, Array]:
     x, w = (p.array for p in m.entry.parameters)
     given = rng.integers(0, 100, x.dims).astype(to_numpy(x.dtype))
     weights = rng.integers(-100, 100, w.dims).astype(to_numpy(w.dtype))
+    if corner is not None:
+        weights[0, 0] = corner
     return freeze(m, {1: weights}), given
 
 
@@ -92,10 +94,32 @@ def test_bytes(facts: dict[str, Any]) -> None:
         np.testing.assert_array_equal(nw.build(m)(x), evaluate(m, [x]))
 
 
-def test_bf16_takes_two_terms() -> None:
-    m, x = module(CODE="bf16", WEIGHT="bf16", SUM="f32")
-    (i,) = convolutions(m, BF16)
+OF_BF16 = {"CODE": "bf16", "WEIGHT": "bf16", "SUM": "f32"}
+
+
+def test_bf16_takes_two_terms_where_errors_are_allowed() -> None:
+    m, x = module(**OF_BF16)
+    (i,) = convolutions(m, f"{BF16} -accuracy=0.01")
     assert i.attrs["window"][-1].size == 16 and i.operands[0].array.dims[-1] == 1
+    check(m, x, f"{BF16} -accuracy=0.01")
+
+
+@pytest.mark.parametrize(
+    ("facts", "channels", "taps"),
+    [
+        ({}, 4, 5),
+        ({"KW": 4, "OW": 11}, 1, 12),
+        ({**OF_WINDOW, "KW": 6, "WINDOW": "stride=2x2 pad=1_0x3_3"}, 1, 18),
+    ],
+    ids=["channels", "taps", "padded"],
+)
+def test_other_pixels_and_holes_do_not_count_in_bf16(
+    facts: dict[str, Any], channels: int, taps: int
+) -> None:
+    m, x = module(corner=np.inf, **OF_BF16, **facts)
+    (i,) = convolutions(m, BF16)
+    assert (i.operands[0].array.dims[-1], i.attrs["window"][-1].size) == (channels, taps)
+    x[:, 4, ::5] = np.inf
     check(m, x, BF16)
 
 
