@@ -17,22 +17,27 @@ LARGEST = 64  # iterations of a serial loop that is written out for its register
 def choose_unrolling(func: Func, target: Target) -> Func:
     """Serial loops that index registers become unrolled; unrolled ones that are too long, loops."""
 
-    def stmt(s: Stmt) -> Stmt:
-        if isinstance(s, For):
-            s = _chosen(s, target)
-        return map_stmt(s, stmt)
-
-    return with_body(func, stmt(func.body))
+    return with_body(func, _marked(func.body, target, 1))
 
 
-def _chosen(s: For, target: Target) -> For:
+def _marked(s: Stmt, target: Target, copies: int) -> Stmt:
+    """Mark the loops of what unrolled loops around it write out so many times."""
+    if isinstance(s, For):
+        s = _chosen(s, target, copies)
+        count = as_int(s.extent) if s.kind is Kind.UNROLLED else None
+        copies *= count or 1
+    return map_stmt(s, lambda c: _marked(c, target, copies))
+
+
+def _chosen(s: For, target: Target, copies: int) -> For:
     count = as_int(s.extent)
     if s.kind is Kind.UNROLLED and weight(s, target) > LIMIT:
         return replace(s, kind=Kind.SERIAL)
     if s.kind is not Kind.SERIAL or count is None or count > LARGEST:
         return s
     unrolled = replace(s, kind=Kind.UNROLLED)
-    return unrolled if _indexes_registers(s) and weight(unrolled, target) <= LIMIT else s
+    fits = copies * weight(unrolled, target) <= LIMIT
+    return unrolled if fits and _indexes_registers(s) else s
 
 
 def _indexes_registers(s: For) -> bool:

@@ -421,6 +421,21 @@ def f(A: f32[4], C: f32[9999]):
     assert "for i in range(9999):" in result
 
 
+@pytest.mark.parametrize(("extent", "inner"), [(8, "unroll(8)"), (40, "range(40)")])
+def test_loops_in_what_is_written_out_count_as_often(extent: int, inner: str) -> None:
+    before = f"""\
+@func(outputs=1)
+def f(A: f32[{extent * extent}], C: f32[1]):
+    T = alloc(f32[{extent * extent}], scope="register")
+    for i in range({extent}):
+        for j in range({extent}):
+            T[i * {extent} + j] = A[i * {extent} + j]
+    C[0] = T[0]
+"""
+    result = show(choose_unrolling(parse(before), TARGET))
+    assert f"for i in unroll({extent}):" in result and f"for j in {inner}:" in result
+
+
 def test_flat_buffers() -> None:
     before = """\
 @func(outputs=1)
