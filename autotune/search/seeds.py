@@ -44,7 +44,7 @@ def _apart(a: object, b: object) -> float:
             return 0.0 if type(a) is type(b) and a == b else FAR
         case ((int() | float()), (int() | float())):
             if a > 0 and b > 0:
-                return abs(math.log2(a / b))
+                return abs(math.log2(a) - math.log2(b))  # a quotient may not be a float
             return 0.0 if a == b else FAR
         case ((tuple() | list()), (tuple() | list())) if len(a) == len(b):
             return sum(_apart(x, y) for x, y in zip(a, b, strict=True))

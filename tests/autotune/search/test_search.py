@@ -92,8 +92,9 @@ def test_find_is_the_inverse_of_choices(space: Space) -> None:
         ({"a": 0.1, "b": "many", "c": [3], "order": "column"}, {}),
         ({"a": 32, "b": 32, "order": "column"}, {"b": 32}),
         ({"a": 1, "b": 2, "order": "column"}, {"b": 2}),
+        ({"c": 10**400, "order": "column"}, {"c": 32}),
     ],
-    ids=["ratios", "nothing to compare", "one that makes it invalid", "as it was"],
+    ids=["ratios", "nothing to compare", "one that makes it invalid", "as it was", "huge"],
 )
 def test_nearest_point_of_another_space(space: Space, wanted: dict, chosen: dict) -> None:
     """Decisions that are missing, or make the point invalid, are the defaults."""
