@@ -52,8 +52,7 @@ def graph_module(gm: torch.fx.GraphModule, name: str = "main") -> HloModule:
 def checked_module(gm: torch.fx.GraphModule, name: str) -> tuple[HloModule, bool]:
     """Return the module of a graph, and whether it has a last result more, a truth value.
 
-    That is false where values make torch raise an error, such as a place beyond an array. The
-    bodies of loops and branches are not checked.
+    That is false where values make torch raise an error, such as a place beyond an array.
     """
     required: list[Term] = []
     return _module(gm, name, required), bool(required)
@@ -141,8 +140,15 @@ def _open_reason(node: torch.fx.Node) -> str:
 
 
 def operator(node: torch.fx.Node) -> str:
-    """Return the name of the operator that a node calls, itself or in the order of effects."""
-    return str(node.args[1] if str(node.target) == "with_effects" else node.target)
+    """Return the name of the operator that a node calls, itself or by one that orders effects or
+    gives what is written as results."""
+    match str(node.target):
+        case "with_effects":
+            return str(node.args[1])
+        case "auto_functionalized" | "auto_functionalized_v2":
+            return str(node.args[0])
+        case target:
+            return target
 
 
 def is_number(node: torch.fx.Node) -> bool:
@@ -311,11 +317,17 @@ class _Subgraph:
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         self.gm = gm
 
-    def __call__(self, graph: Graph, *terms: Any) -> list[Term]:
+    def __call__(self, graph: Graph, *terms: Any, required: list[Term] | None = None) -> list[Term]:
         names = [n.name for n in self.gm.graph.nodes if n.op == "placeholder"]
-        return write(graph, self.gm, dict(zip(names, terms, strict=True)))
+        return write(graph, self.gm, dict(zip(names, terms, strict=True)), required)
 
-    def for_each(self, graph: Graph, axes: Sequence[tuple[int, ...]], *terms: Any) -> list[Term]:
+    def for_each(
+        self,
+        graph: Graph,
+        axes: Sequence[tuple[int, ...]],
+        *terms: Any,
+        required: list[Term] | None = None,
+    ) -> list[Term]:
         """Call a graph of scalars for all elements of arrays, as nested ``torch.vmap`` does.
 
         ``axes[k]`` lists the dimensions of the result, outermost first, that the term ``k`` has;
@@ -335,7 +347,7 @@ class _Subgraph:
         traced.graph.eliminate_dead_code()
         check(traced, "for each element")
         names = [n.name for n in traced.graph.nodes if n.op == "placeholder"]
-        return write(graph, traced, dict(zip(names, terms, strict=True)))
+        return write(graph, traced, dict(zip(names, terms, strict=True)), required)
 
 
 def _example(node: torch.fx.Node, given: Any) -> Any:

@@ -117,10 +117,16 @@ def _flex(
     axes = [(axis,) for axis in range(4)]
     none: list[tuple[int, ...]] = [() for _ in (*score_buffers, *mask_buffers)]
     (changed,) = score.for_each(
-        c.graph, [(0, 1, 2, 3), *axes, *none[: len(score_buffers)]], found, *places, *score_buffers
+        c.graph,
+        [(0, 1, 2, 3), *axes, *none[: len(score_buffers)]],
+        *(found, *places, *score_buffers),
+        required=c.required,
     )
     (kept,) = block_mask[-1].for_each(
-        c.graph, [*axes, *none[len(score_buffers) :]], *places, *mask_buffers
+        c.graph,
+        [*axes, *none[len(score_buffers) :]],
+        *(*places, *mask_buffers),
+        required=c.required,
     )
     changed = kept.select(changed, -math.inf)
     base = math.log(2)

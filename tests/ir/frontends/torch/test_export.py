@@ -367,6 +367,19 @@ def test_control_flow_is_compiled() -> None:
     np.testing.assert_allclose(found, Loop()(n, x).numpy(), rtol=1e-6)
 
 
+def test_only_the_branch_that_is_taken_runs() -> None:
+    class Either(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda v: v @ v, lambda v: v - 1, (x,))
+
+    x = torch.ones(2, 2)
+    entry = imported(Either(), (x,)).module.entry
+    assert not [i for i in entry.instructions if i.opcode == "dot"]
+    exe = nw.build(Either(), example=(x,))
+    for given in (x, -x):
+        np.testing.assert_array_equal(exe(given), Either()(given))
+
+
 @pytest.mark.filterwarnings("ignore:The tensor attributes")  # of torch's own layers
 def test_recurrent_layers_are_loops() -> None:
     torch.manual_seed(0)
