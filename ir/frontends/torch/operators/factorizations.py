@@ -216,6 +216,8 @@ def _svd(
     shapes = x.shape, values, left, right, _batch(x, dtype=s32)
     _rest, s, u, vh, info = _routine(c, "gesdd", [x], shapes, mode=mode)
     s, u, vh = (_where_done(part, info) for part in (s, u, vh))
+    if full_matrices and not short:  # LAPACK leaves them as they were
+        u, vh = (_unit(shaping.full(c.graph, 0, x.dtype, part.dims)) for part in (u, vh))
     empty = shaping.full(c.graph, 0, x.dtype, (0,))
     return (u, s, vh) if compute_uv else (empty, s, empty)
 

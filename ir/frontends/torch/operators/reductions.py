@@ -91,9 +91,10 @@ def variance(x: Term, axes: Sequence[int], correction: float, keep: bool) -> tup
     size = apart.do("abs") if x.dtype.kind == "complex" else apart
     total = sum_(size * size, axes, keep)
     if isinstance(count, Term):
-        found = total / (count.to(total.dtype) - correction).do("maximum", 0)
+        left = (count.to(total.dtype) - correction).do("maximum", 0)
+        found = total / (count.differs(0).select(left, 0) if correction < 0 else left)
     else:
-        found = total / max(0.0, count - correction)
+        found = total / (max(0.0, count - correction) if count else 0.0)
     return found, center if keep else reshape(center, found.dims)
 
 

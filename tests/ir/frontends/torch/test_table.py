@@ -114,6 +114,13 @@ def test_polygamma_left_of_its_poles(called: Called) -> None:
     np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
+def test_no_elements_have_no_variance(called: Called) -> None:
+    x = np.zeros((0, 2), np.float32)
+    for correction in (-1, 0, 1):
+        found = called("aten.var.correction", [(f32, (2,))], x, [0], correction=correction)
+        assert np.isnan(found).all()
+
+
 @pytest.mark.parametrize("dims", [(2, 6), (1, 6, 5), (2, 6, 3, 1), (1, 6, 2, 3, 2)])
 @pytest.mark.parametrize("groups", [1, 3, 6])
 def test_groups_of_channels_are_normalized(

@@ -119,6 +119,14 @@ def test_spectral_factors(called: Called, kind: Any, full: bool) -> None:
     close(alone[1], s)
 
 
+def test_empty_matrices_have_whole_bases(called: Called) -> None:
+    a = np.zeros((2, 3, 0), np.float32)
+    parts = [(f32, (2, 3, 3)), (f32, (2, 0)), (f32, (2, 0, 0))]
+    u, _, vh = called("aten._linalg_svd.default", parts, a, True, True)
+    close(u, np.broadcast_to(np.eye(3), (2, 3, 3)))
+    assert vh.shape == (2, 0, 0)
+
+
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
 def test_triangles(called: Called, upper: bool, unit: bool) -> None:
