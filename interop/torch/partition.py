@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from ...ir.clusters import Partition, partitions
+from ...ir.frontends.torch.walk import unreadable
 from .in_place import write_in_place
 from .views import draws, is_view, outside_views, writes
 
@@ -147,6 +148,8 @@ def _refusal(node: Any) -> str:
                 return f"{n.name} has the layout {value.layout}"
             if any(not isinstance(d, int) for d in value.shape):
                 return f"{n.name} has the shape {tuple(value.shape)}, known when it runs"
+            if why := unreadable(value):
+                return f"{n.name}: {why}"
     return ""
 
 

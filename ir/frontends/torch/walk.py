@@ -111,7 +111,7 @@ def refusal(node: torch.fx.Node) -> str:
         return ""
     target = operator(node)
     for value in leaves(node.meta.get("val")):
-        if why := _unreadable(value):
+        if why := unreadable(value):
             return named_reason(target) or why
     if node.op == "placeholder":
         return _OPEN_SHAPE if is_open(node.meta.get("val")) else ""
@@ -419,8 +419,8 @@ def _results(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _unreadable(value: Any) -> str:
-    """Say why a value of the graph has no shape in HLO; nothing if it has, or is no tensor."""
+def unreadable(value: Any) -> str:
+    """Return why a value of the graph has no shape in HLO; nothing if it has, or is no tensor."""
     import torch
 
     if is_symbol(value) and not is_open(value):

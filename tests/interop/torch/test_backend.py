@@ -181,6 +181,14 @@ def test_what_has_no_row_stays_outside() -> None:
     same(middle, torch.randn(4, 5))
 
 
+def test_types_that_hlo_lacks_stay_outside() -> None:
+    def halves(x: Any) -> Any:
+        return torch.view_as_real((x * 2).chalf()).float() * 3 + 1
+
+    x = torch.randn(4, requires_grad=True)
+    torch.autograd.grad(same(halves, x).sum(), x)
+
+
 @torch.no_grad()
 def test_random_numbers_are_torchs_own_in_their_order() -> None:
     def noisy(x: Any) -> Any:
