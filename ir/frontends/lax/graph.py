@@ -249,10 +249,13 @@ class Graph:
                 return None
 
     def _called(self, computation: Computation, operands: list[Any]) -> Any:
-        """Evaluate a computation of plain arithmetic; None once the allowance is used up."""
-        self._steps -= _weight(computation, {})
-        if self._steps < 0:
+        """Evaluate a computation of plain arithmetic that fits into what is left of the allowance;
+        None for any other, which costs nothing.
+        """
+        weight = _weight(computation, {})
+        if weight > self._steps:
             return None
+        self._steps -= weight
         try:
             return evaluate_computation(computation, operands)
         except (NestwrightError, TypeError, ValueError):

@@ -60,8 +60,11 @@ def assertion(site: OpSite) -> Results:
     if known is None:
         site.refuse("it claims something of sizes that do not follow from constants")
     if not bool(known.all()):
-        message = site.op.attrs.get("error_message", "its claim about sizes is false")
-        site.fail(str(message)[:300])
+        message = str(site.op.attrs.get("error_message", "its claim about sizes is false"))
+        for n, size in enumerate(site.operands[1:]):  # `{0}` and so on stand for their values
+            if (value := site.builder.known(size)) is not None:
+                message = message.replace(f"{{{n}}}", str(value))
+        site.fail(message[:300])
     return []
 
 

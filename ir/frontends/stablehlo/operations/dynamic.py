@@ -37,13 +37,18 @@ def live_sizes(site: OpSite, n: int) -> list[Instruction]:
     like, given = site.element(), site.operands[n]
     if not is_settled(like) or not like.dynamic or site.builder.known(given) is not None:
         return []
-    found = []
-    for d in range(like.rank):
-        one = Shape(given.array.dtype, (1,))
-        cut = site.add("slice", one, (given,), slice=(SliceDim(d, d + 1),))
-        size = site.add("reshape", Shape(one.dtype), (cut,))
-        found.append(size if one.dtype == s32 else site.add("convert", Shape(s32), (size,)))
-    return found
+    found = _numbers(site, given)
+    if given.array.dtype == s32:
+        return found
+    return [site.add("convert", Shape(s32), (size,)) for size in found]
+
+
+def _numbers(site: OpSite, given: Instruction) -> list[Instruction]:
+    """The elements of a list of numbers."""
+    one = Shape(given.array.dtype, (1,))
+    places = [SliceDim(d, d + 1) for d in range(given.array.size)]
+    cuts = [site.add("slice", one, (given,), slice=(place,)) for place in places]
+    return [site.add("reshape", Shape(one.dtype), (cut,)) for cut in cuts]
 
 
 def resized(site: OpSite, value: Instruction, sizes: Sequence[Instruction]) -> Instruction:
@@ -99,9 +104,33 @@ def dynamic_pad(site: OpSite) -> Results:
     return site.make("pad", site.operands[:2], padding=rows)
 
 
+def _window(site: OpSite) -> Sequence[int]:
+    """The sizes of a slice without gaps that starts at places known at run time only; else none.
+
+    They follow from the type of the result, or from a limit that is the start and known sizes.
+    """
+    _, start, limit, strides = site.operands
+    steps, like = site.known(strides), site.element()
+    if site.known(start) is not None or steps is None or (steps != 1).any():
+        return ()
+    if is_settled(like):
+        return () if like.dynamic else like.dims
+    if limit.opcode != "add" or start not in limit.operands:
+        return ()
+    (*_, size) = sorted(limit.operands, key=lambda o: o is not start)
+    return () if site.known(size) is None else site.sizes(size, "the size of its slice")
+
+
 def real_dynamic_slice(site: OpSite) -> Results:
-    """Make a ``slice`` whose range is known from constants."""
-    columns = _columns(site, 1, "its range") if operands(site, 4) else ()
+    """Make a ``slice`` whose range is known from constants, or a ``dynamic-slice`` where only its
+    size is.
+    """
+    operands(site, 4)
+    if sizes := _window(site):
+        starts = _numbers(site, site.operands[1])
+        given = (site.operands[0], *starts)
+        return site.make("dynamic-slice", given, dynamic_slice_sizes=tuple(sizes))
+    columns = _columns(site, 1, "its range")
     cuts = tuple(SliceDim(*row) for row in zip(*columns, strict=True))
     return site.make("slice", site.operands[:1], slice=cuts)
 
