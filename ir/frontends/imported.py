@@ -60,9 +60,17 @@ class Imported:
         return {which: number(which) for which in given}
 
     def constants(self, given: Mapping[int | str, Any], freeze: bool) -> dict[int | str, Any]:
-        """Return the arrays to freeze: those given, and with ``freeze`` the model's weights."""
+        """Return the arrays to freeze: those given, and with ``freeze`` the model's weights.
+
+        ``ArgumentError`` for a parameter that is given twice, by its name and by its number.
+        """
         numbers = self._numbers(given)
-        found: dict[int | str, Any] = {numbers[n]: array for n, array in given.items()}
+        found: dict[int | str, Any] = {}
+        for which, array in given.items():
+            if (number := numbers[which]) in found:
+                why = f"{which!r} is parameter {number}, which constants= has already"
+                raise ArgumentError("a parameter is frozen twice", why)
+            found[number] = array
         if freeze:
             found |= {n: array for n, array in self.weights.items() if n not in found}
         return found

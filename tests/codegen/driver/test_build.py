@@ -371,6 +371,13 @@ def test_freezing_a_parameter_that_is_not_there_is_refused() -> None:
         build(parse(f"HloModule m\n{MLP}"), constants={"nobody": np.zeros(3)})
 
 
+@pytest.mark.parametrize("again", ["b", "2"])
+def test_freezing_a_parameter_twice_is_refused(again: str) -> None:
+    zeros = np.zeros(31, np.float32)
+    with pytest.raises(ArgumentError, match="frozen twice"):
+        build(parse(f"HloModule m\n{MLP}"), constants={2: zeros, again: zeros + 1})
+
+
 def test_timings_name_the_stages() -> None:
     spent: dict[str, float] = {}
     build(parse(f"HloModule m\n{MLP}"), timings=spent)
