@@ -20,6 +20,7 @@ from ..limits import LEAVES, leaf_count
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
 from ..ops.registry import OPS, definition, infer, is_known, may_have
 from ..shape_text import Cache, parse_shape, show_shape, starts_shape, too_large
+from ..signatures import same_shape
 from .literals import parse_literal
 
 _MODULE_NAME = re.compile(r"[^\s,{}()]+")
@@ -254,6 +255,9 @@ class _Parser:
                 hint = f"did you mean `{close[0]}`?" if close else ""
                 why = "no instruction above in this computation has this name"
                 cursor.fail(f"operand `{name}` is not defined", why, hint, at=at)
+            if shape is not None and shape != known.shape and not same_shape(shape, known.shape):
+                why = f"it is {show_shape(known.shape)}, the text says {show_shape(shape)} here"
+                cursor.fail(f"the shape of operand `{name}` does not fit", why, at=start)
             return known
         if nested >= MAX_DEPTH:
             cursor.fail("instructions are nested too deep", f"over {MAX_DEPTH} levels", at=start)

@@ -290,6 +290,8 @@ P = "x = f32[4] parameter(0)\n"
     [
         (P + "ROOT y = f32[4] exponentail(x)", "5:17", "did you mean `exponential`?"),
         (P + "ROOT y = f32[4] negate(xx)", "5:24", "operand `xx` is not defined"),
+        (P + "ROOT y = f32[4] negate(f32[5] x)", "5:24", "it is f32[4]{0}, the text says f32[5]"),
+        (P + "ROOT y = f32[4] negate(s32[4] x)", "5:24", "shape of operand `x` does not fit"),
         (P + "ROOT y = f32[4] negate(x", "6:1", "expected `,` or `)`"),
         (P + "x = f32[4] negate(x)", "5:1", "defined twice"),
         (P + "ROOT y = f33[4] negate(x)", "5:10", "did you mean `f32`?"),
