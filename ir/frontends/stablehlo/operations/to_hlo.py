@@ -25,7 +25,7 @@ from ....hlo.analysis.verify import check_instruction
 from ....hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
 from ....hlo.ops.registry import definition, infer
 from ....hlo.shape_text import UNKNOWN, show_shape
-from ...lax.graph import Graph, hlo_name, is_cheap
+from ...lax.graph import CHEAP, Graph, hlo_name, is_cheap
 from ..mlir.dense import dense_value
 from ..mlir.lexer import Tokens
 from ..mlir.locations import Origins
@@ -438,10 +438,17 @@ class OpSite:
         return builder.write("constant", shape, like=name, attrs={"literal": known})
 
     def captured(self, *regions: MlirRegion) -> tuple[list[str], list[str]]:
-        """The names that regions use from around: those to be handed in, those to be copied."""
+        """The names that regions use from around: those to be handed in, those to be copied.
+
+        What small values are known to be is copied, so that sizes are known inside as well.
+        """
         names = dict.fromkeys(n for r in regions for n in self.low.free(r))
-        cheap = [n for n in names if is_cheap(self.value(n))]
+        cheap = [n for n in names if self._is_copied(self.value(n))]
         return [n for n in names if n not in cheap], cheap
+
+    def _is_copied(self, value: Instruction) -> bool:
+        known = None if is_cheap(value) else self.builder.known(value)
+        return is_cheap(value) or (known is not None and known.size <= CHEAP)
 
     def state(
         self,
@@ -467,5 +474,5 @@ class OpSite:
             low.define(builder, part_name, part, self.op.place)
         for free in copied:
             if free not in builder.values:
-                low.define(builder, free, builder.copy(self.value(free)), self.op.place)
+                low.define(builder, free, self._inside(builder, free), self.op.place)
         return builder, low.block(builder, region)

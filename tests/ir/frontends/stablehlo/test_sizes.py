@@ -100,13 +100,19 @@ def test_what_does_not_settle_them(path: Path, shapes: Any, error: type, told: s
         nw.build(path, shapes=shapes)
 
 
-# The sums of the rows up to each, as JAX exports a scan: rows are cut out at computed places.
+# The sums of the rows up to each, as JAX exports a scan: rows are cut out at computed places. The
+# sizes of an array that the loop makes are computed before it.
 SCAN = """module @scan {
   func.func public @main(%x: tensor<?x2xf32>) -> tensor<?x2xf32> {
     %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
     %none = stablehlo.constant dense<0.0> : tensor<1x2xf32>
+    %unit = stablehlo.constant dense<1.0> : tensor<f32>
+    %two = stablehlo.constant dense<2> : tensor<1xi32>
+    %rows = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+    %sizes = stablehlo.concatenate %rows, %two, dim = 0
+      : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
     %sum:3 = stablehlo.while(%i = %zero, %s = %none, %out = %x)
       : tensor<i32>, tensor<1x2xf32>, tensor<?x2xf32>
     cond {
@@ -117,8 +123,11 @@ SCAN = """module @scan {
       %t = stablehlo.add %s, %row : tensor<1x2xf32>
       %new = stablehlo.dynamic_update_slice %out, %t, %i, %zero
         : (tensor<?x2xf32>, tensor<1x2xf32>, tensor<i32>, tensor<i32>) -> tensor<?x2xf32>
+      %units = stablehlo.dynamic_broadcast_in_dim %unit, %sizes, dims = []
+        : (tensor<f32>, tensor<2xi32>) -> tensor<?x2xf32>
+      %same = stablehlo.multiply %new, %units : tensor<?x2xf32>
       %next = stablehlo.add %i, %one : tensor<i32>
-      stablehlo.return %next, %t, %new : tensor<i32>, tensor<1x2xf32>, tensor<?x2xf32>
+      stablehlo.return %next, %t, %same : tensor<i32>, tensor<1x2xf32>, tensor<?x2xf32>
     }
     return %sum#2 : tensor<?x2xf32>
   }
