@@ -311,6 +311,16 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         declares=".stablehlo.declared:of_staged",
     ),
     ObjectFrontend(
+        name="what JAX compiled",
+        recognizes=instance_of("jax", "Compiled"),
+        hint="give what it was compiled from: jax.jit(f).lower(x)",
+    ),
+    ObjectFrontend(
+        name="a jaxpr",
+        recognizes=instance_of("jax", "ClosedJaxpr", "Jaxpr"),
+        hint="give the function that it was made of, with example=, or jax.jit(f).trace(x)",
+    ),
+    ObjectFrontend(
         name="a JAX function",
         recognizes=is_function,
         read=".jax.calls:function_model",

@@ -88,3 +88,14 @@ def test_a_class_is_refused_for_its_instances() -> None:
     with pytest.raises(UnsupportedError, match="dict is a class") as caught:
         load_object(dict)
     assert "instance" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("Compiled", "is what JAX compiled"), ("ClosedJaxpr", "is a jaxpr")],
+)
+def test_what_jax_made_of_a_function_is_refused_for_the_function(name: str, told: str) -> None:
+    made = type(name, (), {"__module__": "jax._src.any", "__call__": lambda self, x: x})()
+    with pytest.raises(UnsupportedError, match=told) as caught:
+        load_object(made)
+    assert "jax.jit(f)" in caught.value.hint
