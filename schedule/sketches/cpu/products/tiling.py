@@ -281,7 +281,7 @@ def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
     return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
 
 
-def _copy_weights(k: Contraction, sch: Schedule, weights: AccessPattern) -> BlockRef:
+def copy_weights(k: Contraction, sch: Schedule, weights: AccessPattern) -> BlockRef:
     """Let the product read weights from a copy; its other operand may be the same buffer."""
     block = sch.get_block(k.anchor.name)
     reads = enumerate(block_node(sch, block).reads)
@@ -293,7 +293,7 @@ def _copy_weights(k: Contraction, sch: Schedule, weights: AccessPattern) -> Bloc
 def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
     """Copy the panel of weights for a column of tiles into contiguous memory before its use."""
     assert k.weights is not None
-    packed = _copy_weights(k, sch, k.weights)
+    packed = copy_weights(k, sch, k.weights)
     if k.turned:
         _turn_panel(k, sch, packed, at, lanes)
         return
@@ -322,7 +322,7 @@ def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, la
 def _pack_ahead(k: Contraction, sch: Schedule, c: Choices, weights: AccessPattern) -> None:
     """Pack weights as ``[..., columns / width, reduction ..., width]``, ahead of time."""
     _, vectors, lanes = tile_of(c)
-    packed = _copy_weights(k, sch, weights)
+    packed = copy_weights(k, sch, weights)
     outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
     forms = [form or {} for form in weights.coefficients]
     column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
