@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ...ir.elementwise import TABLE
 from ...ir.loop.affine import linear
-from ...ir.loop.build import as_int
+from ...ir.loop.build import as_int, both
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -29,8 +29,10 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.notes import FROZEN
+from ...ir.loop.unclamped import unclamped
 from ...ir.loop.visit import children, exprs, exprs_under, free_vars, loads_in, walk
 from ..legality import is_opaque
+from ..stores import single_store
 
 LINE = 64  # bytes that an access brings which has no neighbors
 
@@ -214,6 +216,38 @@ def work_share(func: Func, scheduled: Func) -> float:
 def _is_work(b: BlockInfo) -> bool:
     narrow = any(a.buffer.dtype.is_float and a.buffer.dtype.bits < 32 for a in b.inputs)
     return bool(b.reduce) and not b.opaque and not narrow
+
+
+def straight_inputs(info: BlockInfo) -> tuple[AccessPattern, ...]:
+    """Return a block's inputs, with the indices that they have where a selection reads them.
+
+    A padded read is clamped to the array, and what lies outside is not selected.
+    """
+    store = single_store(info.block)
+    if store is None:
+        return info.inputs
+    own = {s.buffer for s in info.stores}
+    return tuple(
+        _access(x.buffer, tuple(unclamped(e, cond) for e in x.index))
+        for x, cond in _selected(store.value, None)
+        if x.buffer not in own
+    )
+
+
+def _selected(e: Expr, cond: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
+    """Yield the loads of an expression, each with the condition that selects it."""
+    match e:
+        case Load():
+            yield e, cond
+        case Op(name="select", args=(where, yes, no)):
+            yield from _selected(where, cond)
+            yield from _selected(yes, where if cond is None else both(cond, where))
+            yield from _selected(no, cond)
+        case Op(args=args):
+            for a in args:
+                yield from _selected(a, cond)
+        case Cast(value=value):
+            yield from _selected(value, cond)
 
 
 def product_operands(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | None:

@@ -12,7 +12,7 @@ from .....ir.loop.visit import exprs_under, walk
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....space.analyze import BlockInfo
+from ....space.analyze import BlockInfo, straight_inputs
 
 HEAVY = 1 << 15  # FLOPs and moved elements from which a reduction has a sketch of its own
 SLOW = 2.0  # times the FMAs of a transcendental function that it takes: they depend on each other
@@ -261,13 +261,14 @@ def interleaves(info: BlockInfo, target: Target) -> bool:
     if not info.spatial or info.reduce or info.opaque:
         return False
     *outer, last = info.spatial
-    across, lanes = _transposed(info, 1), lanes_of(info, target)
-    if across is None or across != len(outer) - 1 or not 1 < last.extent <= PLANES:
+    inputs, lanes = straight_inputs(info), lanes_of(info, target)
+    if not outer or not 1 < last.extent <= PLANES:
         return False
-    axis = outer[across]
+    axis = outer[-1]
     dense = all((s.stride(last.var), s.stride(axis.var)) == (1, last.extent) for s in info.stores)
-    near = all(a.stride(axis.var) in (0, 1, 2) for a in info.inputs)
-    return dense and near and last.extent < lanes <= axis.extent
+    near = all(a.stride(axis.var) in (0, 1, 2) for a in inputs)
+    turned = any(a.stride(last.var) not in (0, 1) and a.stride(axis.var) for a in inputs)
+    return dense and near and turned and last.extent < lanes <= axis.extent
 
 
 def _interleave(sch: Schedule, info: BlockInfo, loops: list[LoopRef], lanes: int) -> list[LoopRef]:

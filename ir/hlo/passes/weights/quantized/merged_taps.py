@@ -19,6 +19,7 @@ from .....lane_dots import lane_dot
 from .....target import Target
 from ....nodes import HloModule, Instruction, PadDim, Window, WindowDim
 from ....patterns import build
+from ....patterns.match import is_splat
 from ....rewrite import constant, make, map_computations, rebuild
 
 Padding = tuple[PadDim, ...]
@@ -44,17 +45,16 @@ def _rewrite(i: Instruction, target: Target) -> Instruction | None:
         return None
     more = -row.size * channels % dot.depth
     if not dot.sums.is_float or target.accuracy:
-        around = replace(row, pad_low=0, pad_high=0)
-        return _merged(i, _rows(x, row.pad_low, row.pad_high, more), around, more)
+        return _merged(i, *_rows(x, window, more), more)
     if not more:
         *outer, columns, _ = x.array.dims
-        return _merged(i, build.reshape(x, (*outer, columns * channels, 1)), row, 0)
+        return _merged(i, build.reshape(x, (*outer, columns * channels, 1)), window, 0)
     return _filled(i, -channels % dot.depth) if channels > 1 else None
 
 
-def _merged(i: Instruction, rows: Instruction, row: WindowDim, more: int) -> Instruction:
+def _merged(i: Instruction, rows: Instruction, window: Window, more: int) -> Instruction:
     """Return a convolution whose last dimension is that of pixels and channels, with more taps."""
-    w = i.operands[1]
+    w, row = i.operands[1], window[-1]
     *sizes, channels, outputs = w.array.dims
     flat = build.reshape(w, (*sizes[:-1], row.size * channels, 1, outputs))
     step = replace(
@@ -64,7 +64,7 @@ def _merged(i: Instruction, rows: Instruction, row: WindowDim, more: int) -> Ins
         pad_low=row.pad_low * channels,
         pad_high=row.pad_high * channels,
     )
-    attrs = {**i.attrs, "window": (*i.attrs["window"][:-1], step)}
+    attrs = {**i.attrs, "window": (*window[:-1], step)}
     return _like(i, (rows, _longer(flat, len(sizes) - 1, more)), attrs)
 
 
@@ -81,20 +81,36 @@ def _like(
     return make("convolution", i.array, operands, name=i.name, metadata=i.metadata, **attrs)
 
 
-def _rows(x: Instruction, low: int, high: int, more: int) -> Instruction:
-    """Return an input with pixels' channels as neighbors, padded by so many pixels and elements.
+def _rows(x: Instruction, window: Window, more: int) -> tuple[Instruction, Window]:
+    """Return an input with pixels' channels as neighbors, padded, and the window without padding.
 
-    A pad that is there already is made wider.
+    Rows have so many elements ``more`` at least. A pad that is there already is made wider.
     """
+    *outer, row = window
     inner, value, channels = x, build.scalar(0, x.array.dtype), x.array.dims[-1]
     padding: Padding = (PadDim(0, 0),) * x.array.rank
+    low, high = row.pad_low, row.pad_high
     if x.opcode == "pad" and not (low or high) and _is_plain(x.attrs["padding"]):
         inner, value, padding = x.operands[0], x.operands[1], x.attrs["padding"]
         low, high = padding[-2].low, padding[-2].high
-    *outer, columns, _ = inner.array.dims
-    flat = build.reshape(inner, (*outer, columns * channels, 1))
-    wide = PadDim(low * channels, high * channels + more)
-    return build.pad(flat, value, (*padding[:-2], wide, PadDim(0, 0)))
+    wide = PadDim(low, high - (-more // channels))
+    around = padding[1:-2]
+    if is_splat(value, 0) and wide != PadDim(0, 0):
+        around, outer = _with_columns(around, outer)
+    padded = build.pad(inner, value, (padding[0], *around, wide, padding[-1]))
+    *sizes, columns, _ = padded.array.dims
+    rows = build.reshape(padded, (*sizes, columns * channels, 1))
+    return rows, (*outer, replace(row, pad_low=0, pad_high=0))
+
+
+def _with_columns(around: Padding, outer: list[WindowDim]) -> tuple[Padding, list[WindowDim]]:
+    """Move the padding of a window's other dimensions into that of the input: it is copied once."""
+    pads, dims = [], []
+    for p, d in zip(around, outer, strict=True):
+        moves = d.lhs_dilate == 1 and min(d.pad_low, d.pad_high, p.low, p.high) >= 0
+        pads.append(replace(p, low=p.low + d.pad_low, high=p.high + d.pad_high) if moves else p)
+        dims.append(replace(d, pad_low=0, pad_high=0) if moves else d)
+    return tuple(pads), dims
 
 
 def _is_plain(padding: Padding) -> bool:
