@@ -26,6 +26,7 @@ BESIDE = 8  # registers that are no partial sums: weights, rows
 LEAST = 4  # vectors of terms that make up for adding across lanes
 LEVELS = 3.0  # instructions of a tree for each vector of partial sums
 OVERLAP = 0.1  # of the work, which memory does not hide
+FEW = 16  # rows: of fewer, a partial tile at the end takes too much of the time
 STORED = 10.0  # cycles of a tile beside its sums
 ROWS = (2, 4)
 
@@ -73,6 +74,8 @@ def find_thin(work: FuncInfo, target: Target) -> ThinProduct | None:
     if k.in_parts(k.row, k.anchor_row):
         return None
     thin = 2 * k.column.extent <= lanes and term.extent >= LEAST * lanes
+    if k.row.extent < FEW and k.row.extent % ROWS[0]:
+        return None
     p = ThinProduct(k, k.weights, lanes)
     return p if thin and p.heights(target) else None
 
