@@ -78,3 +78,29 @@ def reduce_columns(
     sch.vectorize(lane)
     sch.vectorize(sch.get_loops(init)[-1])
     sch.vectorize(sch.get_loops(block)[-1])
+
+
+def sum_in_lanes(sch: Schedule, first: LoopRef, lane: LoopRef, results: int) -> None:
+    """Keep a vector of partial sums for each result of a tile in registers.
+
+    ``lane`` goes through the terms of a vector, ``first`` is the outermost loop over terms, and
+    ``results`` is the number of loops over the tile, which are between the two.
+    """
+    partial = sch.rfactor(lane, -1)
+    sch.set_scope(partial, 0, "register")
+    init = sch.decompose_reduction(partial, first)
+    for block in (partial, init):
+        *tile, lane = sch.get_loops(block)[-1 - results :]
+        for loop in tile:
+            sch.unroll(loop)
+        sch.vectorize(lane)
+
+
+def sum_across_lanes(sch: Schedule, block: str, results: int) -> None:
+    """Add up the lanes of each result of a tile, which are neighbors: as trees, all at once."""
+    *tile, lane = sch.get_loops(block)[-1 - results :]
+    row = tile[0] if results == 1 else sch.fuse(*tile)
+    init = sch.decompose_reduction(block, row)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.unroll(row)
+    sch.vectorize(lane)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .....ir.target import Target
-from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, product_operands
 from ....space.lookup import own_loops
 from ....space.space import Choices, Sketch
 from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
+from ..nests.lane_sums import sum_across_lanes, sum_in_lanes
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import may_share, pass_seconds
-from ..nests.registers import keep_result, vectorize_tile
+from ..nests.registers import keep_result
 from .tiling import copy_weights, result_loops
 
 BESIDE = 8  # registers that are no partial sums: weights, rows
@@ -96,7 +96,8 @@ def apply_thin(p: ThinProduct, sch: Schedule, c: Choices) -> None:
     tile = [own[k.anchor_row], own[k.anchor_column]]
     step, lane = sch.split(own[k.anchor.reduce[0].var], [None, p.lanes])
     sch.reorder(step, *tile, lane)
-    _sum_by_lanes(sch, anchor, step, lane)
+    sum_in_lanes(sch, step, lane, len(tile))
+    sum_across_lanes(sch, anchor, len(tile))
     results = sch.fuse(*sch.get_loops(out)[-2:])
     sch.vectorize(results)
     if c["parallel"]:
@@ -109,21 +110,6 @@ def _turn(p: ThinProduct, sch: Schedule) -> None:
     forms = [form or {} for form in p.weights.coefficients]
     column = next(d for d, form in enumerate(forms) if p.k.anchor_column in form)
     sch.transform_layout(packed, 0, [column, *(d for d in range(len(forms)) if d != column)])
-
-
-def _sum_by_lanes(sch: Schedule, anchor: str, step: LoopRef, lane: LoopRef) -> None:
-    """Keep a vector of partial sums for each result of the tile, then reduce these."""
-    partial = sch.rfactor(lane, -1)
-    sch.set_scope(partial, 0, "register")
-    init = sch.decompose_reduction(partial, step)
-    for block in (partial, init):
-        vectorize_tile(sch, sch.get_loops(block)[-3:])
-    *_, row, column, lane = sch.get_loops(anchor)
-    result = sch.fuse(row, column)
-    init = sch.decompose_reduction(anchor, result)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.unroll(result)
-    sch.vectorize(lane)
 
 
 def thin_cost(p: ThinProduct, c: Choices, target: Target) -> float:

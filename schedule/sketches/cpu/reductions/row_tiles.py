@@ -18,7 +18,7 @@ from ....space.analyze import BlockInfo
 from ....space.lookup import below, extent, own_loops
 from ....space.space import Choices, Sketch
 from ....stores import update_of
-from ..nests.lane_sums import one_stretch
+from ..nests.lane_sums import one_stretch, sum_across_lanes, sum_in_lanes
 from ..nests.matching import CPU, FuncInfo
 from ..nests.pointwise import (
     SLOW,
@@ -162,18 +162,8 @@ def _reduce_rows(k: RowTiles, sch: Schedule, info: BlockInfo, at: LoopRef, width
     if terms or extent(sch, last) >= 2 * width:
         step, lane = sch.split(last, [None, width])
         sch.reorder(*terms, step, row, lane)
-        partial = sch.rfactor(lane, -1)
-        sch.set_scope(partial, 0, "register")
-        init = sch.decompose_reduction(partial, (*terms, step)[0])
-        for block in (partial, init):
-            *_, near, lane = sch.get_loops(block)
-            sch.unroll(near)
-            sch.vectorize(lane)
-    *_, row, lane = sch.get_loops(info.name)
-    init = sch.decompose_reduction(info.name, row)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.unroll(row)
-    sch.vectorize(lane)
+        sum_in_lanes(sch, (*terms, step)[0], lane, 1)
+    sum_across_lanes(sch, info.name, 1)
 
 
 def row_tiles_cost(k: RowTiles, c: Choices, target: Target) -> float:
