@@ -96,9 +96,9 @@ def load_run(
 
 
 def _load_consecutive(
-    em: Indices, buffer: Buffer, pointer: IRValue, count: int, align: int | None = None
+    em: Indices, buffer: Buffer, pointer: IRValue, count: int, align: int
 ) -> IRValue:
-    dtype, align = stored_type(buffer.dtype), align or buffer.dtype.bytes
+    dtype = stored_type(buffer.dtype)
     text = f"load <{count} x {memory_type(buffer.dtype)}>, ptr {pointer.text}, align {align}"
     return em.read(text, dtype, count, buffer, pointer, pointer.depth)
 
@@ -129,7 +129,7 @@ def load_within_vector(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue
     assert found is not None
     first, size = found
     begin = replace(form, lane=0, constant=first, uneven=())
-    x = _load_consecutive(em, buffer, em.pointer(buffer, begin), size)
+    x = _load_consecutive(em, buffer, em.pointer(buffer, begin), size, buffer.dtype.bytes)
     return mixed(em, x, x, [n - first for n in _offsets(form, em.lanes.count)])
 
 

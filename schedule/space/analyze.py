@@ -241,7 +241,7 @@ def _selected(e: Expr, cond: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
             yield e, cond
         case Op(name="select", args=(where, yes, no)):
             yield from _selected(where, cond)
-            yield from _selected(yes, where if cond is None else both(cond, where))
+            yield from _selected(yes, both(cond, where))
             yield from _selected(no, cond)
         case Op(args=args):
             for a in args:
