@@ -37,7 +37,10 @@ def keeps_lanes(product: Instruction, chain: Sequence[Instruction]) -> bool:
 
 
 def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int:
-    """Return how many indices of the last dimension are neighbors yet; 1 if that is not known."""
+    """Return how many columns are neighbors along a dimension of the result yet.
+
+    1 if that is not known. ``before`` are the product's dimensions, of which columns are the last.
+    """
     *others, columns = before
     factors: list[list[_Factor]] = [[(n, 0)] for n in others] + [[(columns, 1)]]
     for i in chain:
@@ -49,11 +52,13 @@ def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int
             return 1
         factors = regrouped
     run = 1
-    for extent, step in reversed([f for each in factors for f in each if f[0] != 1]):
-        if step == run:
-            run *= extent
-        elif run > 1:
-            break
+    for each in factors:
+        mine = 1
+        for extent, step in reversed([f for f in each if f[0] != 1]):
+            if step != mine:
+                break
+            mine *= extent
+        run = max(run, mine)
     return run
 
 

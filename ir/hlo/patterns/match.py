@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,3 +102,37 @@ def segments(
                 b, j = b * new[right[j]], j + 1
         runs.append((tuple(left[first_i:i]), tuple(right[first_j:j])))
     return runs
+
+
+class Factors(NamedTuple):
+    """The factors of each dimension before and after a reshape, by number, and their sizes."""
+
+    split: list[list[int]]
+    joined: list[list[int]]
+    sizes: list[int]
+
+
+def common_factors(old: tuple[int, ...], new: tuple[int, ...]) -> Factors | None:
+    """Return the factors of which a reshape makes its dimensions out of those before.
+
+    ``[6, 4] -> [2, 12]`` gives ``[[0, 1], [2]]``, ``[[0], [1, 2]]`` and the sizes ``[2, 3, 4]``.
+    Dimensions of size 1 have none. None where a dimension would be cut unevenly, as for
+    ``[4, 6] -> [6, 4]``, and for a shape without elements.
+    """
+    if 0 in old or 0 in new:
+        return None
+    found = Factors([[] for _ in old], [[] for _ in new], [])
+    rest, left = list(old), list(new)
+    i = j = 0
+    while i < len(rest) and j < len(left):
+        if rest[i] == 1 or left[j] == 1:
+            i, j = i + (rest[i] == 1), j + (left[j] == 1)
+            continue
+        size = min(rest[i], left[j])
+        if rest[i] % size or left[j] % size:
+            return None
+        found.split[i].append(len(found.sizes))
+        found.joined[j].append(len(found.sizes))
+        found.sizes.append(size)
+        rest[i], left[j] = rest[i] // size, left[j] // size
+    return found

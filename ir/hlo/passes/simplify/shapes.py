@@ -18,7 +18,7 @@ from ....dtypes import from_numpy, to_numpy
 from ...meaning.values import simple_op
 from ...nodes import HloModule, Instruction, PadDim, SliceDim
 from ...patterns import build
-from ...patterns.match import all_static, is_splat, splat
+from ...patterns.match import Factors, all_static, common_factors, inverse, is_splat, splat
 from ...rewrite import make, map_computations, rebuild, with_attrs, with_operands
 
 Rule = Callable[[Instruction], Instruction | None]
@@ -45,12 +45,13 @@ def _reshape(i: Instruction) -> Instruction | None:
     if x.opcode in ("reshape", "constant", "broadcast"):
         new = build.reshape(x, i.array.dims)
         return None if new.opcode == "reshape" and new.operands[0] is x else new
-    return None
+    moved = _with_fewer_parts(x) if x.opcode == "transpose" else None
+    return None if moved is None else build.reshape(moved, i.array.dims)
 
 
 def _transpose(i: Instruction) -> Instruction | None:
     x, order = i.operands[0], i.attrs["dimensions"]
-    new = _through_units(x, order) or build.transpose(x, order)
+    new = _through_units(x, order) or _through_parts(x, order) or build.transpose(x, order)
     same = new.opcode == "transpose" and new.operands[0] is x
     return None if same else new
 
@@ -69,6 +70,64 @@ def _through_units(x: Instruction, order: tuple[int, ...]) -> Instruction | None
     units = [d for d, n in enumerate(y.array.dims) if n == 1]
     moved = build.transpose(y, (*units, *(source[d] for d in order if d in source)))
     return build.reshape(moved, tuple(x.array.dims[d] for d in order))
+
+
+def _through_parts(x: Instruction, order: tuple[int, ...]) -> Instruction | None:
+    """transpose(reshape(transpose(y)))  ->  transpose(reshape(y)), where no dimensions merge"""
+    if x.opcode != "reshape" or x.operands[0].opcode != "transpose":
+        return None
+    factors = common_factors(x.operands[0].array.dims, x.array.dims)
+    if factors is None or any(len(each) > 1 for each in factors[1]):
+        return None
+    return _composed(x, order, factors)
+
+
+def _with_fewer_parts(t: Instruction) -> Instruction | None:
+    """reshape(transpose(reshape(transpose(y))))  ->  reshape(transpose(reshape(y)))
+
+    The same without the inner transpose, where a dimension of y was split and its parts stay
+    neighbors: they move as one. ``t`` is the outer transpose; what is returned has its elements.
+    """
+    x = t.operands[0]
+    if x.opcode != "reshape":
+        return None
+    factors = common_factors(x.operands[0].array.dims, x.array.dims)
+    return None if factors is None else _composed(x, t.attrs["dimensions"], factors, join=True)
+
+
+def _composed(
+    x: Instruction, order: tuple[int, ...], factors: Factors, *, join: bool = False
+) -> Instruction | None:
+    """Return ``transpose(x)`` of a reshape ``x`` as one transpose of what is before the reshape.
+
+    ``factors`` are those of the reshape. With ``join``, the ones that stay neighbors are one. None
+    if that brings nothing: no transpose came before, and there is nothing to join.
+    """
+    inner = x.operands[0]
+    moved = inner.opcode == "transpose"
+    y = inner.operands[0] if moved else inner
+    before = inner.attrs["dimensions"] if moved else tuple(range(y.array.rank))
+    source = [factors.split[p] for p in inverse(before)]
+    target = [f for d in order for f in factors.joined[d]]
+    runs = [
+        run for each in source for run in (_runs(each, target) if join else [[f] for f in each])
+    ]
+    if not moved and len(runs) == sum(map(len, source)):
+        return None
+    after = sorted(range(len(runs)), key=lambda r: target.index(runs[r][0]))
+    parts = build.reshape(y, [math.prod(factors.sizes[f] for f in run) for run in runs])
+    return build.reshape(build.transpose(parts, after), [x.array.dims[d] for d in order])
+
+
+def _runs(factors: list[int], target: list[int]) -> list[list[int]]:
+    """Return factors of a dimension in runs that are neighbors, in the same order, in another."""
+    runs: list[list[int]] = []
+    for f in factors:
+        if runs and target.index(f) == target.index(runs[-1][-1]) + 1:
+            runs[-1].append(f)
+        else:
+            runs.append([f])
+    return runs
 
 
 def _broadcast(i: Instruction) -> Instruction | None:

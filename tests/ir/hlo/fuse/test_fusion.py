@@ -195,6 +195,16 @@ def test_shorter_heads_split_apart_where_columns_are_lanes(run, dtype):
     assert len(fuse(module.entry, {"scattered"}).groups) == 1
 
 
+@pytest.mark.parametrize(("run", "groups"), [(24, ["dot", "injective"]), (32, ["dot"])])
+def test_columns_in_parts_that_stay_neighbors_are_lanes_of_one_part(run, groups):
+    module = fused(
+        f"x = f32[6,16] parameter(0)  w = f32[16,{2 * run}] parameter(1)"
+        f"  d = f32[6,{2 * run}] dot(x, w), {DOT}  r = f32[2,3,2,{run}] reshape(d)"
+        f"  ROOT t = f32[3,2,2,{run}] transpose(r), dimensions={{1,0,2,3}}"
+    )
+    assert kinds(module) == groups
+
+
 PIXELS = (
     "x = f32[1,6,5,8] parameter(0)  w = f32[3,3,8,{channels}] parameter(1)"
     "  c = f32[1,6,5,{channels}] convolution(x, w), window={{size=3x3 pad=1_1x1_1}},"

@@ -31,6 +31,29 @@ SHAPES = {
         "x = f32[1,3,4] parameter(0)  ROOT z = f32[3,1,4] transpose(x), dimensions={1,0,2}",
         "x = f32[1,3,4] parameter(0)  ROOT z = f32[3,1,4] reshape(x)",
     ),
+    "transpose of a transpose that was split": (
+        "x = f32[4,5,6] parameter(0)  y = f32[6,4,5] transpose(x), dimensions={2,0,1}"
+        "  z = f32[2,3,4,5] reshape(y)  ROOT t = f32[4,2,5,3] transpose(z), dimensions={2,0,3,1}",
+        "x = f32[4,5,6] parameter(0)  z = f32[4,5,2,3] reshape(x)"
+        "  ROOT t = f32[4,2,5,3] transpose(z), dimensions={0,2,1,3}",
+    ),
+    "transposes that cancel around a split": (
+        "x = f32[4,5,6] parameter(0)  y = f32[6,4,5] transpose(x), dimensions={2,0,1}"
+        "  z = f32[2,3,4,5] reshape(y)  ROOT t = f32[4,5,2,3] transpose(z), dimensions={2,3,0,1}",
+        "x = f32[4,5,6] parameter(0)  ROOT t = f32[4,5,2,3] reshape(x)",
+    ),
+    "transpose of parts that stay neighbors": (
+        "x = f32[20,6] parameter(0)  y = f32[4,5,2,3] reshape(x)"
+        "  z = f32[5,4,2,3] transpose(y), dimensions={1,0,2,3}  ROOT t = f32[20,6] reshape(z)",
+        "x = f32[20,6] parameter(0)  y = f32[4,5,6] reshape(x)"
+        "  z = f32[5,4,6] transpose(y), dimensions={1,0,2}  ROOT t = f32[20,6] reshape(z)",
+    ),
+    "transpose of an uneven split": (
+        "x = f32[4,6] parameter(0)  y = f32[6,4] transpose(x), dimensions={1,0}"
+        "  z = f32[4,6] reshape(y)  ROOT t = f32[6,4] transpose(z), dimensions={1,0}",
+        "x = f32[4,6] parameter(0)  y = f32[6,4] transpose(x), dimensions={1,0}"
+        "  z = f32[4,6] reshape(y)  ROOT t = f32[6,4] transpose(z), dimensions={1,0}",
+    ),
     "broadcast, reshape, broadcast": (
         "x = f32[8] parameter(0)  a = f32[1,1,8] reshape(x)"
         "  b = f32[1,1,8] broadcast(a), dimensions={0,1,2}  c = f32[8] reshape(b)"
