@@ -6,8 +6,10 @@ as hide the latency of an addition.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from .....ir.loop.nodes import BlockAxis
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import BlockInfo
@@ -33,14 +35,27 @@ def one_stretch(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> list[Loop
     """
     if len(own) != len(info.reduce):
         return own
+    loops = list(own)
+    for _ in _stretch(info)[1:]:
+        loops[-2:] = [sch.fuse(*loops[-2:])]
+    return loops
+
+
+def stretch_of(info: BlockInfo) -> int:
+    """Return the number of terms in one stretch: those that `one_stretch` goes through."""
+    return math.prod(a.extent for a in _stretch(info))
+
+
+def _stretch(info: BlockInfo) -> list[BlockAxis]:
+    """Return the reduction axes whose terms are one stretch in every operand, from the last."""
     *outer, last = info.reduce
-    loops, length = list(own), last.extent
+    axes, length = [last], last.extent
     for axis in reversed(outer):
         if any(a.stride(axis.var) != _times(length, a.stride(last.var)) for a in info.inputs):
             break
-        loops[-2:] = [sch.fuse(*loops[-2:])]
+        axes.append(axis)
         length *= axis.extent
-    return loops
+    return axes
 
 
 def _times(length: int, stride: int | None) -> int:

@@ -191,7 +191,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
     if c["inside"] == CHUNK:
-        _feed_inside(k, sch, nest.panel, int(c["lanes"]))
+        feed_inside(k, sch, nest.panel, int(c["lanes"]))
     if c["pack"] == PANEL:
         _pack_panel(k, sch, nest.panel, int(c["lanes"]))
     _tile_anchor(k, sch, c, nest.at)
@@ -211,7 +211,7 @@ def _columns_last(k: Contraction, sch: Schedule) -> None:
         sch.transform_layout(k.anchor.name, 0, [*rest, lane])
 
 
-def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
+def feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
     """Compute the feeders that one iteration of ``at`` needs in that iteration, vectorized."""
     for info in reversed(k.feeders):
         sch.compute_at(info.name, at)
