@@ -12,7 +12,7 @@ import math
 from ...nodes import HloModule, Instruction, Shape
 from ...ops.registry import definition
 from ...patterns import build
-from ...patterns.match import all_static, inverse, splat
+from ...patterns.match import all_static, common_factors, inverse, nonunit, segments, splat
 from ...rewrite import make, map_computations, rebuild, with_operands
 from ..canonical.dot import is_canonical
 
@@ -25,8 +25,9 @@ def move_transposes(module: HloModule) -> HloModule:
 
 
 def _sink(i: Instruction) -> Instruction | None:
-    if i.opcode == "dot":
-        return _past_dot(i) if all_static(i) else None
+    if i.opcode in ("dot", "reshape"):
+        past = _past_dot if i.opcode == "dot" else _past_reshape
+        return past(i) if all_static(i) else None
     if not any(o.opcode == "transpose" for o in i.operands) or not all_static(i):
         return None
     match i.opcode:
@@ -160,3 +161,67 @@ def _past_gather(i: Instruction) -> Instruction | None:
         "slice_sizes": tuple(i.attrs["slice_sizes"][d] for d in inverse(order)),
     }
     return _untransposed(i, order, (view.operands[0], places), changes)
+
+
+def _past_reshape(i: Instruction) -> Instruction | None:
+    match i.operands[0].opcode:
+        case "transpose":
+            return _past_split(i)
+        case "broadcast":
+            return _past_repeat(i)
+        case _:
+            return None
+
+
+def _past_split(i: Instruction) -> Instruction | None:
+    """reshape(transpose(x))  ->  transpose(reshape(x)), where dimensions split and none merge"""
+    view = i.operands[0]
+    factors = common_factors(view.array.dims, i.array.dims)
+    if factors is None or any(len(each) > 1 for each in factors.joined):
+        return None
+    if all(len(each) < 2 for each in factors.split):
+        return None
+    x, order = view.operands[0], view.attrs["dimensions"]
+    target = [f for each in factors.joined for f in each]
+    source = [f for d in inverse(order) for f in factors.split[d]]
+    units = [d for d, n in enumerate(i.array.dims) if n == 1]
+    long = [d for d, n in enumerate(i.array.dims) if n != 1]
+    ends = [*units, *(long[target.index(f)] for f in source)]
+    return build.transpose(build.reshape(x, [i.array.dims[d] for d in ends]), inverse(tuple(ends)))
+
+
+def _past_repeat(i: Instruction) -> Instruction | None:
+    """reshape(broadcast(transpose(x)))  ->  transpose(reshape(broadcast(x)))
+
+    Where each dimension of the result is one of x, whose elements or rows are repeated: pixels
+    that become squares of equal ones, before their channels move.
+    """
+    spread = i.operands[0]
+    if spread.opcode != "broadcast":
+        return None
+    x = spread.operands[0]
+    view = x.operands[0] if x.opcode == "reshape" else x
+    if view.opcode != "transpose" or nonunit(view.array.dims) != nonunit(x.array.dims):
+        return None
+    runs = segments(spread.array.dims, i.array.dims)
+    if runs is None or any(len(after) > 1 for _, after in runs):
+        return None
+    y, order = view.operands[0], view.attrs["dimensions"]
+    long = [d for d, n in enumerate(x.array.dims) if n != 1]
+    source = [d for d in order if y.array.dims[d] != 1]  # of each of these, in y
+    place = {spread.attrs["dimensions"][d]: source[n] for n, d in enumerate(long)}
+    groups = [
+        ([place[d] for d in before if d in place], before, after[0]) for before, after in runs
+    ]
+    if any(len(mine) > 1 for mine, _, _ in groups):
+        return None
+    groups.sort(key=lambda group: group[0])
+    at = [d for _, before, _ in groups for d in before]
+    repeated = build.broadcast(
+        build.reshape(y, nonunit(y.array.dims)),
+        tuple(at.index(d) for d in sorted(place, key=place.__getitem__)),
+        tuple(spread.array.dims[d] for d in at),
+    )
+    ends = [d for d, n in enumerate(i.array.dims) if n == 1] + [after for _, _, after in groups]
+    merged = build.reshape(repeated, [i.array.dims[d] for d in ends])
+    return build.transpose(merged, inverse(tuple(ends))) if len(ends) == i.array.rank else None

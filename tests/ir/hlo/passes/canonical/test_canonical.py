@@ -356,6 +356,20 @@ SINKS = {
         " collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,3,4}"
         "  r = f32[4,5,3] transpose(q), dimensions={2,0,1}",
     ),
+    "a split": (
+        "r = f32[2,2,2,1,3] reshape(t)",
+        "q = f32[1,2,3,2,2] reshape(x)  r = f32[2,2,2,1,3] transpose(q), dimensions={3,4,1,0,2}",
+    ),
+    "repeated elements": (
+        "b = f32[4,2,2,3,5] broadcast(t), dimensions={0,1,3}  r = f32[4,4,15] reshape(b)",
+        "b = f32[2,2,3,5,4] broadcast(x), dimensions={0,2,4}  q = f32[4,15,4] reshape(b)"
+        "  r = f32[4,4,15] transpose(q), dimensions={2,0,1}",
+    ),
+    "repeated rows": (
+        "b = f32[2,4,2,3] broadcast(t), dimensions={1,2,3}  r = f32[8,1,2,3] reshape(b)",
+        "b = f32[2,3,2,4] broadcast(x), dimensions={0,1,3}  q = f32[1,2,3,8] reshape(b)"
+        "  r = f32[8,1,2,3] transpose(q), dimensions={3,0,1,2}",
+    ),
 }
 
 

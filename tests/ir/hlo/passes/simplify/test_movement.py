@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.passes.simplify.move_transposes import move_transposes
 from nestwright.ir.hlo.passes.simplify.shapes import simplify_shapes
 from nestwright.ir.hlo.text import parse
 
@@ -116,15 +117,17 @@ def chain(rng: random.Random) -> str:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_chains_of_movement(seed: int) -> None:
-    changed = 0
+    changed = {simplify_shapes: 0, move_transposes: 0}
     for n in range(40):
         text = chain(random.Random(seed * 100 + n))
         module = parse(text)
-        new = simplify_shapes(module)
-        changed += new is not module
         x = np.arange(12, dtype=np.int32).reshape(2, 1, 6)
-        np.testing.assert_array_equal(evaluate(new, [x]), evaluate(module, [x]), text)
-    assert changed > 15
+        want = evaluate(module, [x])
+        for change in (simplify_shapes, move_transposes):
+            new = change(module)
+            changed[change] += new is not module
+            np.testing.assert_array_equal(evaluate(new, [x]), want, text)
+    assert changed[simplify_shapes] > 15 and changed[move_transposes] > 5, changed
 
 
 EDGES = list(product((-1, 0, 2), (0, 1), (0, 2)))
