@@ -27,6 +27,7 @@ from ..nests.pointwise import may_share_flops
 from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 
 MOST_ROWS = 28
+VECTORS = (1, 2, 3, 4)
 SHUFFLED = 16  # bytes of a vector that an instruction shuffles by an order of its own
 
 
@@ -169,16 +170,17 @@ def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) ->
 
 def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
     full, each = max(1, target.lanes(g.dtype)), g.column.extent
-    lanes = [n for n in range(min(full, each), 1, -1) if each % n == 0][:2]
-    lanes += [full] if g.may_cross(full) else []
+    lanes = {each} if each <= full else {full} | {n for n in (full, full // 2) if each % n == 0}
+    lanes |= {full // 2} if each == full else set()
+    lanes |= {full} if g.may_cross(full) else set()
     most = min(g.row.extent, MOST_ROWS)
     rows = {math.ceil(g.row.extent / n) for n in range(1, g.row.extent + 1)}
     across = g.sweep[-1].extent if g.sweep else 1
     shared = may_share_flops(g.anchor.flops, target)
     return {
         "rows": tuple(sorted(r for r in rows if r <= most)),
-        "vectors": (1, 2),
-        "lanes": tuple(lanes) or (each,),
+        "vectors": VECTORS,
+        "lanes": tuple(sorted(lanes, reverse=True)),
         "order": ("group", "row"),
         "chunks": tuple(n for n in (1, 2, 4, 8, 16, 32) if n <= across),
         "pack": (AHEAD, 0) if g.frozen else (0,),
@@ -188,8 +190,9 @@ def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
 
 def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
     rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
-    if (g.features if g.crosses(c) else g.column.extent) % (lanes * vectors):
-        return False
+    each, width = g.column.extent, lanes * vectors
+    if (g.features if g.crosses(c) else each) % width and not width - lanes < each < width:
+        return False  # neither whole vectors, nor a group in one tile
     tiles = math.ceil(g.row.extent / rows)
     taps = max((a.extent for a in g.anchor.reduce[:-1]), default=1)
     copies = 1 if g.kept is None else min(2, tiles) * taps + (tiles > 2)
@@ -211,9 +214,9 @@ def _beside(g: Grouped, c: Choices, vectors: int) -> int:
 
 def _cost(g: Grouped, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run: ports in a tile, and lines of the input that are shared."""
-    rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
+    rows, vectors = int(c["rows"]), int(c["vectors"])
     depth = g.anchor.terms * (g.kept or 1.0)
-    tiles = g.features // (lanes * vectors)
+    tiles = _tiles_of_features(g, c)
     tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
     each = 1 + g.crosses(c) + _spills(g, c, target)  # instructions: a shuffle and a product
     step = max(each * rows * vectors / 2, (rows + vectors) / 2, 4.0)
@@ -229,6 +232,13 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
     share = math.ceil(n / target.threads) / n
     core = target.core
     return core.seconds(cycles * share + core.sharing + core.claim * n / target.threads)
+
+
+def _tiles_of_features(g: Grouped, c: Choices) -> int:
+    width = int(c["lanes"]) * int(c["vectors"])
+    if g.crosses(c):
+        return g.features // width
+    return g.group.extent * math.ceil(g.column.extent / width)
 
 
 def _spills(g: Grouped, c: Choices, target: Target) -> bool:

@@ -28,6 +28,8 @@ CASES = {
     "padded": "f32[1,3,9,16] f32[3,3,4,32] f32[1,3,9,32] 4 size=3x3 pad=1_1x1_1",
     "narrow": "f32[1,4,20,8] f32[3,3,2,12] f32[1,4,20,12] 4 size=3x3 pad=1_1x1_1",
     "odd": "f32[2,5,7,6] f32[3,3,3,38] f32[2,3,4,38] 2 size=3x3 stride=2x2 pad=1_1x1_1",
+    "a vector and a half": "f32[1,3,9,48] f32[3,3,24,48] f32[1,3,9,48] 2 size=3x3 pad=1_1x1_1",
+    "two vectors and a half": "f32[1,3,5,40] f32[3,3,20,80] f32[1,3,5,80] 2 size=3x3 pad=1_1x1_1",
     "without a window": "f32[1,3,5,12] f32[1,1,4,24] f32[1,3,5,24] 3 size=1x1",
     "shared vectors": "f32[1,3,9,32] f32[3,3,4,32] f32[1,3,9,32] 8 size=3x3 pad=1_1x1_1",
     "shared pairs": "f32[1,5,7,96] f32[3,1,2,96] f32[1,3,7,96] 48 size=3x1 stride=2x1 pad=1_1x0_0",
@@ -133,9 +135,10 @@ def test_lanes_take_the_inputs_of_their_groups_by_shuffles(machine: str) -> None
     assert 0 < shuffles <= len(re.findall(r"\svfmadd\w+ps\s", text))
 
 
+@pytest.mark.parametrize("name", ["padded", "a vector and a half", "two vectors and a half"])
 @pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
-def test_defaults_do_not_spill(machine: str) -> None:
+def test_defaults_do_not_spill(machine: str, name: str) -> None:
     """The products of a group are summed in registers."""
     target = Target.parse(f"cpu -mcpu={machine} -threads=2")
-    loop = hottest_loop(stage_text(parse(grouped_text(CASES["padded"])), target, "asm"))
+    loop = hottest_loop(stage_text(parse(grouped_text(CASES[name])), target, "asm"))
     assert loop is not None and loop.stack == 0 and loop.fmas >= 4, loop
