@@ -64,6 +64,7 @@ from .simplify.online_softmax import online_softmax
 from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
 from .simplify.raise_ragged_dot import raise_ragged_dot
+from .simplify.raise_slices import raise_slices
 from .simplify.raise_top_k import raise_top_k
 from .simplify.shapes import simplify_shapes
 from .simplify.sink_constants import sink_constants
@@ -156,6 +157,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
         _pass(raise_top_k, "No row is sorted of which only the first elements are read."),
         _FOLD,
+        _pass(raise_slices, "No slice is written element by element."),
         _pass(hoist_products, "Products of a loop's given rows are made at once, before it."),
         _pass(values_alone, "No vectors are computed of which only the values are read."),
         _pass(sink_products, "What loops add up of products is one product, after them."),
