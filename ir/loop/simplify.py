@@ -433,10 +433,10 @@ class _NestSimplifier:
                     return self.stmt(substitute(s.body, {var: v}))
                 body = self.stmt(s.body)
                 same = v is value and body is s.body
-                return s if same else _unless_empty(body, replace(s, value=v, body=body))
+                return _unless_empty(body, s if same else replace(s, value=v, body=body))
             case Alloc():
                 body = self.stmt(s.body)
-                return s if body is s.body else _unless_empty(body, replace(s, body=body))
+                return _unless_empty(body, s if body is s.body else replace(s, body=body))
             case _:
                 return map_stmt(s, self.stmt, self.simple.expr)
 
@@ -449,9 +449,8 @@ class _NestSimplifier:
         if build.as_int(extent) == 1 and s.kind is not Kind.THREAD:
             return self.stmt(s.body)
         body = self.stmt(s.body)
-        if extent is s.extent and body is s.body:
-            return s
-        return _unless_empty(body, replace(s, extent=extent, body=body))
+        same = extent is s.extent and body is s.body
+        return _unless_empty(body, s if same else replace(s, extent=extent, body=body))
 
     def branch(self, s: If) -> Stmt:
         cond = self.simple.expr(s.cond)
@@ -463,10 +462,10 @@ class _NestSimplifier:
         if s.orelse is not None:
             orelse = self.under(self.simple.expr(build.op("not", cond))).stmt(s.orelse)
         orelse = None if orelse == EMPTY else orelse
-        if cond is s.cond and then is s.then and orelse is s.orelse:
-            return s
         if then == EMPTY and orelse is None:
             return EMPTY
+        if cond is s.cond and then is s.then and orelse is s.orelse:
+            return s
         return replace(s, cond=cond, then=then, orelse=orelse)
 
     def block(self, s: Block) -> Stmt:

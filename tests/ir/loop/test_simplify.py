@@ -282,6 +282,13 @@ def test_loops_that_never_run_leave_nothing() -> None:
     assert simplified("    for i in range(0):\n        C[i] = A[i]\n") == "pass\n"
 
 
+def test_loops_over_nothing_leave_nothing() -> None:
+    loops = "    for i in unroll(3):\n        for j in vectorize(n):\n            pass\n"
+    branch = "    for i in range(n):\n        if i < 3:\n            pass\n"
+    for before in (loops, branch):
+        assert simplified(before + "    C[0] = f32(0.0)\n") == "C[0] = f32(0.0)\n"
+
+
 def test_thread_loops_stay() -> None:
     before = '    for i in thread("blockIdx.x", 1):\n        C[i] = A[i]\n'
     assert simplified(before) == 'for i in thread("blockIdx.x", 1):\n    C[0] = A[0]\n'
