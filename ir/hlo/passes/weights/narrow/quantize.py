@@ -101,8 +101,9 @@ def to_blocks(weights: Array, bits: int = 4, size: int = BLOCK) -> tuple[Blocks,
     """Quantize f32 weights ``[k, n]`` to 4 or 8 bits, one scale for each ``size`` of a column.
 
     The largest of a block becomes -8, of -8 to 7 (-128 of 8 bits), and the scale is then fitted to
-    its codes by least squares. Also the greatest absolute error of a weight, and the root mean
-    square of the errors over that of the weights.
+    its codes by least squares: 0 for a block of zeros, whose part of a result is then exactly 0.
+    Also the greatest absolute error of a weight, and the root mean square of the errors over that
+    of the weights.
     """
     (terms, columns), error, half = weights.shape, _Error(), 1 << (bits - 1)
     codes = np.empty(weights.shape, np.uint8)
@@ -112,7 +113,8 @@ def to_blocks(weights: Array, bits: int = 4, size: int = BLOCK) -> tuple[Blocks,
         top = np.take_along_axis(own, np.abs(own).argmax(0)[None], 0)[0]
         whole = np.clip(np.rint(own / _nonzero(top / np.float32(-half))), -half, half - 1)
         squares = np.square(whole).sum(0)
-        scale[n] = _nonzero((whole * own).sum(0) / np.where(squares == 0, 1, squares))
+        fitted = (whole * own.astype(np.float64)).sum(0)
+        scale[n] = fitted / np.where(squares == 0, 1, squares)
         codes[first : first + size] = whole + half
         error += _error(own, whole * scale[n].astype(np.float64))
     found = Blocks(codes, np.full((1, 1), half, np.float32), scale, size)

@@ -234,7 +234,16 @@ def test_blocks_of_4_bits(shape: tuple[int, int]) -> None:
     assert np.abs(error).max() == pytest.approx(largest)
     assert np.sqrt(np.square(error).sum() / np.square(w).sum()) == pytest.approx(relative)
     assert 0.03 < relative < 0.13
-    assert (error[:, 0] == 0).all() and (scale[:, 0] == 1).all()
+    assert (error[:, 0] == 0).all() and (scale[:, 0] == 0).all()
+
+
+def test_blocks_of_the_largest_numbers_of_the_least_and_of_none() -> None:
+    w = noise(32, 3)
+    w *= np.float32([3e38, 9.41e-38, 0]) / np.abs(w).max(0)
+    blocks, largest, relative = to_blocks(w)
+    assert np.isfinite(blocks.scale).all() and largest < 3e38 / 12 and 0.03 < relative < 0.13
+    error = np.abs((blocks.codes - np.float64(8)) * blocks.scale - w).max(0)
+    assert (error <= np.abs(w).max(0)).all()
 
 
 @pytest.mark.parametrize("target", [BYTES, WORDS])
