@@ -118,13 +118,9 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
             raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
         refuse_masked(array, "out", where)
         if array.dtype != to_numpy(spec.dtype) or array.shape != spec.dims:
-            native = array.dtype.newbyteorder("=") == to_numpy(spec.dtype)
-            raise ArgumentError(
-                "out",
-                f"expected {spec}, got {_describe(array)}",
-                where,
-                "results are written in this machine's byte order" if native else "",
-            )
+            told = f"expected {spec}, got {_describe(array)}"
+            order = "results are written in this machine's byte order"
+            raise ArgumentError("out", told, where, "" if array.dtype.isnative else order)
         if not array.flags.writeable:
             raise ArgumentError("out", "the array is read-only", where)
         arrays.append(as_stored(array, spec))

@@ -461,8 +461,12 @@ ENTRY main { x = f32[8] parameter(0)  y = f32[8] parameter(1)  ROOT z = f32[8] a
 
 
 def test_results_in_the_other_byte_order_are_refused_by_name(add: Executable) -> None:
-    with pytest.raises(ArgumentError, match="of the other byte order"):
+    with pytest.raises(ArgumentError, match="of the other byte order") as refused:
         add(X, out=X.astype(X.dtype.newbyteorder()))
+    assert "this machine's byte order" in refused.value.hint
+    with pytest.raises(ArgumentError, match="expected") as refused:
+        add(X, out=np.empty((*X.shape, 1), X.dtype))
+    assert not refused.value.hint
 
 
 def test_an_unknown_keyword_is_refused(add: Executable) -> None:
