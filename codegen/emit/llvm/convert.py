@@ -19,6 +19,7 @@ from .core import IRValue, element_type, register_type
 from .f8_pairs import PAIRS, narrow_pairs, widen_pairs
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
+from .opaque import opaque_number
 
 DIGITS = {f32: 24, f64: 53}  # bits of a significand
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
@@ -55,7 +56,7 @@ def narrow(b: IRBuilder, x: IRValue, dtype: DType) -> IRValue:
         return narrow_pairs(b, x, dtype)
     if is_narrow(dtype) or (dtype == f16 and not b.has_f16):
         return narrow_float(b, x, dtype)
-    return b.cast("fptrunc", x, f16) if dtype == f16 else x
+    return b.cast("fptrunc", opaque_number(b, x), f16) if dtype == f16 else x
 
 
 def _to_bf16(b: IRBuilder, x: IRValue) -> IRValue:

@@ -1,4 +1,7 @@
-"""Hide the narrowing of integer vectors from LLVM on their way to memory.
+"""Values whose origin is hidden from LLVM, which would make wrong or impossible code of it.
+
+The narrowing of integer vectors is hidden on their way to memory, and single f32 before they
+become f16.
 
 LLVM 22 has masked stores that narrow as they write, for AVX-512. Where it finds that the mask has
 one lane it makes a scalar store of the wide element instead: too many bytes (llvm-project issue
@@ -33,6 +36,20 @@ def opaque(b: IRBuilder, x: IRValue) -> IRValue:
     text = f'call {whole.type} asm "", "=v,0"({whole}) nounwind willreturn memory(none)'
     kept = b.pure(text, x.dtype, full, whole.depth)
     return kept if full == x.lanes else b.shuffle(kept, list(range(x.lanes)))
+
+
+def opaque_number(b: IRBuilder, x: IRValue) -> IRValue:
+    """Return a single f32 with its origin hidden from LLVM, before it is rounded to f16.
+
+    Where its sign is copied from what was f64, LLVM 22 copies it after the rounding, and rounds
+    the f64, too: by ``__truncdfhf2``, which no C library has.
+    """
+    processor = b.processor
+    direct = processor.machine != "x86_64" or "avx512fp16" in processor.features
+    if direct or x.lanes or x.literal is not None:
+        return x
+    text = f'call {x.type} asm "", "=v,0"({x}) nounwind willreturn memory(none)'
+    return b.pure(text, x.dtype, 0, x.depth)
 
 
 def lane_dependent_buffers(body: Stmt) -> frozenset[Buffer]:
