@@ -23,6 +23,7 @@ LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 SQUARE = 16  # rows of those that are; wider vectors are several squares
 GATHERED = 8.0  # operations for each load from which lanes that gather pay
 PLANES = 8  # of which rows of neighbors are made in registers: more take too many shuffles
+RUN = 32  # blocks of one nest: each that joins is held against all that are there
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -192,7 +193,7 @@ def runs_of(
     before: tuple[object, ...] | None = None
     for b in blocks:
         own = _space(b, target, squares)
-        if own is not None and own == before:
+        if own is not None and own == before and len(found[-1]) < RUN:
             found[-1] += (b,)
         else:
             found.append((b,))

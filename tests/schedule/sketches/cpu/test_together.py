@@ -8,6 +8,7 @@ import pytest
 import nestwright as nw
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.schedule.sketches.cpu.nests.pointwise import RUN
 
 ADAM = """HloModule adam
 ENTRY main {{
@@ -46,6 +47,22 @@ def test_results_of_one_space_share_a_nest(n: str) -> None:
     found = nw.build(module, target="cpu")(*arguments)
     for one, wanted in zip(found, evaluate(module, arguments), strict=True):
         np.testing.assert_array_equal(one, wanted)
+
+
+def test_many_results_are_several_nests() -> None:
+    """A nest that a block joins is checked whole: its time grows by the square of the blocks."""
+    names = [f"s{k}" for k in range(RUN + 2)]
+    rows = [
+        f"  {s} = f32[1,8] slice(x), slice={{[{7 * k % 37}:{7 * k % 37 + 1}], [0:8]}}"
+        for k, s in enumerate(names)
+    ]
+    last = f"  ROOT y = f32[{RUN + 2},8] concatenate({', '.join(names)}), dimensions={{0}}"
+    head = "HloModule rows\nENTRY main {\n  x = f32[37,8] parameter(0)"
+    module = parse("\n".join([head, *rows, last, "}"]))
+    text = nw.lower(module).as_text("scheduled")
+    assert [line.startswith("    for ") for line in text.splitlines()].count(True) == 2
+    x = np.arange(37 * 8, dtype=np.float32).reshape(37, 8)
+    np.testing.assert_array_equal(nw.build(module, target="cpu")(x), evaluate(module, [x]))
 
 
 TURNED = """HloModule turned
