@@ -5,6 +5,7 @@ They are one file because each makes the other: ``schedule.trace`` and ``trace.r
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ from .methods import Methods
 Blockish: TypeAlias = BlockRef | str
 Ref: TypeAlias = LoopRef | BlockRef
 Given: TypeAlias = Ref | SampledInt | SampledStr
+
+_log = logging.getLogger("nestwright.schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,17 @@ class Schedule(Methods):
         self.func, self._steps = other.func, list(other._steps)
         self._names, self._given = dict(other._names), Counter(other._given)
         self.holes, self.decisions = list(other.holes), dict(other.decisions)
+
+    def attempt(self, steps: Callable[[Schedule], object]) -> bool:
+        """Apply all ``steps``, or none of them: False if a primitive refuses one."""
+        trial = self.copy()
+        try:
+            steps(trial)
+        except ScheduleError as refusal:
+            _log.debug("left as it was: %s", refusal)
+            return False
+        self.become(trial)
+        return True
 
     def require_decisions(self) -> None:
         """Raise ``ScheduleError`` if a decision names no hole of the complete schedule."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.loop.nodes import Block, Var
+from ...ir.loop.nodes import Block, Buffer, Var
 from ...ir.loop.visit import free_vars
 from ..cursor import BlockRef, LoopRef, extent_of, loop_of, nest
 from ..language.schedule import Schedule
@@ -11,6 +11,11 @@ from ..language.schedule import Schedule
 def block_node(sch: Schedule, block: BlockRef | str) -> Block:
     """Return the current node of a block."""
     return nest(sch.func).block(block if isinstance(block, str) else block.name)
+
+
+def read_number(sch: Schedule, block: BlockRef | str, buffer: Buffer) -> int:
+    """Return which of a block's reads is of a buffer: the index that ``cache_read`` takes."""
+    return [r.buffer for r in block_node(sch, block).reads].index(buffer)
 
 
 def extent(sch: Schedule, loop: LoopRef) -> int:

@@ -1,6 +1,6 @@
 """Tables of sketches: each module of a folder registers rows of a rank and a match function.
 
-A family bundles the sketches and the default schedule for one kind of target.
+A family bundles the sketches for one kind of target with the rule for blocks that none matches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..language.schedule import Schedule
+from .analyze import BlockInfo
 from .space import Sketch
 
 S = TypeVar("S")
@@ -40,8 +41,9 @@ class SketchTable(Generic[S]):
         return tuple(self.each(subject, target))
 
     def each(self, subject: S, target: Target) -> Iterator[Sketch]:
-        """Yield the sketches of the rows that match, the least rank first, then by file and name,
-        whatever folder a file is in. A row is asked when its turn comes.
+        """Yield the sketches of the rows that match, by rank, then by file and name.
+
+        A row's match function is called only when its turn comes.
         """
         ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0].split(".")[-2:]))
         for _, (_, match) in ranked:
@@ -53,13 +55,15 @@ class SketchTable(Generic[S]):
 class Family:
     """Scheduling for the targets that spread work in one way.
 
-    ``sketches`` returns a function's sketches, the preferred one first; ``default`` its schedule
-    without tuning. ``require`` raises ``ScheduleError`` if a scheduled function is incomplete or
-    exceeds the target's limits.
+    ``sketches`` yields a function's sketches, the preferred one first, each made when it is asked
+    for; ``spare`` returns those that only tuning tries. ``fallback`` schedules one block by rule.
+    ``require`` raises ``ScheduleError`` if a scheduled function is incomplete or exceeds the
+    target's limits.
     """
 
-    sketches: Callable[[Func, Target], tuple[Sketch, ...]]
-    default: Callable[[Func, Target], Schedule]
+    sketches: Callable[[Func, Target], Iterator[Sketch]]
+    spare: Callable[[Func, Target], tuple[Sketch, ...]]
+    fallback: Callable[[Schedule, BlockInfo, Target], None]
     require: Callable[[Func, Target], None]
 
 

@@ -112,6 +112,10 @@ class Sketch:
     share: float = 1.0
     many: Batch | None = None
 
+    def apply_default(self, sch: Schedule) -> None:
+        """Schedule the function with the default choices."""
+        self.apply(sch, self.default)
+
     def size(self) -> int:
         """Return the number of combinations, valid or not."""
         n = 1
@@ -139,7 +143,7 @@ def first_fit(sketches: Iterable[Sketch], func: Func) -> Schedule | None:
     for sketch in sketches:
         schedule = Schedule(func)
         try:
-            sketch.apply(schedule, sketch.default)
+            sketch.apply_default(schedule)
             return schedule
         except ScheduleError as refusal:
             _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
 from ....ir.target import Target
-from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
@@ -15,24 +12,14 @@ from .launches.clusters import Cluster
 from .launches.machine import LAUNCH, flops_of, memory_seconds, work_seconds
 from .launches.threads import bind_flat, fused
 
-_log = logging.getLogger("nestwright.schedule")
 
-
-def schedule_fallback(
-    sch: Schedule, info: BlockInfo, target: Target, threads: int = 128
-) -> Schedule:
-    """Schedule one block by rule; return the schedule unchanged if a primitive refuses."""
-    trial = sch.copy()
-    try:
-        if info.reduce or info.opaque or not info.spatial:
-            one_thread_each(trial, info, threads)
-        else:
-            sketch = flat_sketch(Flat(Cluster((info,), len(info.spatial)), trailing(info)), target)
-            sketch.apply(trial, sketch.default)
-    except ScheduleError as refusal:
-        _log.debug("left to one thread: %s", refusal)
-        return sch
-    return trial
+def schedule_fallback(sch: Schedule, info: BlockInfo, target: Target, threads: int = 128) -> None:
+    """Schedule one block by rule, in a launch of its own; leave it if a primitive refuses."""
+    if info.reduce or info.opaque or not info.spatial:
+        sch.attempt(lambda s: one_thread_each(s, info, threads))
+        return
+    sketch = flat_sketch(Flat(Cluster((info,), len(info.spatial)), trailing(info)), target)
+    sch.attempt(sketch.apply_default)
 
 
 def one_thread_each(sch: Schedule, info: BlockInfo, threads: int) -> None:

@@ -1,4 +1,4 @@
-"""The sketches of a function for a GPU, and its default schedule without tuning.
+"""The sketches of a function for a GPU, in default order, and the rule for other blocks.
 
 First, element-wise blocks that are cheaper to recompute than to store are inlined. A matrix product
 or convolution that is large enough for tiles has sketches of its own, and so do some kinds of
@@ -8,19 +8,17 @@ product, or else the heaviest cluster, has decisions; the other clusters are sch
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
-from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...limits import require_limits
 from ...space.analyze import blocks_of
 from ...space.registry import Family, import_sketches
-from ...space.space import Choices, Sketch, first_fit
+from ...space.space import Choices, Sketch
 from .fallback import fallback_sketch, schedule_fallback
 from .launches.clusters import CLUSTERS, Cluster, find_clusters
 from .launches.inlining import inline_cheap
@@ -33,20 +31,11 @@ from .stages import stages_sketch
 
 HALF = 8  # rows of a matrix instruction
 ORDINARY = "gpu_simt@1"
-_log = logging.getLogger("nestwright.schedule")
 import_sketches(__package__, [str(Path(__file__).parent)])
 
 
-def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
-    """Return the sketches of a function in default order, the preferred one first.
-
-    Deterministic: the same function and target give the same sketches, decisions and defaults.
-    """
-    return (*_in_order(func, target), fallback_sketch(blocks_of(func), target))
-
-
-def _in_order(func: Func, target: Target) -> Iterator[Sketch]:
-    """Yield the sketches but the fallback; those behind the one that is taken are never priced."""
+def _sketches(func: Func, target: Target) -> Iterator[Sketch]:
+    """Yield the sketches of a function, the preferred one first."""
     first = Schedule(func)
     inlined = inline_cheap(first, target)
     blocks = blocks_of(first.func)
@@ -64,21 +53,6 @@ def _in_order(func: Func, target: Target) -> Iterator[Sketch]:
     if main is not None:
         others = [c for c in clusters if c is not main]
         yield from (_whole(s, inlined, others, target) for s in cluster_sketches(main, target))
-
-
-def default_schedule(func: Func, target: Target) -> Schedule:
-    """Return the rule-based schedule: the first sketch that applies, with its default choices.
-
-    Never fails: if no sketch applies, each block gets a launch, with a single thread if it cannot
-    be bound.
-    """
-    schedule = first_fit(_in_order(func, target), func)
-    if schedule is not None:
-        return schedule
-    schedule = Schedule(func)
-    for info in blocks_of(func):
-        schedule = schedule_fallback(schedule, info, target)
-    return schedule
 
 
 def skinny_sketches(s: Skinny, target: Target) -> tuple[Sketch, ...]:
@@ -116,27 +90,26 @@ def _whole(
             sch.compute_inline(name)
         sketch.apply(sch, c)
         for k in others:
-            sch.become(_by_rule(sch, k, target))
+            _by_rule(sch, k, target)
 
     return replace(sketch, apply=apply)
 
 
-def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
+def _by_rule(sch: Schedule, k: Cluster, target: Target) -> None:
     """Schedule a cluster by the first of its sketches that applies, else block by block."""
     for sketch in cluster_sketches(k, target):
-        trial = sch.copy()
-        try:
-            sketch.apply(trial, sketch.default)
-            return trial
-        except ScheduleError as refusal:
-            _log.debug("sketch %s does not fit: %s", sketch.name, refusal)
+        if sch.attempt(sketch.apply_default):
+            return
     for info in k.blocks:
-        sch = schedule_fallback(sch, info, target)
-    return sch
+        schedule_fallback(sch, info, target)
+
+
+def _spare(func: Func, target: Target) -> tuple[Sketch, ...]:
+    return (fallback_sketch(blocks_of(func), target),)
 
 
 def _require(func: Func, target: Target) -> None:
     require_limits(func, target.gpu)
 
 
-FAMILY = Family(generate, default_schedule, _require)
+FAMILY = Family(_sketches, _spare, schedule_fallback, _require)

@@ -20,7 +20,7 @@ from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo, product_operands
 from ....space.attention import Attention
-from ....space.lookup import block_node, extent, own_loops
+from ....space.lookup import block_node, extent, own_loops, read_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,7 @@ def copy_operand(
     sch: Schedule, product: str, operand: AccessPattern, at: LoopRef, panel: OperandPanel
 ) -> BlockRef:
     """Copy an operand of a product inside ``at``, with zeros behind that fill its panels."""
-    reads = [r.buffer for r in sch.block(product).reads]
-    copy = sch.cache_read(product, reads.index(operand.buffer), "global")
+    copy = sch.cache_read(product, read_number(sch, product, operand.buffer), "global")
     multiples = [1] * len(operand.buffer.shape)
     multiples[panel.column] = min(panel.width, operand.buffer.shape[panel.column])
     multiples[panel.terms] = panel.depth
@@ -151,8 +150,7 @@ def pack(sch: Schedule, copy: BlockRef, at: LoopRef, panel: OperandPanel, lanes:
 
 def copy_narrow(sch: Schedule, product: str, weights: Buffer, lanes: int) -> None:
     """Copy exponentials, where they are computed, in the type of the values."""
-    reads = [r.buffer for r in sch.block(product).reads]
-    copy = sch.cache_read(product, reads.index(weights), "global")
+    copy = sch.cache_read(product, read_number(sch, product, weights), "global")
     sch.narrow(copy)
     along = sch.get_loops(copy)[-1]
     if extent(sch, along) > lanes:

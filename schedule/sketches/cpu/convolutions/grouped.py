@@ -17,7 +17,7 @@ from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
-from ....space.lookup import block_node, own_loops
+from ....space.lookup import block_node, own_loops, read_number
 from ....space.space import Choice, Choices, Sketch
 from ..nests.contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
 from ..nests.fallback import around_anchor
@@ -353,8 +353,7 @@ def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
 def _pack_ahead(g: Grouped, sch: Schedule, width: int) -> None:
     """Lay the weights out as ``[.., reduction.., width features]``, ahead of time."""
     block = sch.get_block(g.anchor.name)
-    reads = [r.buffer for r in block_node(sch, block).reads]
-    packed = sch.cache_read(block, reads.index(g.weights.buffer), "global")
+    packed = sch.cache_read(block, read_number(sch, block, g.weights.buffer), "global")
     rank = len(g.weights.buffer.shape)
     last = next(n for n, f in enumerate(g.weights.coefficients) if f and g.column.var in f)
     order = [last, *(n for n in range(rank) if n != last), rank]

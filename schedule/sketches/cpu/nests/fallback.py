@@ -80,15 +80,8 @@ def _together(
     sch: Schedule, run: Sequence[BlockInfo], target: Target, unroll: int, parallel: bool
 ) -> bool:
     """Schedule several blocks in one nest; False if they cannot be."""
-    if len(run) == 1:
-        return False
-    trial = sch.copy()
-    try:
-        schedule_together(trial, run, target, unroll, parallel)
-    except ScheduleError:
-        return False
-    sch.become(trial)
-    return True
+    several = len(run) > 1
+    return several and sch.attempt(lambda s: schedule_together(s, run, target, unroll, parallel))
 
 
 def _unroll(blocks: Sequence[BlockInfo], target: Target) -> int:

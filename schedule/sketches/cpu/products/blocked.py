@@ -17,7 +17,7 @@ from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo, frozen_inputs, point_reads
-from ....space.lookup import block_node, own_loops
+from ....space.lookup import block_node, own_loops, read_number
 from ....space.space import Choice, Choices, Sketch, cheapest
 from ..nests.contraction import consumers_of, heaviest
 from ..nests.matching import CPU, FuncInfo
@@ -285,8 +285,7 @@ def _pack(
     instruction behind that.
     """
     block = sch.get_block(reader)
-    reads = [r.buffer for r in block_node(sch, block).reads]
-    packed = sch.cache_read(block, reads.index(weights.buffer), "global")
+    packed = sch.cache_read(block, read_number(sch, block, weights.buffer), "global")
     rank = len(weights.buffer.shape)
     width = min(int(c["vectors"]) * int(c["lanes"]), weights.buffer.shape[-1])
     splits = [(rank - 1, width)]

@@ -16,7 +16,7 @@ from .....ir.tile_dots import GROUPS
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, product_operands
-from ....space.lookup import block_node, own_loops
+from ....space.lookup import block_node, own_loops, read_number
 from ....space.space import Choices
 from ..nests.contraction import TAKEN, Contraction, chunk_extent, made_by_feeder, tile_of
 from .tiling import result_loops, split_chunks
@@ -222,8 +222,7 @@ def pack_weights(k: Contraction, form: PackedForm, sch: Schedule, c: Choices) ->
     assert k.weights is not None
     _, vectors, lanes = tile_of(c)
     block = sch.get_block(k.anchor.name)
-    reads = [r.buffer for r in block_node(sch, block).reads]
-    packed = sch.cache_read(block, reads.index(k.weights.buffer), "global")
+    packed = sch.cache_read(block, read_number(sch, block, k.weights.buffer), "global")
     first, rest = other_dims(k, form)
     rank = len(k.weights.coefficients)
     order = [*first, form.column, *rest, rank, rank + 1]

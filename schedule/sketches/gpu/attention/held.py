@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from .....ir.loop.intrinsics import HELD_COLUMNS, HELD_ROWS
-from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import ASYNC, BULK_COPIES, PIPELINE
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
@@ -29,9 +28,10 @@ from ....space.attention import (
 from ....space.lookup import below
 from ....space.space import Choices
 from ..fallback import schedule_fallback
+from ..launches.machine import vector_width
 from ..launches.threads import BLOCKS, X, Y, Z
-from ..products.tiles import BlockDim, can_copy_ahead, divide_among_threads
-from .simt import WIDEST, flat, skip_hidden
+from ..products.tiles import BlockDim, can_copy_ahead, divide_among_threads, swizzle_chunks
+from .simt import flat, skip_hidden
 
 MULTIPLE = 16  # of the columns of a product that are computed
 WARP_ROWS = 16  # of a tile of sums that a warp holds
@@ -78,7 +78,7 @@ class HeldAttention(ABC):
         k, sch = self.k, self.sch
         assert k.exponential is not None
         for info in k.others:
-            sch.become(schedule_fallback(sch, info, self.target))
+            schedule_fallback(sch, info, self.target)
         layout = "nk" if k.by_key else "kn"
         rows = self.units * self.rows_each
         queries, keys, scores = sch.to_matmul(
@@ -187,12 +187,9 @@ class HeldAttention(ABC):
         loops, size = below(sch, block, at), self.k.keys.buffer.dtype.bytes
         (source,) = {r.buffer for r in sch.block(block).reads}
         row = sch.extent(loops[-1])
-        chunks = next((n for n in (8, 4, 2) if row * size % (n * CHUNK) == 0), 0)
-        if chunks:
+        if chunks := swizzle_chunks(row * size):
             sch.swizzle(block, 0, chunks)
-        lanes = WIDEST // size
-        while lanes > 1 and (source.shape[-1] % lanes or row % lanes):
-            lanes //= 2
+        lanes = vector_width([size], source.shape[-1], row)
         divide_among_threads(sch, flat(sch, loops), self.threads, lanes)
         if ahead and self.stages > 1 and can_copy_ahead(self.target) and lanes > 1:
             sch.annotate(block, ASYNC.key, 1)

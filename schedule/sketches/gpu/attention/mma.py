@@ -18,7 +18,7 @@ from ....space.analyze import product_operands
 from ....space.attention import Attention, SoftmaxParts, is_full
 from ....space.lookup import below
 from ....space.space import Choices
-from ..products.mma import COLUMNS, ROWS
+from ..products.mma import COLUMNS, ROWS, fragments_of, load_fragments
 from .held import HeldAttention
 
 SUMS = 2  # reductions of a softmax: the maximum and the sum
@@ -83,17 +83,17 @@ class _WarpAttention(HeldAttention):
         name = k.scores.name
         sch.set_scope(queries, 0, "shared")
         sch.set_scope(keys, 0, "shared")
-        held = self.fragment(name, queries)
+        held = fragments_of(sch, name, queries)
         sch.compute_at(held, warp)
         sch.compute_at(queries, warp)
         step, box = self.tiles(name, inside)
-        part = self.fragment(name, keys)
+        part = fragments_of(sch, name, keys)
         sch.compute_at(part, step)
         sch.compute_at(keys, inside)
         init = sch.decompose_reduction(name, step)
         sch.tensorize(below(sch, init, inside)[-2], "zero_matrix")
-        self.load(held, warp, "load_matrix_a", "mk")
-        self.load(part, step, "load_matrix_b", layout)
+        load_fragments(sch, held, warp, "load_matrix_a", "mk", self.depth)
+        load_fragments(sch, part, step, "load_matrix_b", layout, self.depth)
         sch.tensorize(box, self.name)
         self.copy(queries, warp, ahead=False)
         self.copy(keys, inside, ahead=True)
@@ -106,10 +106,10 @@ class _WarpAttention(HeldAttention):
         init = sch.decompose_reduction(name, step)
         self.elements(below(sch, init, inside)[-2:])
         sch.set_scope(name, 0, "warp")
-        part = self.fragment(name, values)
+        part = fragments_of(sch, name, values)
         sch.compute_at(part, step)
         sch.compute_at(values, inside)
-        self.load(part, step, "load_matrix_b", "kn")
+        load_fragments(sch, part, step, "load_matrix_b", "kn", self.depth)
         sch.tensorize(box, self.name)
         self.copy(values, inside, ahead=True)
 
@@ -124,18 +124,3 @@ class _WarpAttention(HeldAttention):
         for loop in (step, m, n):
             sch.unroll(loop)
         return step, row
-
-    def fragment(self, product: str, operand: BlockRef) -> BlockRef:
-        """Return the copy of an operand's tiles in the registers of a warp."""
-        buffer = self.sch.block(operand).writes[0].buffer
-        at = [r.buffer for r in self.sch.block(product).reads].index(buffer)
-        return self.sch.cache_read(product, at, "warp")
-
-    def load(self, fragment: BlockRef, at: LoopRef, name: str, layout: str) -> None:
-        """Load tiles of 16 rows, or columns, by the depth of the instruction."""
-        i, j = below(self.sch, fragment, at)[-2:]
-        rows, columns = (self.depth, ROWS) if layout[0] == "k" else (ROWS, self.depth)
-        outer_i, outer_j, box, _ = self.sch.tile(i, j, rows, columns)
-        self.sch.tensorize(box, name)
-        self.sch.unroll(outer_i)
-        self.sch.unroll(outer_j)

@@ -8,12 +8,12 @@ The softmax is put together as the parts come (``online``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from .....ir.loop.nodes import Buffer
 from .....ir.target import Target
 from ....cursor import BlockRef, LoopRef
-from ....errors import ScheduleError
 from ....language.schedule import Schedule
 from ....space.analyze import product_operands
 from ....space.attention import (
@@ -26,15 +26,15 @@ from ....space.attention import (
     pieces,
     take_parts,
 )
-from ....space.lookup import below
+from ....space.lookup import below, read_number
 from ....space.space import Choices
 from ..fallback import schedule_fallback
+from ..launches.machine import WIDEST
 from ..launches.threads import BLOCKS, X, Y
 from ..products.tiles import BlockDim, divide_among_threads
 
 LANES = 32
 BANKS = 32
-WIDEST = 16  # bytes of one load
 UNROLLED = 4  # terms of a score
 
 
@@ -42,7 +42,7 @@ def apply_attention(k: Attention, sch: Schedule, c: Choices, target: Target) -> 
     """Schedule an attention with the given decisions."""
     assert k.exponential is not None
     for info in k.others:
-        sch.become(schedule_fallback(sch, info, target))
+        schedule_fallback(sch, info, target)
     tiles = copies_apart(k, sch)
     host = _host(k, sch)
     warps, rows, keys = int(c["warps"]), int(c["rows"]), int(c["keys"])
@@ -107,12 +107,7 @@ def _in_parts(sch: Schedule, more: Mapping[str, str], warp: LoopRef) -> list[Loo
 
 def skip_hidden(sch: Schedule, inside: LoopRef) -> None:
     """Leave out parts that are hidden wholly, where it is known for a tile which they are."""
-    trial = sch.copy()
-    try:
-        trial.skip_masked(inside)
-    except ScheduleError:
-        return
-    sch.become(trial)
+    sch.attempt(lambda s: s.skip_masked(inside))
 
 
 def copy_operands(
@@ -139,10 +134,11 @@ def copy_operands(
         for b in reads:
             if b is own or b in computed:
                 continue
-            at = [r.buffer for r in sch.block(name).reads].index(b)
-            copy = made[b] if b in made else sch.cache_read(name, at, "shared")
             if b in made:
+                copy = made[b]
                 sch.set_scope(copy, 0, "shared")
+            else:
+                copy = sch.cache_read(name, read_number(sch, name, b), "shared")
             queries = product is k.scores and b is not keys
             place = places[0] if queries else places[1]
             sch.compute_at(copy, place)
@@ -155,9 +151,8 @@ def _copy_tile(sch: Schedule, copy: BlockRef, at: LoopRef, threads: BlockDim, ap
     """Copy a part of keys or values with all threads; rows begin ``apart`` elements of banks."""
     loops = below(sch, copy, at)
     buffer = sch.block(copy).writes[0].buffer
-    lanes = apart or WIDEST // buffer.dtype.bytes
-    while lanes > 1 and (buffer.shape[-1] % lanes or sch.extent(loops[-1]) % lanes):
-        lanes //= 2
+    most = apart or WIDEST // buffer.dtype.bytes
+    lanes = math.gcd(most, buffer.shape[-1], sch.extent(loops[-1]))
     if apart:
         sch.storage_align(copy, 0, len(buffer.shape) - 2, BANKS, apart)
     divide_among_threads(sch, flat(sch, loops), threads, lanes)

@@ -20,6 +20,7 @@ from ..launches.machine import (
     BARRIER,
     LATENCY,
     LAUNCH,
+    WIDEST,
     LaunchShape,
     launch_seconds,
     resident,
@@ -31,7 +32,7 @@ from ..products.mma import COLUMNS, ROWS
 from ..products.results import ROWS as GROUP_ROWS
 from ..products.tiles import can_copy_ahead
 from .mma import apply_mma, attention_core
-from .simt import BANKS, LANES, WIDEST, apply_attention
+from .simt import BANKS, LANES, apply_attention
 from .split import apply_split, is_splittable
 from .wgmma import apply_wgmma, columns_of, group_cores
 

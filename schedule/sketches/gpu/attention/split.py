@@ -9,20 +9,21 @@ once. Threads have a key each for the scores, and for the result a column of eve
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from .....ir.loop.nodes import Scope
 from .....ir.target import Target
 from ....cursor import LoopRef
-from ....errors import ScheduleError
 from ....language.schedule import Schedule
 from ....space.attention import Attention, SoftmaxParts, in_order, is_full, pieces, take_parts
 from ....space.lookup import below
 from ....space.space import Choices
 from ..fallback import schedule_fallback
+from ..launches.machine import WIDEST
 from ..launches.threads import BLOCKS, X, Y
 from ..products.tiles import PART
 from .mma import SUMS
-from .simt import LANES, WIDEST, copies_apart, copy_operands, flat
+from .simt import LANES, copies_apart, copy_operands, flat
 
 
 def is_splittable(k: Attention) -> bool:
@@ -46,7 +47,7 @@ class _Split:
         k, sch = self.k, self.sch
         assert k.exponential is not None
         for info in k.others:
-            sch.become(schedule_fallback(sch, info, self.target))
+            schedule_fallback(sch, info, self.target)
         made = copies_apart(k, sch)
         weights, values, result = sch.to_matmul(k.values.name, (1, 1, self.keys), ("mk", "kn"))
         made[sch.block(values).writes[0].buffer] = values
@@ -77,17 +78,11 @@ class _Split:
 
     def copy_shown(self) -> None:
         """Read no keys and values that a mask hides from all queries of a head."""
-        for info in self.sch.blocks():
-            copies = self.sch.block(info.name).writes[0].buffer.scope is Scope.SHARED
-            if copies and all(
-                r.buffer in self.sch.func.params for r in self.sch.block(info.name).reads
-            ):
-                trial = self.sch.copy()
-                try:
-                    trial.copy_shown(info.name)
-                except ScheduleError:
-                    continue
-                self.sch.become(trial)
+        for ref in self.sch.blocks():
+            block = self.sch.block(ref)
+            copies = block.writes[0].buffer.scope is Scope.SHARED
+            if copies and all(r.buffer in self.sch.func.params for r in block.reads):
+                self.sch.attempt(partial(Schedule.copy_shown, block=ref))
 
     def by_warp(self, name: str) -> str:
         """Give each warp the sums of every n-th key of a part; return the block of those."""

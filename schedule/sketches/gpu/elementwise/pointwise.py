@@ -14,10 +14,16 @@ from ....space.analyze import AccessPattern, BlockInfo
 from ....space.space import Choices, Sketch, cheapest
 from ...cpu.nests.pointwise import trailing
 from ..launches.clusters import CLUSTERS, Cluster, place
-from ..launches.machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_seconds
+from ..launches.machine import (
+    LaunchShape,
+    access_bytes,
+    flops_of,
+    issue_seconds,
+    launch_seconds,
+    vector_width,
+)
 from ..launches.threads import bind_flat, fused, powers
 
-WIDEST = 16  # bytes of one load
 ENTRY = 3  # accesses that take as long as a thread's own instructions: its indices, its end
 
 
@@ -58,10 +64,7 @@ class Flat:
     def vector(self) -> int:
         """The most elements that one thread can load or store at once."""
         near = [a for b, a in self.accesses if b.spatial and a.step(b.spatial[-1].var) == 1]
-        lanes = max(1, WIDEST // min((a.buffer.dtype.bytes for a in near), default=WIDEST))
-        while lanes > 1 and self.columns % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width((a.buffer.dtype.bytes for a in near), self.columns)
 
 
 def _axes(info: BlockInfo) -> list[Var]:

@@ -16,7 +16,7 @@ from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo
-from ....space.lookup import below, own_loops
+from ....space.lookup import below, own_loops, read_number
 from ....space.space import Choices, Sketch, cheapest
 from ..launches.clusters import CLUSTERS, Cluster
 from ..launches.machine import (
@@ -26,10 +26,10 @@ from ..launches.machine import (
     flops_of,
     issue_seconds,
     launch_seconds,
+    vector_width,
 )
 from ..launches.threads import BLOCKS, X, Y, fused, powers
 
-WIDEST = 16  # bytes of one access
 LEAST = 8  # elements along an axis from which a tile pays for its barrier
 
 
@@ -54,11 +54,8 @@ class Transpose:
     @property
     def vector(self) -> int:
         """The most elements that one thread can load or store at once."""
-        stored = self.info.stores[0].buffer
-        lanes = max(1, WIDEST // min(b.dtype.bytes for b in (stored, *self.crossing)))
-        while lanes > 1 and (self.last.extent % lanes or self.across.extent % lanes):
-            lanes //= 2
-        return lanes
+        moved = (self.info.stores[0].buffer, *self.crossing)
+        return vector_width((b.dtype.bytes for b in moved), self.last.extent, self.across.extent)
 
 
 def find_transpose(info: BlockInfo) -> Transpose | None:
@@ -131,8 +128,7 @@ def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
     assert block is not None
     copies = []
     for buffer in t.crossing:
-        reads = [r.buffer for r in sch.block(name).reads]
-        copy = sch.cache_read(name, reads.index(buffer), "shared")
+        copy = sch.cache_read(name, read_number(sch, name, buffer), "shared")
         sch.compute_at(copy, block)
         copies.append(copy)
     sch.bind(block, BLOCKS)

@@ -12,15 +12,12 @@ from ....language.schedule import Schedule
 from ....space.analyze import BlockInfo, blocks_of, describe
 from ....stores import single_store
 from .clusters import common_rows, worth_one_launch
-from .machine import LATENCY, LAUNCH, memory_seconds, shared_seconds, work_seconds
+from .machine import LATENCY, LAUNCH, flops_of, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more is slow to compile and fills the instruction cache
 CACHED = 3.0  # bandwidth of the level-2 cache relative to memory
-NEAR = (
-    16 << 10
-)  # bytes that stay in a multiprocessor's own cache, which is as fast as shared memory
+NEAR = 16 << 10  # bytes that stay in a multiprocessor's L1, which is as fast as shared memory
 STAGE = 5e-7  # seconds of latency that a separate stage adds to a launch
-SLOW = 8.0  # cost in FLOPs of a transcendental function
 
 
 def inline_cheap(sch: Schedule, target: Target) -> tuple[str, ...]:
@@ -69,7 +66,7 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     if any(nodes_of(b.block) + n * size > LARGEST for b, n in zip(readers, uses, strict=True)):
         return False
     times = sum(b.points * n for b, n in zip(readers, uses, strict=True))
-    each = info.flops / max(info.points, 1) * (SLOW if info.transcendental else 1.0)
+    each = flops_of(info) / max(info.points, 1)
     extra = max(times - info.points, 0)
     again = work_seconds(target, each * extra)
     again += sum(_read_again(target, a.buffer, extra) for a in info.inputs)
@@ -83,9 +80,7 @@ def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
 
 
 def _read_again(target: Target, buffer: Buffer, times: float) -> float:
-    """Return the seconds of so many more reads of elements, from the nearest cache that holds the
-    buffer.
-    """
+    """Return the seconds of reading elements again, from the nearest cache that has the buffer."""
     each = buffer.dtype.bytes
     if math.prod(buffer.shape) * each <= NEAR:
         return shared_seconds(target, times * each)

@@ -8,6 +8,7 @@ Memory is accessed in whole sectors of 32 bytes, used or not. Only ratios matter
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .....ir.loop.nodes import Var
@@ -20,6 +21,7 @@ LATENCY = 600e-9  # seconds of a memory access
 LOADED = 1e-6  # seconds of an access to busy memory
 BARRIER = 40e-9  # seconds of an exchange through shared memory, or by shuffles
 SECTOR = 32  # bytes of the smallest memory access
+WIDEST = 16  # bytes of the widest load or store of a thread
 LINE = 128  # contiguous bytes that memory serves best
 REACHED = 0.9  # achievable share of the nominal bandwidth
 SPECIAL = 8.0  # cost in FLOPs of a transcendental function
@@ -100,6 +102,14 @@ def work_seconds(target: Target, flops: float) -> float:
 def flops_of(info: BlockInfo) -> float:
     """Return the FLOPs of a block, weighted if it evaluates transcendental functions."""
     return info.flops * (SPECIAL if info.transcendental else 1.0)
+
+
+def vector_width(sizes: Iterable[int], *extents: int) -> int:
+    """Return the most elements that a thread can load or store at once.
+
+    ``sizes`` are the bytes of the elements accessed; vectors divide all ``extents`` evenly.
+    """
+    return math.gcd(max(1, WIDEST // min(sizes, default=WIDEST)), *extents)
 
 
 def access_bytes(info: BlockInfo, a: AccessPattern, along: Var | None, lanes: int) -> float:

@@ -32,7 +32,7 @@ from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import LAYOUTS, apply_simt, threads_of
-from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
+from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads, keeps_order
 
 L2_BYTES = 48.0  # of L2 bandwidth per multiprocessor and cycle
 SHARED_BYTES = 128.0  # of shared memory bandwidth per cycle
@@ -76,7 +76,7 @@ class MatmulSpace:
     target: Target
     core: Core | None
     copied: dict[int, tuple[Copied, Copied]] = field(default_factory=dict, compare=False)
-    """What ``operands`` gave, by ``pack``: it is asked for at every point."""
+    """The results of ``operands`` by ``pack``: every point needs them."""
     _last: dict[tuple[tuple[str, Choice], ...], int] = field(default_factory=dict, compare=False)
 
     @property
@@ -189,7 +189,7 @@ class MatmulSpace:
             if self.core is not None:
                 pairs = [(side.x, side.layout) for side in sides_of(self.k, self.core, c)]
             left, right = (
-                (x, tile, x.transposed == (layout[1] != "k"))
+                (x, tile, keeps_order(x, layout))
                 for (x, layout), tile in zip(pairs, ("tile_m", "tile_n"), strict=True)
             )
             self.copied[packed] = left, right
@@ -272,7 +272,7 @@ class MatmulSpace:
         return resident(self.target, self.launch(c))
 
     def _fitting(self, c: Choices) -> int:
-        """Return the same; a point that has just been found valid is priced next."""
+        """Return ``resident`` of a point, kept for the next call: a valid point is priced next."""
         key = tuple(c.items())
         found = self._last.get(key)
         if found is None:
@@ -282,7 +282,7 @@ class MatmulSpace:
         return found
 
     def launch(self, c: Choices) -> LaunchShape:
-        """Return the shape of the product\'s launch."""
+        """Return the shape of the product's launch."""
         return LaunchShape(
             self.blocks(c), self.threads(c).count, 0.0, self.shared(c), self.registers(c)
         )
@@ -359,17 +359,21 @@ class MatmulSpace:
 
     def _shared_cycles(self, c: Choices) -> float:
         """Return the cycles of shared memory that one block takes."""
+        copies, depth = self.operands(c), self._depth(c)
+        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in copies)
+        return written + self._shared_bytes(c) / SHARED_BYTES
+
+    def _shared_bytes(self, c: Choices) -> float:
+        """Return the bytes to and from shared memory of one block, copies of operands aside."""
         m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
-        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
         if self.core is not None:
             read = (m * int(c["warps_n"]) * a + n * int(c["warps_m"]) * b) * depth
-            ends = 2.0 * m * n * self.k.sums.bytes
-            return written + (read + ends) / SHARED_BYTES
+            return read + 2.0 * m * n * self.k.sums.bytes
         warps = self.threads(c).count / WARP
         across = min(WARP, n // int(c["columns"]))  # threads beside each other, and rows of them
         each = int(c["rows"]) * a * (WARP / across) + 2.0 * int(c["columns"]) * b * across
-        return written + warps * each * depth / SHARED_BYTES
+        return warps * each * depth
 
     def _l2_bytes(self, c: Choices) -> float:
         """Return the bytes that blocks read from L2."""

@@ -13,11 +13,12 @@ from ....language.schedule import Schedule
 from ....space.space import Choices
 from ..launches.machine import LaunchShape, issue_seconds
 from ..launches.threads import CLUSTERED, power_up
-from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles
-from .matmul import Matmul, MatmulOperand
+from .contraction import Decisions, MatmulSpace
+from .matmul import Matmul
+from .mma import layout_of, swizzle_of
 from .results import COLUMNS, PATTERN, ROWS
-from .tiles import ASYNC_BYTES, BlockDim, copy_width
-from .wgmma import PANEL, apply_wgmma, product_name, swizzle_of
+from .tiles import BlockDim, is_async
+from .wgmma import PANEL, apply_wgmma, wide_product
 
 HALVES = (f16, bf16)
 TURNS = (1, 2, 3, 4, 6, 8)  # tiles of a block, one after the other
@@ -74,15 +75,24 @@ class GroupSpace(MatmulSpace):
 
     def _tiles_fit(self, c: Choices) -> bool:
         assert self.core is not None
-        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
-        if m % ROWS or n % COLUMNS or product_name(self.core, c) not in TABLE:
+        m, n = self.group_tile(c)
+        if m % ROWS or n % COLUMNS or wide_product(self.core, n) not in TABLE:
             return False
-        for x, tile, _ in self.operands(c):
-            turned = x.transposed and x.dtype.bytes == 2
-            layout = f"k{tile[-1]}" if turned else f"{tile[-1]}k"
-            if not swizzle_of(layout, x.dtype, c) or (
-                turned and (m, n)["mn".index(tile[-1])] % PANEL
-            ):
+        return self.operands_fit(c, (m, n))
+
+    def group_tile(self, c: Choices) -> tuple[int, int]:
+        """Return the rows and the columns of the sums of one group of threads."""
+        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
+        return m, n
+
+    def operands_fit(self, c: Choices, sizes: tuple[int, int]) -> bool:
+        """True if both operands' tiles have a swizzle, and one with the depth first whole panels.
+
+        ``sizes`` are the rows of the left operand, and the columns of the right one, in a product.
+        """
+        for (x, tile, _), size in zip(self.operands(c), sizes, strict=True):
+            layout = layout_of(x, tile[-1])
+            if not swizzle_of(layout, x.dtype, c) or (layout[0] == "k" and size % PANEL):
                 return False
         return True
 
@@ -94,7 +104,7 @@ class GroupSpace(MatmulSpace):
             return False
         if not self._turns_fit(c):
             return False
-        if c["copiers"] and not all(_is_async(x, ok) for x, _, ok in self.operands(c)):
+        if c["copiers"] and not all(is_async(x, ok) for x, _, ok in self.operands(c)):
             return False
         return MatmulSpace.valid(self, c)
 
@@ -144,7 +154,7 @@ class GroupSpace(MatmulSpace):
 
     def registers(self, c: Choices) -> int:
         """Estimate the registers of a thread: sums and addresses."""
-        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
+        m, n = self.group_tile(c)
         return m * n // WARPGROUP + OTHERS
 
     def _multiply_share(self, c: Choices) -> float:
@@ -153,17 +163,15 @@ class GroupSpace(MatmulSpace):
     def _warp_share(self) -> float:
         return 1.0
 
-    def _shared_cycles(self, c: Choices) -> float:
-        """Return the cycles of shared memory that one block takes: each product reads its tiles."""
+    def _shared_bytes(self, c: Choices) -> float:
+        """Return the bytes to and from shared memory: each product reads its tiles anew."""
         m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
-        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
-        read = (m * int(c["groups_n"]) * a + n * m / ROWS * b) * depth
+        each, times = self._reads(c)
+        read = (m * times * a + n * m / each * b) * depth
         way = self.k.result.dtype if c["results"] else self.k.sums
-        return written + (read + 2.0 * m * n * way.bytes) / SHARED_BYTES
+        return read + 2.0 * m * n * way.bytes
 
-
-def _is_async(x: MatmulOperand, straight: bool) -> bool:
-    """True if the copy of an operand's tile is asynchronous."""
-    width = copy_width(x, straight)
-    return x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1)
+    def _reads(self, c: Choices) -> tuple[int, int]:
+        """Return the rows for which the right tile is read once, and the reads of the left one."""
+        return ROWS, int(c["groups_n"])

@@ -16,12 +16,12 @@ from ....primitives.products.matmul import Product, product_of
 from ....space.analyze import BlockInfo, describe, frozen_inputs, point_reads
 from ....stores import is_zero
 from ..launches.inlining import LARGEST, may_inline, nodes_of
+from ..launches.machine import vector_width
 
 LEAST = 16  # rows and columns below which tiles are mostly padding
 LEAST_DEPTH = 8
 LEAST_WORK = 1 << 15  # multiplications below which one thread per result is as fast
 CHEAP = 4.0  # FLOPs of an element that may be recomputed for every tile that uses it
-WIDEST = 16  # bytes of the widest access
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +206,11 @@ def _width(e: Expr, axes: Sequence[BlockAxis]) -> int:
     """Return the vector width of an expression along the last one of some axes."""
     if not axes:
         return 1
-    width = max(1, WIDEST // e.dtype.bytes)
-    return _narrowed(e, axes[-1], width)
+    return _narrowed(e, axes[-1], vector_width([e.dtype.bytes], axes[-1].extent))
 
 
 def _narrowed(e: Expr, axis: BlockAxis, width: int) -> int:
-    """Return the largest width at which all loads are aligned vectors or broadcasts."""
-    while axis.extent % width:
-        width //= 2
+    """Return the largest width up to ``width`` at which loads are aligned vectors or broadcasts."""
     for x in walk_expr(e):
         match x:
             case Load():
@@ -237,9 +234,7 @@ def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int
     nested = any(atom is not axis and axis in free_vars(atom) for atom in form.terms)
     if form.terms.get(axis) != 1 or nested:
         return 1
-    while any(s % width for s in steps):
-        width //= 2
-    return width
+    return math.gcd(width, *steps)
 
 
 def _result(
@@ -298,11 +293,10 @@ def _described(
     by = {a.var: a for a in info.spatial}
     end = [a.var for a in info.spatial if a.extent > 1][-1:]
     last = next((r for r in "nm" if list(axes[r][-1:]) == end), "n")
-    width = max(1, WIDEST // min(x.buffer.dtype.bytes for x in accesses if isinstance(x, Store)))
-    if not axes[last] or any(free_vars(e) - by.keys() for x in accesses for e in x.index):
-        width = 1
-    while width > 1 and by[axes[last][-1]].extent % width:
-        width //= 2
+    width = 1
+    if axes[last] and not any(free_vars(e) - by.keys() for x in accesses for e in x.index):
+        sizes = (x.buffer.dtype.bytes for x in accesses if isinstance(x, Store))
+        width = vector_width(sizes, by[axes[last][-1]].extent)
     for x in accesses if width > 1 else ():
         width = aligned(x.buffer, x.index, axes[last][-1], width)
     buffers = {x.buffer: None for x in accesses}

@@ -7,16 +7,21 @@ that the epilogue writes whole rows in vectors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .....ir.dtypes import DType, f32
+from .....ir.loop.forms import IntrinsicDef
+from .....ir.loop.fragments import Matrix
 from .....ir.loop.intrinsics import TABLE, WARP
 from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import PIPELINE
+from .....ir.loop.tensor_memory import TensorMatrix
+from .....ir.loop.warpgroups import GroupMatrix
 from .....ir.target import Target
-from ....cursor import LoopRef
+from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
-from ....space.lookup import below
+from ....space.lookup import below, read_number
 from ....space.space import Choices
 from ..launches.threads import Y, Z
 from .matmul import Matmul, MatmulOperand
@@ -26,12 +31,15 @@ from .tiles import (
     can_copy_ahead,
     copy_tile,
     copy_width,
+    keeps_order,
     make_product,
     pack,
     result_loops,
     run_epilogue,
     split_tiles,
     spread_tiles,
+    stage_tile,
+    swizzle_chunks,
 )
 
 ROWS, COLUMNS = 16, 8  # of the tile of one instruction
@@ -48,17 +56,29 @@ class Core:
 
 
 def find_core(k: Matmul, target: Target) -> Core | None:
-    """Return the matrix instruction for a product, if the target has one and may use it."""
+    """Return the matrix instruction of a warp for a product, if the target has one and may use it.
+
+    f32 is rounded to tf32, which a target has to allow.
+    """
+    return core_of(k, target, lambda row: row.matrix, f32_too=target.tf32)
+
+
+def core_of(
+    k: Matmul,
+    target: Target,
+    matrix_of: Callable[[IntrinsicDef], Matrix | GroupMatrix | TensorMatrix | None],
+    f32_too: bool,
+) -> Core | None:
+    """Return the first instruction of the table that multiplies such operands; None without one.
+
+    ``matrix_of`` gives what an intrinsic multiplies, if it is one of the wanted kind.
+    """
     for name, row in TABLE.items():
-        x = row.matrix
-        if x is None or not row.on(target.gpu):
+        x = matrix_of(row)
+        if x is None or not row.on(target.gpu) or (x.operands == f32 and not f32_too):
             continue
-        if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
-            continue
-        if x.operands == f32 and not target.tf32:
-            continue
-        layouts = layout_of(k.left, "m"), layout_of(k.right, "n")
-        return Core(name, x.k, layouts)
+        if (*x.types, x.sums) == (k.left.dtype, k.right.dtype, k.sums):
+            return Core(name, x.k, (layout_of(k.left, "m"), layout_of(k.right, "n")))
     return None
 
 
@@ -146,7 +166,7 @@ def _side(x: MatmulOperand, layout: str, may_pack: bool, load: str) -> Side:
 
 def is_slow(x: MatmulOperand, layout: str) -> bool:
     """True if a tile cannot be copied in its memory order by vectors of full width."""
-    straight = x.transposed == (layout[1] != "k")
+    straight = keeps_order(x, layout)
     return not straight or copy_width(x, straight) * x.dtype.bytes < CHUNK
 
 
@@ -183,24 +203,30 @@ def _fragments(
     Returns the block of the copy to shared memory.
     """
     part = below(sch, product, step)[0]
-    buffer = sch.block(operand).writes[0].buffer
-    at = [r.buffer for r in sch.block(product).reads].index(buffer)
-    if side.packed:
-        operand = sch.cache_read(product, at, "shared").name
-        buffer = sch.block(operand).writes[0].buffer
-        at = [r.buffer for r in sch.block(product).reads].index(buffer)
-    else:
-        sch.set_scope(operand, 0, "shared")
-    copy = sch.cache_read(product, at, "warp")
+    tile = stage_tile(sch, product, operand, side.packed)
+    copy = fragments_of(sch, product, tile)
     sch.compute_at(copy, part)
-    sch.compute_at(operand, step)
-    i, j = below(sch, copy, part)
-    rows, columns = (core.depth, ROWS) if side.layout[0] == "k" else (ROWS, core.depth)
+    sch.compute_at(tile, step)
+    load_fragments(sch, copy, part, side.load, side.layout, core.depth)
+    return tile
+
+
+def fragments_of(sch: Schedule, product: str, tile: BlockRef | str) -> BlockRef:
+    """Copy a tile in shared memory to the registers of the warp that multiplies it."""
+    buffer = sch.block(tile).writes[0].buffer
+    return sch.cache_read(product, read_number(sch, product, buffer), "warp")
+
+
+def load_fragments(
+    sch: Schedule, copy: BlockRef, at: LoopRef, load: str, layout: str, depth: int
+) -> None:
+    """Load fragments of 16 rows (or columns) and ``depth`` terms each; the loops are unrolled."""
+    i, j = below(sch, copy, at)[-2:]
+    rows, columns = (depth, ROWS) if layout[0] == "k" else (ROWS, depth)
     outer_i, outer_j, box, _ = sch.tile(i, j, rows, columns)
-    sch.tensorize(box, side.load)
+    sch.tensorize(box, load)
     sch.unroll(outer_i)
     sch.unroll(outer_j)
-    return operand
 
 
 def _spread_banks(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:
@@ -211,10 +237,13 @@ def _spread_banks(sch: Schedule, block: str, layout: str, dtype: DType, c: Choic
     if is_padded(layout, dtype):
         sch.storage_align(block, 0, 1, WARP, BANK_OFFSET)
         return
-    row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
-    chunks = next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
-    if chunks:
+    if chunks := swizzle_of(layout, dtype, c):
         sch.swizzle(block, 0, chunks)
+
+
+def swizzle_of(layout: str, dtype: DType, c: Choices) -> int:
+    """Return the chunks of the widest swizzle for the rows of an operand's tile."""
+    return swizzle_chunks(int(c[f"tile_{layout[1]}"]) * dtype.bytes)
 
 
 def is_padded(layout: str, dtype: DType) -> bool:

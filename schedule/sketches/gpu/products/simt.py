@@ -12,10 +12,11 @@ from .....ir.loop.notes import PIPELINE
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....space.lookup import below
+from ....space.lookup import below, read_number
 from ....space.space import Choices
+from ..launches.machine import WIDEST
 from ..launches.threads import X, Y
-from .matmul import WIDEST, Matmul, MatmulOperand
+from .matmul import Matmul, MatmulOperand
 from .tiles import (
     BlockDim,
     MatmulBlocks,
@@ -112,8 +113,7 @@ def _stage_operand(
     """Copy an operand's tile to shared memory, and a thread's part of it to registers."""
     sch.set_scope(operand, 0, "shared")
     buffer = sch.block(operand).writes[0].buffer
-    reads = [r.buffer for r in sch.block(product).reads]
-    copy = sch.cache_read(product, reads.index(buffer), "register")
+    copy = sch.cache_read(product, read_number(sch, product, buffer), "register")
     sch.compute_at(copy, at)
     sch.compute_at(operand, step)
     (loop,) = below(sch, copy, at)

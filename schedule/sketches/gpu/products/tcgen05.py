@@ -13,47 +13,40 @@ from .....ir.loop.tensor_memory import HELD, LANES
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....space.lookup import below
+from ....space.lookup import below, read_number
 from ....space.space import Choices
 from ..launches.threads import X, Y, Z
 from .matmul import Matmul
-from .mma import Core, place_sums, sides_of
+from .mma import Core, core_of, place_sums
 from .results import place_rows
-from .tiles import BlockDim, make_product, run_epilogue
-from .wgmma import copy_operands, find_shared_core
+from .wgmma import GroupProduct, wide_product
 
 STRIP = max(HELD)  # columns that a thread holds at once
 
 
 def find_tensor_core(k: Matmul, target: Target) -> Core | None:
-    """Return a product of any width with sums in tensor memory; None if the target has none."""
-    return find_shared_core(k, target, lambda row: row.product)
+    """Return a product of any width with sums in tensor memory; None if the target has none.
+
+    f32 is left out, as for warp groups.
+    """
+    return core_of(k, target, lambda row: row.product, f32_too=False)
 
 
 def apply_tcgen05(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
     """Schedule a product with its sums in tensor memory."""
-    sides = sides_of(k, core, c)
-    parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
-    threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), LANES)
+    p = GroupProduct.begin(k, core, sch, c, target, LANES)
     if c["results"]:
-        at = place_rows(k, sch, parts, c, threads)
-        _hold_rows(sch, parts.last, parts.product, at, c, CHUNK // k.result.dtype.bytes)
+        at = place_rows(k, sch, p.parts, c, p.threads)
+        held, dtype = p.parts.last, k.result.dtype
     else:
-        store, at = place_sums(k, sch, parts, c, threads, "tensor")
-        _hold_rows(sch, store, parts.product, at, c, CHUNK // k.sums.bytes)
-    step = _block_tiles(core, sch, parts.product, at, c)
-    copy_operands(k, sides, sch, parts, step, c, threads, target)
-    sch.tensorize(below(sch, parts.product, step)[2], instruction_name(core, c))
-    if c["copiers"]:
-        sch.specialize(step, int(c["copiers"]))
-    if parts.total is None and not c["results"]:
-        run_epilogue(k, sch, parts.last, at, threads)
-
-
-def instruction_name(core: Core, c: Choices) -> str:
-    """Return the instruction for as many columns as a tile has."""
-    shape, kinds = core.name.removeprefix("tcgen05.").split(".", 1)
-    return f"tcgen05.m{LANES}n{int(c['tile_n'])}k{shape.rpartition('k')[2]}.{kinds}"
+        held, at = place_sums(k, sch, p.parts, c, p.threads, "tensor")
+        dtype = k.sums
+    _hold_rows(sch, held, p.parts.product, at, c, CHUNK // dtype.bytes)
+    step, init = p.steps(at, LANES)
+    strip, row, _ = below(sch, init, at)
+    sch.tensorize(row, "zero_tensor")
+    sch.unroll(strip)
+    p.finish(at, step, wide_product(core, int(c["tile_n"])))
 
 
 def _hold_rows(
@@ -67,26 +60,10 @@ def _hold_rows(
     for loop, index in ((gm, Z), (gn, Y), (row, X)):
         sch.bind(loop, index)
     sums = sch.block(product).writes[0].buffer
-    which = [r.buffer for r in sch.block(block).reads].index(sums)
-    held = sch.cache_read(block, which, "register").name
+    held = sch.cache_read(block, read_number(sch, block, sums), "register").name
     sch.compute_at(held, nt)
     sch.tensorize(below(sch, held, nt)[-1], "load_tensor")
     outer, inner = sch.split(ni, [None, width])
     sch.vectorize(inner)
     for loop in (mt, nt, outer):
         sch.unroll(loop)
-
-
-def _block_tiles(core: Core, sch: Schedule, product: str, at: LoopRef, c: Choices) -> LoopRef:
-    """Compute a block's tile, and divide the depth into steps; return the loop over steps."""
-    sch.compute_at(product, at)
-    m, n, depth = below(sch, product, at)
-    pm, pmi = sch.split(m, [None, LANES])
-    step, part, di = sch.split(depth, [None, int(c["tile_k"]) // core.depth, core.depth])
-    sch.reorder(step, part, pm, pmi, n, di)
-    init = sch.decompose_reduction(product, step)
-    zm, zmi, _ = below(sch, init, at)
-    sch.tensorize(zmi, "zero_tensor")
-    for loop in (part, pm, zm):
-        sch.unroll(loop)
-    return step

@@ -11,12 +11,12 @@ from .....ir.target import Target
 from ....language.schedule import Schedule
 from ....space.space import Choices, Sketch
 from ..launches.threads import power_up
-from .contraction import SHARED_BYTES, Decisions, MatmulSpace, copy_cycles, matmul_sketches
+from .contraction import Decisions, MatmulSpace, matmul_sketches
 from .group_space import GroupSpace
 from .matmul import Matmul
 from .results import PATTERN
-from .tcgen05 import STRIP, apply_tcgen05, find_tensor_core, instruction_name
-from .wgmma import PANEL, find_group_core, swizzle_of
+from .tcgen05 import STRIP, apply_tcgen05, find_tensor_core
+from .wgmma import find_group_core, wide_product
 
 OTHERS = 56  # registers beside a strip of sums
 STATE = 3072  # bytes of shared memory for barriers, and for where the columns begin
@@ -61,19 +61,14 @@ class TensorSpace(GroupSpace):
 
     def _tiles_fit(self, c: Choices) -> bool:
         assert self.core is not None
-        m, n = (int(c[f"tile_{r}"]) // int(c[f"groups_{r}"]) for r in "mn")
-        if m % LANES or n % STRIP or instruction_name(self.core, c) not in TABLE:
+        m, n = self.group_tile(c)
+        if m % LANES or n % STRIP or wide_product(self.core, int(c["tile_n"])) not in TABLE:
             return False
         if self.columns(c) > self.target.gpu.tensor_columns:
             return False
         if c["copiers"] and self.threads(c).z * self.threads(c).y > 2:
             return False  # the warps that copy would be part of a row of threads
-        for x, tile, _ in self.operands(c):
-            turned = x.transposed and x.dtype.bytes == 2
-            layout = f"k{tile[-1]}" if turned else f"{tile[-1]}k"
-            if not swizzle_of(layout, x.dtype, c) or (turned and int(c[tile]) % PANEL):
-                return False
-        return True
+        return self.operands_fit(c, (int(c["tile_m"]), int(c["tile_n"])))
 
     def columns(self, c: Choices) -> int:
         """Return the columns of tensor memory that a block allocates."""
@@ -95,11 +90,6 @@ class TensorSpace(GroupSpace):
         """Estimate the registers of a thread: a strip of sums and addresses."""
         return STRIP + OTHERS
 
-    def _shared_cycles(self, c: Choices) -> float:
-        """Return the cycles of shared memory that one block takes: each product reads its tiles."""
-        m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
-        a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
-        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
-        read = (m * a + n * m / LANES * b) * depth
-        way = self.k.result.dtype if c["results"] else self.k.sums
-        return written + (read + 2.0 * m * n * way.bytes) / SHARED_BYTES
+    def _reads(self, c: Choices) -> tuple[int, int]:
+        """Return the rows for which the right tile is read once, and the reads of the left one."""
+        return LANES, 1

@@ -6,15 +6,17 @@ of a tile, and the sum over the parts of a split depth.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
+from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import ASYNC, IN_TURN
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import describe
-from ....space.lookup import below, own_loops
+from ....space.lookup import below, own_loops, read_number
 from ....space.space import Choices
 from ..elementwise.transpose import find_transpose, transpose_sketch
 from ..launches.threads import APART, BLOCKS, X, Y, Z, bind_flat, bind_parts, fused
@@ -22,6 +24,7 @@ from .matmul import Matmul, MatmulOperand
 
 ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
 ASYNC_SM = 80
+SWIZZLES = (8, 4, 2)  # chunks of a row that a swizzle permutes, the widest first
 MOST_UNROLLED = 16  # largest number of accesses of one thread that are unrolled
 MOST_LOADS = 64  # loads of one thread that are straight-line code, under way at once
 FLAT = 256  # threads of a block that works element by element
@@ -108,9 +111,7 @@ def spread_tiles(
     mo, mi = sch.split(m, [None, int(c["tile_m"])])
     no, ni = sch.split(n, [None, int(c["tile_n"])])
     sch.reorder(*([b] if b is not None else []), mo, no, mi, ni)
-    rows, group = sch.extent(mo), int(c["group"])
-    while rows % group:
-        group //= 2
+    group = math.gcd(sch.extent(mo), int(c["group"]))
     order = [mo, no]
     if group > 1:
         first, near = sch.split(mo, [None, group])
@@ -140,14 +141,41 @@ def copy_tile(
     copies are asynchronous where the hardware supports it.
     """
     loops = below(sch, block, at)
-    straight = x.transposed == (layout[1] != "k")
+    straight = keeps_order(x, layout)
     if not straight:
         loops.reverse()
         sch.reorder(*loops)
-    width = copy_width(x, straight)
-    divide_among_threads(sch, sch.fuse(*loops), threads, width)
-    if ahead and x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1):
+    divide_among_threads(sch, sch.fuse(*loops), threads, copy_width(x, straight))
+    if ahead and is_async(x, straight):
         sch.annotate(block, ASYNC.key, 1)
+
+
+def keeps_order(x: MatmulOperand, layout: str) -> bool:
+    """True if neighbors of a tile with this layout are neighbors in memory, too."""
+    return x.transposed == (layout[1] != "k")
+
+
+def is_async(x: MatmulOperand, straight: bool) -> bool:
+    """True if asynchronous copies can fill a tile of an operand; ``straight``: in memory order."""
+    width = copy_width(x, straight)
+    return x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1)
+
+
+def swizzle_chunks(row: int) -> int:
+    """Return the chunks of the widest swizzle for rows of so many bytes; 0 if none divides them."""
+    return next((n for n in SWIZZLES if row % (n * CHUNK) == 0), 0)
+
+
+def stage_tile(sch: Schedule, product: str, operand: str, packed: bool) -> str:
+    """Put an operand's copy into shared memory, or a copy of it if it is packed in global memory.
+
+    Returns the block that fills shared memory.
+    """
+    if not packed:
+        sch.set_scope(operand, 0, "shared")
+        return operand
+    buffer = sch.block(operand).writes[0].buffer
+    return sch.cache_read(product, read_number(sch, product, buffer), "shared").name
 
 
 def copy_width(x: MatmulOperand, straight: bool) -> int:
@@ -271,8 +299,7 @@ def pack(sch: Schedule, block: str, target: Target) -> None:
     info = describe(sch.block(block))
     across = find_transpose(info)
     if across is not None:
-        sketch = transpose_sketch(across, target)
-        sketch.apply(sch, sketch.default)
+        transpose_sketch(across, target).apply_default(sch)
         return
     loop = fused(sch, sch.get_loops(block))
     assert loop is not None

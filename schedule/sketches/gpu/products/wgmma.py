@@ -9,22 +9,18 @@ thread starts bulk copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from dataclasses import dataclass
 
-from .....ir.dtypes import DType, f32
-from .....ir.loop.forms import IntrinsicDef
-from .....ir.loop.intrinsics import TABLE
-from .....ir.loop.nodes import CHUNK
 from .....ir.loop.notes import BULK_COPIES, PIPELINE
-from .....ir.loop.tensor_memory import TensorMatrix
-from .....ir.loop.warpgroups import WARPGROUP, GroupMatrix
+from .....ir.loop.warpgroups import WARPGROUP
 from .....ir.target import Target
-from ....cursor import LoopRef
+from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.lookup import below
 from ....space.space import Choices
 from .matmul import Matmul
-from .mma import Core, Side, layout_of, place_sums, sides_of
+from .mma import Core, Side, core_of, place_sums, sides_of, swizzle_of
 from .results import COLUMNS, ROWS, divide_store, place_results
 from .tiles import (
     BlockDim,
@@ -33,118 +29,112 @@ from .tiles import (
     make_product,
     pack,
     run_epilogue,
+    stage_tile,
 )
 
 PANEL = 64  # two-byte columns of a turned tile that lie together
 
 
 def find_group_core(k: Matmul, target: Target) -> Core | None:
-    """Return a product of warp groups for a product, of any width; None if the target has none."""
-    return find_shared_core(k, target, lambda row: row.group)
+    """Return a product of warp groups, of any width; None if the target has none.
 
-
-def find_shared_core(
-    k: Matmul,
-    target: Target,
-    product_of: Callable[[IntrinsicDef], GroupMatrix | TensorMatrix | None],
-) -> Core | None:
-    """Return a product whose operands stay in shared memory; None if the target has none.
-
-    ``product_of`` gives what an intrinsic multiplies, if it is of the kind that is asked for.
+    f32 is left out: hardware cuts it to tf32, and `-tf32=1` promises that it is rounded.
     """
-    for name, row in TABLE.items():
-        x = product_of(row)
-        if x is None or not row.on(target.gpu):
-            continue
-        if (*x.types, x.sums) != (k.left.dtype, k.right.dtype, k.sums):
-            continue
-        if x.operands == f32:  # it would cut operands off that `-tf32=1` promises to round
-            continue
-        return Core(name, x.k, (layout_of(k.left, "m"), layout_of(k.right, "n")))
-    return None
+    return core_of(k, target, lambda row: row.group, f32_too=False)
 
 
 def apply_wgmma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
     """Schedule a product on the cores of warp groups."""
-    sides = sides_of(k, core, c)
-    parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
-    threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), WARPGROUP)
+    p = GroupProduct.begin(k, core, sch, c, target, WARPGROUP)
     if c["results"]:
-        group, at = place_results(k, sch, parts, c, threads)
+        group, at = place_results(k, sch, p.parts, c, p.threads)
     else:
-        store, at = place_sums(k, sch, parts, c, threads, "warpgroup")
+        store, at = place_sums(k, sch, p.parts, c, p.threads, "warpgroup")
         group = divide_store(sch, store, at, c, COLUMNS)
         sch.tensorize(group.box, "store_accumulators")
-    step = _group_tiles(core, sch, parts.product, group.at, c)
-    copy_operands(k, sides, sch, parts, step, c, threads, target)
-    sch.tensorize(below(sch, parts.product, step)[2], product_name(core, c))
-    if c["copiers"]:
-        sch.specialize(step, int(c["copiers"]))
-    if parts.total is None and not c["results"]:
-        run_epilogue(k, sch, parts.last, at, threads)
+    step, init = p.steps(group.at, ROWS)
+    _zero(sch, below(sch, init, group.at))
+    p.finish(at, step, wide_product(core, int(c["tile_n"]) // int(c["groups_n"])))
 
 
-def copy_operands(
-    k: Matmul,
-    sides: tuple[Side, Side],
-    sch: Schedule,
-    parts: MatmulBlocks,
-    step: LoopRef,
-    c: Choices,
-    threads: BlockDim,
-    target: Target,
-) -> None:
-    """Copy the operands' tiles of each step into swizzled shared memory, some steps ahead."""
-    for block, side, operand in zip(
-        (parts.left, parts.right), sides, (k.left, k.right), strict=True
-    ):
-        tile = _shared_tile(sch, parts.product, block, side.packed)
+def wide_product(core: Core, columns: int) -> str:
+    """Return the name of a core's instruction with this number of columns."""
+    return re.sub(r"n\d+k", f"n{columns}k", core.name, count=1)
+
+
+def _zero(sch: Schedule, loops: list[LoopRef]) -> None:
+    """Make the sums of a group's tile 0, box by box."""
+    m, row, n = loops
+    n, column = sch.split(n, [None, COLUMNS])
+    sch.reorder(m, n, row, column)
+    sch.tensorize(row, "zero_accumulators")
+    for loop in (m, n):
+        sch.unroll(loop)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProduct:
+    """A product in progress whose operands are multiplied where they are, in shared memory.
+
+    ``threads`` are those of a block.
+    """
+
+    k: Matmul
+    core: Core
+    sch: Schedule
+    c: Choices
+    target: Target
+    threads: BlockDim
+    sides: tuple[Side, Side]
+    parts: MatmulBlocks
+
+    @staticmethod
+    def begin(
+        k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target, group: int
+    ) -> GroupProduct:
+        """Make the blocks of a product, for groups of so many threads."""
+        sides = sides_of(k, core, c)
+        parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
+        threads = BlockDim(int(c["groups_m"]), int(c["groups_n"]), group)
+        return GroupProduct(k, core, sch, c, target, threads, sides, parts)
+
+    def steps(self, at: LoopRef, rows: int) -> tuple[LoopRef, BlockRef]:
+        """Compute a tile in ``at``, by instructions of so many rows.
+
+        Returns the loop over steps along the depth, and the block that makes the sums 0.
+        """
+        sch, product, depth = self.sch, self.parts.product, self.core.depth
+        sch.compute_at(product, at)
+        m, n, terms = below(sch, product, at)
+        m, row = sch.split(m, [None, rows])
+        step, part, term = sch.split(terms, [None, int(self.c["tile_k"]) // depth, depth])
+        sch.reorder(step, part, m, row, n, term)
+        init = sch.decompose_reduction(product, step)
+        for loop in (part, m):
+            sch.unroll(loop)
+        return step, init
+
+    def finish(self, at: LoopRef, step: LoopRef, instruction: str) -> None:
+        """Copy the operands of each ``step``, multiply them, and compute the epilogue in ``at``."""
+        sch, c, parts = self.sch, self.c, self.parts
+        for block, side in zip((parts.left, parts.right), self.sides, strict=True):
+            self._copy(block, side, step)
+        if int(c["stages"]) > 1:
+            sch.annotate(step, PIPELINE.key, int(c["stages"]))
+        if c["bulk"]:
+            sch.annotate(step, BULK_COPIES.key, 1)
+        sch.tensorize(below(sch, parts.product, step)[2], instruction)
+        if c["copiers"]:
+            sch.specialize(step, int(c["copiers"]))
+        if parts.total is None and not c["results"]:
+            run_epilogue(self.k, sch, parts.last, at, self.threads)
+
+    def _copy(self, block: str, side: Side, step: LoopRef) -> None:
+        """Copy an operand's tile of each step into swizzled shared memory, some steps ahead."""
+        sch, c = self.sch, self.c
+        tile = stage_tile(sch, self.parts.product, block, side.packed)
         sch.compute_at(tile, step)
         sch.swizzle(tile, 0, swizzle_of(side.layout, side.x.dtype, c))
-        copy_tile(sch, tile, step, side.x, side.layout, threads, int(c["stages"]) > 1)
-        if side.packed and not operand.frozen:
-            pack(sch, block, target)
-    if int(c["stages"]) > 1:
-        sch.annotate(step, PIPELINE.key, int(c["stages"]))
-    if c["bulk"]:
-        sch.annotate(step, BULK_COPIES.key, 1)
-
-
-def product_name(core: Core, c: Choices) -> str:
-    """Return the instruction for as many columns as a group has."""
-    wide = int(c["tile_n"]) // int(c["groups_n"])
-    shape, kinds = core.name.removeprefix("wgmma.").split(".", 1)
-    return f"wgmma.m64n{wide}k{shape.rpartition('k')[2]}.{kinds}"
-
-
-def swizzle_of(layout: str, dtype: DType, c: Choices) -> int:
-    """Return the chunks of the widest pattern that the rows of a tile are made of."""
-    row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
-    return next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
-
-
-def _group_tiles(core: Core, sch: Schedule, product: str, gn: LoopRef, c: Choices) -> LoopRef:
-    """Compute a group's tile, and divide the depth into steps; return the loop over steps."""
-    sch.compute_at(product, gn)
-    m, n, depth = below(sch, product, gn)
-    pm, pmi = sch.split(m, [None, ROWS])
-    step, part, di = sch.split(depth, [None, int(c["tile_k"]) // core.depth, core.depth])
-    sch.reorder(step, part, pm, pmi, n, di)
-    init = sch.decompose_reduction(product, step)
-    zm, zmi, zn = below(sch, init, gn)
-    zn, zni = sch.split(zn, [None, COLUMNS])
-    sch.reorder(zm, zn, zmi, zni)
-    sch.tensorize(zmi, "zero_accumulators")
-    for loop in (part, pm, zm, zn):
-        sch.unroll(loop)
-    return step
-
-
-def _shared_tile(sch: Schedule, product: str, block: str, packed: bool) -> str:
-    """Put an operand's copy into shared memory, or a copy of that; return its block."""
-    if not packed:
-        sch.set_scope(block, 0, "shared")
-        return block
-    buffer = sch.block(block).writes[0].buffer
-    at = [r.buffer for r in sch.block(product).reads].index(buffer)
-    return sch.cache_read(product, at, "shared").name
+        copy_tile(sch, tile, step, side.x, side.layout, self.threads, int(c["stages"]) > 1)
+        if side.packed and not side.x.frozen:
+            pack(sch, block, self.target)

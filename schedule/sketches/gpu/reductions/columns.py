@@ -42,11 +42,13 @@ from ..launches.machine import (
     launch_seconds,
     overlapped,
     resident,
+    vector_width,
     waste,
 )
 from ..launches.threads import (
     APART,
     BLOCKS,
+    LAST,
     ROW_OF_BLOCKS,
     X,
     Y,
@@ -58,7 +60,6 @@ from ..launches.threads import (
 )
 from .direct import unroll_terms
 
-WIDEST = 16  # bytes of one load
 DEEP = 32  # terms from which sharing them pays
 MOST_UNROLLED = 16  # pieces whose sum is straight-line code
 
@@ -84,10 +85,7 @@ class Columns:
     def vector(self) -> int:
         """The most columns that one thread can load at once."""
         sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.step(self.last.var) == 1]
-        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
-        while lanes > 1 and self.last.extent % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(sizes, self.last.extent)
 
 
 def find_columns(k: Cluster) -> Columns | None:
@@ -160,7 +158,7 @@ def _are_filled(k: Columns, c: Choices) -> bool:
 def _may_join(k: Columns, c: Choices) -> bool:
     """True if the pieces of columns are provably whole; there is one way to join one piece."""
     if int(c["blocks"]) == 1:
-        return c["join"] == "last"
+        return c["join"] == LAST
     lanes = int(c["vector"])
     whole = lanes == 1 or k.last.extent % (int(c["columns"]) * lanes) == 0
     return c["join"] == APART or whole

@@ -22,11 +22,10 @@ from ..launches.machine import (
     flops_of,
     launch_seconds,
     overlapped,
+    vector_width,
     waste,
 )
 from ..launches.threads import BLOCKS, X, powers
-
-WIDEST = 16  # bytes of one load
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,7 @@ class Direct:
             for a in (*b.inputs, *b.stores)
             if self.steps(b, a) == 1
         ]
-        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
-        while lanes > 1 and self.last.extent % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(sizes, self.last.extent)
 
     def steps(self, info: BlockInfo, access: AccessPattern) -> int | None:
         """Return the stride of an access between neighboring threads; None if not linear."""

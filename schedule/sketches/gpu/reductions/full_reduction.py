@@ -39,6 +39,7 @@ from ..launches.machine import (
     issue_seconds,
     launch_seconds,
     resident,
+    vector_width,
 )
 from ..launches.threads import (
     APART,
@@ -57,7 +58,6 @@ from ..launches.threads import (
 )
 
 FEW = 512  # results
-WIDEST = 16  # bytes of one load
 STRETCH = 2048  # terms from which a block of threads pays
 
 
@@ -98,10 +98,7 @@ class GpuFullReduction:
         """The most terms that one thread can load at once."""
         last = self.anchor.reduce[-1]
         sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.step(last.var) == 1]
-        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
-        while lanes > 1 and last.extent % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(sizes, last.extent)
 
 
 def find_full_reduction(k: Cluster) -> GpuFullReduction | None:

@@ -19,7 +19,7 @@ from ....combiner import combiner_of
 from ....cursor import BlockRef, LoopRef
 from ....language.schedule import Schedule
 from ....space.analyze import BlockInfo, describe
-from ....space.lookup import below
+from ....space.lookup import below, read_number
 from ....space.space import Choices, Sketch, cheapest
 from ....stores import update_of
 from ..launches.clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
@@ -33,11 +33,11 @@ from ..launches.machine import (
     launch_seconds,
     overlapped,
     resident,
+    vector_width,
     waste,
 )
 from ..launches.threads import BLOCKS, X, Y, bind_runs, fused, load_vectors, power_up, powers
 
-WIDEST = 16  # bytes of one load
 STEP, HELD_STEP = 60e-9, 10e-9  # seconds of a thread's step through memory, through registers
 HELD = 64  # registers of a thread that may hold its share of a row
 KEEP = {"again": 0, "shared": 1, "registers": 2}  # where the rows that stages read again are
@@ -82,10 +82,7 @@ class RowwiseCluster:
             return 1
         every = (*info.inputs, *(() if info.reduce else info.stores))
         sizes = [a.buffer.dtype.bytes for a in every if a.step(along) == 1]
-        lanes = min(most, max(1, WIDEST // min(sizes))) if sizes else 1
-        while lanes > 1 and extent % lanes:
-            lanes //= 2
-        return lanes
+        return min(most, vector_width(sizes, extent))
 
     @property
     def again(self) -> tuple[tuple[Buffer, tuple[str, ...]], ...]:
@@ -280,8 +277,7 @@ def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]
     """Copy the rows that several stages read to shared memory; return the copies."""
     copies = []
     for buffer, (first, *others) in r.again:
-        reads = [x.buffer for x in sch.block(first).reads]
-        copy = sch.cache_read(first, reads.index(buffer), "shared", others)
+        copy = sch.cache_read(first, read_number(sch, first, buffer), "shared", others)
         sch.compute_at(copy, row)
         copies.append(copy)
     return copies
@@ -289,10 +285,8 @@ def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]
 
 def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
     """Return the most elements of a copied row that one thread can load at once."""
-    lanes = max(1, WIDEST // info.stores[0].buffer.dtype.bytes)
-    while lanes > 1 and (not own or sch.extent(own[-1]) % lanes):
-        lanes //= 2
-    return lanes
+    size = info.stores[0].buffer.dtype.bytes
+    return vector_width([size], sch.extent(own[-1])) if own else 1
 
 
 def _share(sch: Schedule, own: list[LoopRef], threads: int, lanes: int, held: bool) -> None:

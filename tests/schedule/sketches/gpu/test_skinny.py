@@ -23,7 +23,7 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule, Trace
-from nestwright.schedule.sketches.gpu.generate import generate
+from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.sketches.gpu.products.skinny import find_skinny
 from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
