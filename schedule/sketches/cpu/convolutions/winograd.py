@@ -22,7 +22,7 @@ from ....space.space import Choices, Sketch, columns_of
 from ....transforms import relative_error
 from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from ..products.batched import (
     inline_ends,
     result_axes,
@@ -50,6 +50,7 @@ def match_close(work: FuncInfo, target: Target) -> Sketch | None:
     return beside_tiling(_matched(work, target), work, target, 1.0, BEHIND)
 
 
+@once
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     if not target.accuracy or work.contraction is None:
         return None

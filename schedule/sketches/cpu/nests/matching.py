@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from .....ir.loop.nodes import Func
+from .....ir.target import Target
 from ....space.analyze import BlockInfo, blocks_of
 from ....space.registry import SketchTable
 from .contraction import Contraction, contraction_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +44,8 @@ class FuncInfo:
 
 CPU: SketchTable[FuncInfo] = SketchTable()
 """Sketches of a whole function on a CPU. The first that applies is the default schedule."""
+
+
+def once(match: Callable[[FuncInfo, Target], T]) -> Callable[[FuncInfo, Target], T]:
+    """Keep the last result of a match function, which rows of several ranks ask for in turn."""
+    return lru_cache(maxsize=1)(match)

@@ -20,7 +20,7 @@ from ....space.lookup import block_node, own_loops
 from ....space.space import Choices, Sketch
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from .packed import (
     PackedForm,
     fill_panel,
@@ -65,6 +65,7 @@ def match_pieces_dearer(work: FuncInfo, target: Target) -> Sketch | None:
     return beside_tiling(sketch, work, target, least, 1.5)
 
 
+@once
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     k = work.contraction
     form = None if k is None else _form(k, target)

@@ -27,7 +27,7 @@ from ....space.lookup import own_loops
 from ....space.space import Batch, Choices, Columns, Sketch, columns_of
 from ..nests.contraction import Contraction, tile_of
 from ..nests.fallback import around_anchor
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from .batched import (
     inline_ends,
     result_axes,
@@ -64,6 +64,7 @@ def match_close(work: FuncInfo, target: Target) -> Sketch | None:
     return beside_tiling(_matched(work, target), work, target, AHEAD, BEHIND)
 
 
+@once
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     if not target.accuracy or work.contraction is None:
         return None

@@ -26,7 +26,7 @@ from ..nests.contraction import (
     tile_of,
 )
 from ..nests.fallback import schedule_fallback
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from ..nests.pointwise import may_share_flops
 from ..nests.registers import keep_result, vectorize_tile
 from .tile_cost import contraction_cost, contraction_valid
@@ -55,6 +55,7 @@ class _TileLoops:
 
 
 @CPU.row(10)
+@once
 def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
     """Match a heavy reduction whose last axis is contiguous."""
     k = work.contraction
@@ -88,6 +89,7 @@ def match_turned_dearer(work: FuncInfo, target: Target) -> Sketch | None:
     return pair[0] if pair is not None and pair[1] >= CLEARLY else None
 
 
+@once
 def _turned(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
     """Return the sketch, and its estimate relative to that of a result stored in pieces."""
     k = work.across
