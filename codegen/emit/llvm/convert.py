@@ -15,7 +15,7 @@ from ....ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
 from .builder import SIGNED, IRBuilder
-from .core import IRValue, element_type, register_type
+from .core import IRValue, element_type, mangle, register_type
 from .f8_pairs import PAIRS, narrow_pairs, widen_pairs
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
@@ -151,7 +151,7 @@ def _float_to_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
     bits = max(to.bits, 32)  # narrower results are saturated by hand: LLVM scalarizes them
     result = SIGNED[bits]
-    over = f"{_mangled(result, x.lanes)}.{_mangled(wide.dtype, x.lanes)}"
+    over = f"{mangle(result, x.lanes)}.{mangle(wide.dtype, x.lanes)}"
     value = b.intrinsic(name, wide, result=result, over=over)
     if to.bits < 32:
         return b.cast("trunc", _saturate(b, value, to), to)
@@ -182,11 +182,6 @@ def _saturate(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     compare = ("slt", "sgt") if to.kind == "signed" else ("ult", "ugt")
     x = b.select(b.compare(compare[0], x, small), small, x)
     return b.select(b.compare(compare[1], x, large), large, x)
-
-
-def _mangled(dtype: DType, lanes: int) -> str:
-    name = f"f{dtype.bits}" if dtype.is_float else f"i{dtype.bits}"
-    return f"v{lanes}{name}" if lanes else name
 
 
 def int_range(dtype: DType) -> tuple[int, int]:

@@ -141,6 +141,4 @@ def _resized(b: IRBuilder, x: IRValue, lanes: int) -> IRValue:
     """Return the first lanes of a vector, or all of it and lanes of any value."""
     if x.lanes == lanes:
         return x
-    order = ", ".join(f"i32 {n}" if n < x.lanes else "i32 poison" for n in range(lanes))
-    text = f"shufflevector {x}, {x.type} poison, <{lanes} x i32> <{order}>"
-    return b.pure(text, x.dtype, lanes, x.depth)
+    return b.shuffle(x, [n if n < x.lanes else -1 for n in range(lanes)])

@@ -7,12 +7,38 @@ every lane is no mask, and code whose mask is false in every lane is dropped. Un
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from ....ir.dtypes import DType, pred
 from .core import IRValue
 
 Lanes = tuple[int, ...]
 _NATURAL = frozenset({"udiv", "urem", "lshr", "zext"})
 """Operations on the bits as a number without a sign."""
+_TOTAL: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "and": operator.and_,
+        "or": operator.or_,
+        "xor": operator.xor,
+    }
+)
+"""Operations that are defined for all operands, by LLVM's names."""
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
+    {
+        "eq": operator.eq,
+        "ne": operator.ne,
+        "lt": operator.lt,
+        "le": operator.le,
+        "gt": operator.gt,
+        "ge": operator.ge,
+    }
+)
+"""Comparisons by the last two letters of LLVM's predicates."""
 
 
 def lane_literals(x: IRValue) -> Lanes | None:
@@ -41,7 +67,7 @@ def fold_compare(name: str, a: IRValue, b: IRValue) -> Lanes | None:
     xs, ys = _numbers(a, name[0] == "u"), _numbers(b, name[0] == "u")
     if xs is None or ys is None:
         return None
-    return tuple(int(_holds(name[-2:], x, y)) for x, y in zip(xs, ys, strict=True))
+    return tuple(int(_COMPARISONS[name[-2:]](x, y)) for x, y in zip(xs, ys, strict=True))
 
 
 def fold_select(c: IRValue, a: IRValue, b: IRValue) -> Lanes | None:
@@ -66,19 +92,9 @@ def wrap(value: int, dtype: DType) -> int:
 
 
 def _apply(name: str, x: int, y: int, bits: int) -> int | None:
+    if name in _TOTAL:
+        return _TOTAL[name](x, y)
     match name:
-        case "add":
-            return x + y
-        case "sub":
-            return x - y
-        case "mul":
-            return x * y
-        case "and":
-            return x & y
-        case "or":
-            return x | y
-        case "xor":
-            return x ^ y
         case "shl" if 0 <= y < bits:
             return x << y
         case "lshr" | "ashr" if 0 <= y < bits:
@@ -94,24 +110,6 @@ def _apply(name: str, x: int, y: int, bits: int) -> int | None:
 def _quotient(x: int, y: int) -> int:
     size = abs(x) // abs(y)
     return size if (x < 0) == (y < 0) else -size
-
-
-def _holds(name: str, x: int, y: int) -> bool:
-    match name:
-        case "eq":
-            return x == y
-        case "ne":
-            return x != y
-        case "lt":
-            return x < y
-        case "le":
-            return x <= y
-        case "gt":
-            return x > y
-        case "ge":
-            return x >= y
-        case _:
-            raise AssertionError(f"no comparison: {name}")
 
 
 def _bits(dtype: DType) -> int:
