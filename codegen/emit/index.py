@@ -8,6 +8,8 @@ constant offset ends up in the addressing mode of the instruction.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ...ir.dtypes import DType, index, pred, s32
@@ -100,6 +102,20 @@ class Indices(IRBuilder):
     @abstractmethod
     def alignment(self, buffer: Buffer, at: Expr) -> int:
         """Return a number of bytes that divides the address of an element (of lane 0's)."""
+
+    @contextmanager
+    def over(self, lanes: Lanes | None) -> Iterator[None]:
+        """Emit code for these lanes, or scalars for None, in a ``with`` block."""
+        before, self.lanes = self.lanes, lanes
+        try:
+            yield
+        finally:
+            self.lanes = before
+
+    def lanes_from(self, var: Var, base: IRValue, count: int, active: int) -> Lanes:
+        """Return ``count`` lanes of a loop from ``base`` on, of which the first are active."""
+        mask = self.first_lanes(active, count) if active < count else None
+        return Lanes(var, base, count, mask)
 
     def form(self, e: Expr) -> LinearForm | None:
         """Return the linear form of an index expression; None if the lanes differ non-linearly."""

@@ -15,7 +15,6 @@ from ...ir.loop.nodes import For, Kind, Scope, Store, Var
 from ...ir.loop.visit import loads_in
 from .access import store_element
 from .expr import Emitter
-from .index import Lanes
 from .llvm.core import IRValue
 from .small_strides import mixed, picked
 
@@ -89,22 +88,19 @@ def _store_vectors(em: Emitter, tile: _Interleaved, start: int, active: int, lan
 
 def _rows(em: Emitter, tile: _Interleaved, start: int, active: int, lanes: int) -> list[IRValue]:
     """Return what each iteration computes in the lanes from ``start`` on; the first are active."""
-    mask = em.first_lanes(active, lanes) if active < lanes else None
     rows = []
-    for n in range(tile.depth):
-        em.env[tile.near] = em.const(n, index)
-        em.lanes = Lanes(tile.lane, em.const(start, index), lanes, mask)
-        rows.append(em.broadcast(em.value(tile.store.value), lanes))
-    em.lanes, em.env[tile.lane] = None, em.const(start, index)
+    with em.over(em.lanes_from(tile.lane, em.const(start, index), lanes, active)):
+        for n in range(tile.depth):
+            em.env[tile.near] = em.const(n, index)
+            rows.append(em.broadcast(em.value(tile.store.value), lanes))
+    em.env[tile.lane] = em.const(start, index)
     return rows
 
 
 def _store_part(em: Emitter, tile: _Interleaved, first: int, left: int, row: IRValue) -> None:
     """Store a vector from element ``first`` on, of which ``left`` are left."""
-    mask = em.first_lanes(left, row.lanes) if left < row.lanes else None
-    em.lanes = Lanes(tile.near, em.const(first, index), row.lanes, mask)
-    store_element(em, tile.store.buffer, tile.store.index[0], row)
-    em.lanes = None
+    with em.over(em.lanes_from(tile.near, em.const(first, index), row.lanes, left)):
+        store_element(em, tile.store.buffer, tile.store.index[0], row)
 
 
 def _interleaved(em: Emitter, rows: list[IRValue]) -> IRValue:

@@ -18,7 +18,6 @@ from ...ir.loop.build import as_int
 from ...ir.loop.nodes import Expr, For, Kind, Load, Store, Var
 from .access import store_element
 from .expr import Emitter
-from .index import Lanes
 from .llvm.core import IRValue
 from .ops import apply
 from .small_strides import mixed
@@ -50,12 +49,10 @@ def reduce_neighbors(em: Emitter, s: For) -> bool:
             em.env[row] = em.const(k, index)
             parts.append(_partial(em, found))
         total = _across_all(em, found.name, parts)
-        mask = em.first_lanes(rows, total.lanes) if rows < total.lanes else None
-        em.lanes = Lanes(row, em.const(first, index), total.lanes, mask)
         at = found.store.index[0]
-        old = em.value(Load(found.store.buffer, (at,)))
-        store_element(em, found.store.buffer, at, apply(em, found.name, (old, total)))
-        em.lanes = None
+        with em.over(em.lanes_from(row, em.const(first, index), total.lanes, rows)):
+            old = em.value(Load(found.store.buffer, (at,)))
+            store_element(em, found.store.buffer, at, apply(em, found.name, (old, total)))
     return True
 
 
@@ -92,12 +89,11 @@ def _terms(em: Emitter, r: _Reductions, base: int, count: int) -> IRValue:
     """Return so many terms from one on, followed by what changes no result."""
     lane, lanes = r.lanes[0], 1 << (count - 1).bit_length()
     em.env[lane] = em.const(base, index)
-    mask = em.first_lanes(count, lanes) if count < lanes else None
-    em.lanes = Lanes(lane, em.env[lane], lanes, mask) if lanes > 1 else None
-    x = em.broadcast(em.value(r.term), lanes if lanes > 1 else r.width)
-    em.lanes = None
+    own = em.lanes_from(lane, em.env[lane], lanes, count) if lanes > 1 else None
+    with em.over(own):
+        x = em.broadcast(em.value(r.term), lanes if lanes > 1 else r.width)
     neutral = em.like(identity(r.name, x.dtype), x)
-    if lanes == 1 or mask is not None:
+    if own is None or own.mask is not None:
         x = em.select(em.first_lanes(count, x.lanes), x, neutral)
     if x.lanes < r.width:
         order = [*range(lanes), *[lanes] * (r.width - lanes)]

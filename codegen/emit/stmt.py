@@ -126,14 +126,10 @@ def _branch(em: Emitter, s: If) -> None:
 
 def _masked(em: Emitter, s: If, cond: IRValue) -> None:
     """Emit a conditional whose condition differs between lanes: both arms, each under its mask."""
-    lanes = em.lanes
-    assert lanes is not None
     for mask, arm in ((cond, s.then), (em.negate_pred(cond), s.orelse)):
-        if arm is not None:
-            em.lanes = em.masked(mask)
-            if em.lanes is not None:
+        if arm is not None and (lanes := em.masked(mask)) is not None:
+            with em.over(lanes):
                 emit_stmt(em, arm)
-            em.lanes = lanes
 
 
 def emit_loop(em: Emitter, s: For) -> None:

@@ -17,7 +17,6 @@ from ...ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
 from ...ir.loop.visit import loads_in
 from .access import store_element
 from .expr import Emitter
-from .index import Lanes
 from .lane_dots import WHOLE, load_groups
 from .llvm.core import IRValue, register_type
 from .small_strides import mixed
@@ -108,21 +107,17 @@ def _store_square(em: Emitter, tile: _TransposedTile, lane: int, near: int, widt
     rows = min(width, tile.near[1] - near)
     side = 1 << (rows - 1).bit_length()
     active = min(width, tile.lanes[1] - lane)
-    on = em.first_lanes(active, width) if active < width else None
     vectors = []
-    for k in range(rows):
-        em.env[tile.near[0]] = em.const(near + k, index)
-        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width, on)
-        vectors.append(em.broadcast(em.value(tile.store.value), width))
-    em.lanes = None
+    with em.over(em.lanes_from(tile.lanes[0], em.const(lane, index), width, active)):
+        for k in range(rows):
+            em.env[tile.near[0]] = em.const(near + k, index)
+            vectors.append(em.broadcast(em.value(tile.store.value), width))
     for part in range(0, active, side):
         own = [em.shuffle(v, list(range(part, part + side))) for v in vectors]
         for k, row in enumerate(_transposed(em, own, side)[: active - part]):
             em.env[tile.lanes[0]] = em.const(lane + part + k, index)
-            mask = em.first_lanes(rows, side) if rows < side else None
-            em.lanes = Lanes(tile.near[0], em.const(near, index), side, mask)
-            store_element(em, tile.store.buffer, tile.store.index[0], row)
-            em.lanes = None
+            with em.over(em.lanes_from(tile.near[0], em.const(near, index), side, rows)):
+                store_element(em, tile.store.buffer, tile.store.index[0], row)
 
 
 def _transposed(em: Emitter, rows: list[IRValue], side: int) -> list[IRValue]:
@@ -201,25 +196,21 @@ def _square_of_groups(em: Emitter, tile: _GroupedTile, lane: int, near: int, wid
     (var, depth), buffer = tile.terms, tile.store.buffer
     rows, active = min(width, tile.near[1] - near), min(width, tile.lanes[1] - lane)
     side = 1 << (rows - 1).bit_length()
-    on = em.first_lanes(active, width) if active < width else None
     vectors = []
     em.env[var] = em.const(0, index)
-    for k in range(rows):
-        em.env[tile.near[0]] = em.const(near + k, index)
-        em.lanes = Lanes(tile.lanes[0], em.const(lane, index), width, on)
-        form = em.form(tile.load.index[0])
-        assert form is not None
-        vectors.append(load_groups(em, tile.load.buffer, form, depth, width))
-    em.lanes = None
+    with em.over(em.lanes_from(tile.lanes[0], em.const(lane, index), width, active)):
+        for k in range(rows):
+            em.env[tile.near[0]] = em.const(near + k, index)
+            form = em.form(tile.load.index[0])
+            assert form is not None
+            vectors.append(load_groups(em, tile.load.buffer, form, depth, width))
     em.env[tile.near[0]] = em.const(near, index)
-    mask = em.first_lanes(rows * depth, side * depth) if rows < side else None
     type_ = register_type(buffer.dtype, side * depth)
     for part in range(0, active, side):
         own = [em.shuffle(v, list(range(part, part + side))) for v in vectors]
         for k, row in enumerate(_transposed(em, own, side)[: active - part]):
             em.env[tile.lanes[0]] = em.const(lane + part + k, index)
             text = f"bitcast {row} to {type_}"
-            em.lanes = Lanes(var, em.const(0, index), side * depth, mask)
             value = em.pure(text, buffer.dtype, side * depth, row.depth)
-            store_element(em, buffer, tile.store.index[0], value)
-            em.lanes = None
+            with em.over(em.lanes_from(var, em.const(0, index), side * depth, rows * depth)):
+                store_element(em, buffer, tile.store.index[0], value)

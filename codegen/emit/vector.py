@@ -41,7 +41,7 @@ from ...ir.loop.visit import (
 )
 from .access import store_element
 from .expr import VECTOR_BYTES, Emitter
-from .index import Lanes, NarrowIndex
+from .index import NarrowIndex
 from .interrupt_polls import close_loop
 from .llvm.core import IRValue
 from .llvm.lockstep import lockstep
@@ -186,11 +186,10 @@ def _piece(em: Emitter, s: For, base: IRValue, lanes: int, active: int, emit: Em
     """Emit ``active`` iterations from ``base`` on, as ``lanes`` lanes."""
     if lanes == 1:
         em.env[s.var] = base
-    else:
-        mask = em.first_lanes(active, lanes) if active < lanes else None
-        em.lanes = Lanes(s.var, base, lanes, mask)
-    emit(em, s.body)
-    em.lanes = None
+        emit(em, s.body)
+        return
+    with em.over(em.lanes_from(s.var, base, lanes, active)):
+        emit(em, s.body)
 
 
 def widest(s: Stmt) -> DType:
@@ -334,11 +333,10 @@ def _close_sum(em: Emitter, s: Store, lanes: int) -> None:
 def _into_element(em: Emitter, s: Store, name: str, partial: IRValue) -> None:
     old = em.value(Load(s.buffer, s.index))
     total = apply(em, name, (old, across(em, name, partial)))
-    lanes = em.lanes
-    if lanes is not None and lanes.certain:
-        em.lanes = None
-    store_element(em, s.buffer, s.index[0], total)  # where no lane is on, ``old`` is not its value
-    em.lanes = lanes
+    # Where no lane may be on, the store keeps its mask: ``old`` is not the element then.
+    lanes = None if em.lanes is not None and em.lanes.certain else em.lanes
+    with em.over(lanes):
+        store_element(em, s.buffer, s.index[0], total)
 
 
 def across(em: Emitter, name: str, x: IRValue) -> IRValue:
