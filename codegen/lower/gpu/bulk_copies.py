@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ....ir.dtypes import index, s32, u64
+from ....ir.dtypes import index, s32
 from ....ir.loop.affine import Interval, bounds, linear, loop_range, to_expr
 from ....ir.loop.build import (
     add,
@@ -24,6 +24,7 @@ from ....ir.loop.build import (
     floordiv,
     floormod,
     number_of,
+    point,
     whole_of,
 )
 from ....ir.loop.intrinsics import TABLE
@@ -55,12 +56,12 @@ from ....ir.loop.visit import free_vars, map_stmt, seq, walk
 from ....ir.target import Target
 from ..passes.rebuild import with_body
 from .products.groups import has_group_products
+from .products.mbarriers import mbarriers, wait_for_phase
 
 LEAST_STAGES = 3  # one that is used, one behind, and one on its way
 MOST_ROWS = 256  # of one copy
 PITCH = 16  # bytes that the rows of a matrix are multiples of
 _FACTORS = (1, 2, 4, 8, 16)  # by which a condition may be divided: elements of a chunk
-_PATTERN = 128  # words in 1024 bytes: what lies behind barriers begins at a pattern's multiple
 
 
 def mark_boxes(func: Func, target: Target) -> Func:
@@ -259,7 +260,7 @@ class Arrivals:
     def of(threads: Sequence[Var]) -> Arrivals:
         """Return new ones; the first of the ``threads`` starts copies."""
         one = both(*(compare("eq", v, 0) for v in threads))
-        return Arrivals(Buffer("arrived", (_PATTERN,), u64, Scope.SHARED), one)
+        return Arrivals(mbarriers("arrived", 1), one)
 
     def by_one(self, s: Stmt) -> Stmt:
         """Return ``s`` by that thread."""
@@ -272,15 +273,11 @@ class Arrivals:
 
     def bar(self, place: Expr) -> Region:
         """Return the barrier of a place."""
-        return Region(self.bars, (Range(place, Const(1)),))
+        return point(self.bars, (place,))
 
     def wait(self, k: Expr, places: int) -> Stmt:
         """Wait until what iteration ``k`` uses has landed."""
-        parity = Buffer("parity", (1,), s32, Scope.REGISTER)
-        value = cast(floormod(floordiv(k, places), 2), s32)
-        box = whole_of(parity)
-        wait = Intrinsic("mbarrier_wait", (), (self.bar(floormod(k, places)), box))
-        return Alloc(parity, seq(Store(parity, (Const(0),), value), wait))
+        return wait_for_phase(self.bar(floormod(k, places)), floordiv(k, places))
 
     def start(self, copies: Sequence[Intrinsic], place: Expr) -> Stmt:
         """Start copies to a place of their buffers."""

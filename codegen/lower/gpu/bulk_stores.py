@@ -10,11 +10,10 @@ from __future__ import annotations
 from ....ir.loop.build import both, compare
 from ....ir.loop.nodes import Expr, For, Func, If, Intrinsic, Scope, Seq, Stmt
 from ....ir.loop.visit import map_stmt, seq
-from ..passes.launches import BARRIER
+from ..passes.launches import BARRIER, PROXY_FENCE
 from ..passes.rebuild import with_body
 from .bulk_copies import is_box, panels_of
 
-_SEEN = Intrinsic("fence_proxy_async")
 _COMMIT, _READ = Intrinsic("tma_commit"), Intrinsic("tma_wait_read", args=(0,))
 
 
@@ -27,7 +26,7 @@ def store_boxes(func: Func) -> Func:
         if isinstance(s, Seq):
             return seq(*_in_order(tuple(stmt(x, first) for x in s.stmts)))
         if isinstance(s, Intrinsic) and is_box(s) and s.reads[0].buffer.scope is Scope.SHARED:
-            return seq(_SEEN, BARRIER, _store(s, first))
+            return seq(PROXY_FENCE, BARRIER, _store(s, first))
         return map_stmt(s, lambda c: stmt(c, first))
 
     return with_body(func, stmt(func.body, None))
@@ -37,7 +36,7 @@ def _in_order(stmts: tuple[Stmt, ...]) -> list[Stmt]:
     """Statements without the barriers before those that begin with one."""
     done: list[Stmt] = []
     for s in stmts:
-        if isinstance(s, Seq) and s.stmts[:2] == (_SEEN, BARRIER) and done[-1:] == [BARRIER]:
+        if isinstance(s, Seq) and s.stmts[:2] == (PROXY_FENCE, BARRIER) and done[-1:] == [BARRIER]:
             done.pop()
         done.append(s)
     return done

@@ -22,9 +22,9 @@ from ....ir.loop.visit import children, walk
 from ....ir.loop.warpgroups import descriptors_of
 from ....ir.target import Target
 from .products.groups import is_group_product, shared_operands
+from .products.mbarriers import PATTERN_BYTES
 
 _DESCRIBED = ("wgmma.", "tcgen05.", "tma_")
-_PATTERN = 1024  # bytes of the longest pattern of a swizzle
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 
 
@@ -45,10 +45,9 @@ def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
 
 
 def shared_alignment(s: Stmt) -> int:
-    """Return the alignment of shared memory that launches need: descriptors and boxes count from
-    1024."""
+    """Return the alignment of shared memory that launches need, for descriptors and bulk copies."""
     called = (x.name for x in walk(s) if isinstance(x, Intrinsic))
-    return _PATTERN if any(name.startswith(_DESCRIBED) for name in called) else SHARED_ALIGN
+    return PATTERN_BYTES if any(name.startswith(_DESCRIBED) for name in called) else SHARED_ALIGN
 
 
 def reduction_bytes(s: Stmt, threads: int, align: int = SHARED_ALIGN) -> int:

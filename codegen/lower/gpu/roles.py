@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from ....ir.dtypes import s32, u64
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import (
     add,
@@ -27,7 +26,7 @@ from ....ir.loop.build import (
     iteration,
     lt,
     mul,
-    whole_of,
+    point,
 )
 from ....ir.loop.copies import renamed
 from ....ir.loop.intrinsics import TABLE, WARP
@@ -35,7 +34,6 @@ from ....ir.loop.nodes import (
     Alloc,
     AllReduce,
     Buffer,
-    Cast,
     Const,
     Expr,
     For,
@@ -43,7 +41,6 @@ from ....ir.loop.nodes import (
     If,
     Intrinsic,
     Let,
-    Range,
     Region,
     Scope,
     Seq,
@@ -65,14 +62,21 @@ from ....ir.loop.visit import (
     walk,
 )
 from ....ir.target import Target
-from ..passes.launches import BARRIER, WARP_BARRIER, closed, each_launch, opened
+from ..passes.launches import (
+    BARRIER,
+    PROXY_FENCE,
+    WARP_BARRIER,
+    closed,
+    each_launch,
+    opened,
+)
 from .bulk_copies import Arrivals, boxes_of
 from .products.groups import WAITS, grouping_of, has_group_products
+from .products.mbarriers import mbarriers, wait_for_phase
 from .splits import copies_of, is_split
 
-_INIT, _SEEN = Intrinsic("fence_mbarrier_init"), Intrinsic("fence_proxy_async")
+_INIT = Intrinsic("fence_mbarrier_init")
 _CONSUMERS = 1  # the number of their barrier
-_ALIGNED = 128  # mbarriers that keep tiles of warp groups behind them at multiples of 1024 bytes
 
 
 def split_roles(func: Func, target: Target) -> Func:
@@ -132,7 +136,6 @@ class _Roles:
             )
         thread = iteration(threads[::-1])
         places = max(map(_places, loops))
-        count = max(2 * places, _ALIGNED if any(map(has_group_products, loops)) else 0)
         return _Roles(
             name=name,
             index=index,
@@ -141,7 +144,7 @@ class _Roles:
             each=each,
             thread=thread,
             places=places,
-            phases=Buffer("phases", (count,), u64, Scope.SHARED),
+            phases=mbarriers("phases", 2 * places, any(map(has_group_products, loops))),
             plain=any(_has_plain_copies(copies_of(x)) for x in loops),
             boxes=all(boxes_of(copies_of(x)) for x in loops),
             blocks=_of_blocks(s),
@@ -168,7 +171,7 @@ class _Roles:
         return Alloc(self.phases, seq(begin, BARRIER, body))
 
     def bar(self, at: Expr) -> Region:
-        return Region(self.phases, (Range(at, Const(1)),))
+        return point(self.phases, (at,))
 
     def stmt(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
         """Return a statement of all threads, which those that copy skip, but for the loop."""
@@ -221,7 +224,7 @@ class _Roles:
         turn = _Turn(self, number, s.var, _places(s), _behind(s))
         work = seq(
             turn.wait(0, 0),
-            *([_SEEN] if has_group_products(s) and not self.boxes else []),
+            *([PROXY_FENCE] if has_group_products(s) and not self.boxes else []),
             *(_among(x, self.consumers * self.each) for x in s.body.stmts[1:]),
             turn.emptied(),
         )
@@ -270,12 +273,8 @@ class _Turn:
 
     def wait(self, first: int, flipped: int) -> Stmt:
         """Return the wait for the iteration's place: filled, or emptied of what was there."""
-        held = Buffer("parity", (1,), s32, Scope.REGISTER)
-        parity = floormod(add(floordiv(self.number, self.places), flipped), 2)
-        box = whole_of(held)
         bar = self.roles.bar(add(floormod(self.number, self.places), first))
-        call = Intrinsic("mbarrier_wait", (), (bar, box))
-        return Alloc(held, seq(Store(held, (Const(0),), Cast(parity, s32)), call))
+        return wait_for_phase(bar, add(floordiv(self.number, self.places), flipped))
 
     def emptied(self) -> Stmt:
         """Return the arrival of each warp where it has read a place."""

@@ -13,6 +13,8 @@ from ....ir.loop.visit import map_stmt, walk
 from .rebuild import with_body
 
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
+PROXY_FENCE = Intrinsic("fence_proxy_async")
+"""Makes a thread's stores to shared memory visible to asynchronous copies and products."""
 
 
 def each_launch(func: Func, rewrite: Callable[[For], Stmt]) -> Func:

@@ -33,10 +33,9 @@ from .....ir.loop.nodes import (
 from .....ir.loop.simplify import simplify
 from .....ir.loop.visit import map_expr, map_stmt, seq, walk
 from .....ir.loop.warpgroups import Descriptor
-from ...passes.launches import BARRIER
+from ...passes.launches import BARRIER, PROXY_FENCE
 from .groups import shared_operands
 
-_SEEN = Intrinsic("fence_proxy_async")
 _EIGHT = 8  # rows of a swizzle's pattern
 
 
@@ -100,7 +99,7 @@ class PanelRewriter:
     def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
         """Return a barrier, before which stores are made visible, or a copy."""
         if s == BARRIER and self.stored:
-            return seq(_SEEN, BARRIER)
+            return seq(PROXY_FENCE, BARRIER)
         writes, reads = (
             tuple(self.copied(r, ranges) for r in regions) for regions in (s.writes, s.reads)
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from .....ir.dtypes import DType, index, s32, u32, u64
+from .....ir.dtypes import DType, index, s32, u32
 from .....ir.errors import UnsupportedError
 from .....ir.loop.affine import Interval
 from .....ir.loop.build import (
@@ -26,6 +26,7 @@ from .....ir.loop.build import (
     lt,
     mul,
     number_of,
+    point,
 )
 from .....ir.loop.intrinsics import WARP
 from .....ir.loop.nodes import (
@@ -52,13 +53,13 @@ from .....ir.loop.tensor_memory import LANES, MOST_COLUMNS, allocated
 from .....ir.loop.visit import children, seq, walk
 from ...passes.launches import BARRIER, closed, each_launch, opened
 from .groups import OF_TENSORS, grouped, is_group_product
+from .mbarriers import PATTERN_BYTES, mbarriers, wait_for_phase
 from .panels import PanelRewriter, find_panels
 
 BEFORE, AFTER = Intrinsic("tensor_fence_before"), Intrinsic("tensor_fence_after")
 _FENCED = (BEFORE, BARRIER, AFTER)
 _WAITS = ("mbarrier_wait", "named_barrier")
 _ENDS = 2  # barriers of groups: one group may be under way while the next one begins
-_WORDS = 1024  # bytes: operands behind it begin at multiples of their patterns
 
 
 def lower_tensor_memory(func: Func) -> Func:
@@ -128,8 +129,8 @@ class _State:
     def of(columns: int, tiles: int, dtype: DType) -> _State:
         """Return the state for so many columns."""
         return _State(
-            Buffer("columns", (_WORDS // 4,), u32, Scope.SHARED),
-            Buffer("ends", (_WORDS // 8,), u64, Scope.SHARED),
+            Buffer("columns", (PATTERN_BYTES // u32.bytes,), u32, Scope.SHARED),
+            mbarriers("ends", _ENDS),
             Buffer("base", (1,), u32, Scope.REGISTER),
             Buffer("begun", (1,), s32, Scope.REGISTER),
             Buffer("summed", (tiles,), s32, Scope.REGISTER),
@@ -180,8 +181,11 @@ class _TensorLanes(PanelRewriter):
     def whole_launch(self, body: Stmt) -> Stmt:
         """Return the launch's body between the allocation of columns and their end."""
         st, count = self.state, self.state.tensor.shape[0]
-        first, slot = lt(self.number, WARP), _one(st.slot, Const(0))
-        ends = (Intrinsic("mbarrier_init", (_one(st.ends, Const(n)),), (), (1,)) for n in range(2))
+        first, slot = lt(self.number, WARP), point(st.slot, (Const(0),))
+        ends = (
+            Intrinsic("mbarrier_init", (point(st.ends, (Const(n),)),), (), (1,))
+            for n in range(_ENDS)
+        )
         start = (
             self.by_one(seq(*ends, Intrinsic("fence_mbarrier_init"))),
             If(first, Intrinsic("tensor_alloc", (slot,), (), (count,))),
@@ -189,7 +193,7 @@ class _TensorLanes(PanelRewriter):
             Store(st.base, (Const(0),), Load(st.slot, (Const(0),))),
             Store(st.begun, (Const(0),), Const(0, s32)),
         )
-        free = If(first, Intrinsic("tensor_free", (), (_one(st.base, Const(0)),), (count,)))
+        free = If(first, Intrinsic("tensor_free", (), (point(st.base, (Const(0),)),), (count,)))
         return st.around(seq(*start, body, *_FENCED, free))
 
     def by_one(self, s: Stmt) -> Stmt:
@@ -240,7 +244,7 @@ class _TensorLanes(PanelRewriter):
         starts, args = self.operands(s, ranges)
         flag = self.tile(s.writes[0], ranges)
         sums = self.column(s.writes[0], ranges)
-        reads = (_one(self.state.flags, flag), _one(self.state.base, Const(0)), *starts)
+        reads = (point(self.state.flags, (flag,)), point(self.state.base, (Const(0),)), *starts)
         made = Intrinsic(s.name, (sums,), reads, args)
         return seq(made, Store(self.state.flags, (flag,), Const(1, s32)))
 
@@ -257,7 +261,7 @@ class _TensorLanes(PanelRewriter):
         count = as_int(of.ranges[-1].extent)
         first = Range(simplify(add(row, mul(self.thread, -1)), ranges), Const(1))
         tile = Region(of.buffer, (*of.ranges[:-2], first, of.ranges[-1]))
-        reads = (self.column(tile, ranges), _one(self.state.base, Const(0)))
+        reads = (self.column(tile, ranges), point(self.state.base, (Const(0),)))
         return seq(
             Intrinsic(f"tensor_load.x{count}", (to,), reads),
             Intrinsic("tensor_wait", (to,), (to,)),
@@ -268,7 +272,7 @@ class _TensorLanes(PanelRewriter):
     def commit(self) -> Stmt:
         """Return the end of a group, which each thread counts."""
         st, now = self.state, Var("groups")
-        at = _one(st.ends, floormod(now, _ENDS))
+        at = point(st.ends, (floormod(now, _ENDS),))
         count = Store(st.begun, (Const(0),), cast(add(now, 1), s32))
         end = self.by_one(Intrinsic(OF_TENSORS.commit.name, (at,)))
         return Let(now, cast(Load(st.begun, (Const(0),)), index), seq(end, count))
@@ -279,12 +283,9 @@ class _TensorLanes(PanelRewriter):
             why = f"there are {_ENDS} barriers of groups"
             raise UnsupportedError(f"{left} groups of products", why, f"function {self.name}")
         st, now = self.state, Var("groups")
-        parity = Buffer("parity", (1,), s32, Scope.REGISTER)
         last = add(now, -1 - left)
-        value = cast(floormod(floordiv(last, _ENDS), 2), s32)
-        reads = (_one(st.ends, floormod(last, _ENDS)), _one(parity, Const(0)))
-        wait = seq(Store(parity, (Const(0),), value), Intrinsic("mbarrier_wait", (), reads))
-        some = If(compare("gt", now, left), Alloc(parity, wait))
+        bar = point(st.ends, (floormod(last, _ENDS),))
+        some = If(compare("gt", now, left), wait_for_phase(bar, floordiv(last, _ENDS)))
         return seq(Let(now, cast(Load(st.begun, (Const(0),)), index), some), AFTER)
 
     # Places
@@ -305,8 +306,4 @@ class _TensorLanes(PanelRewriter):
         """Return the column at which a box begins."""
         place = mul(self.strip(r, ranges), r.buffer.shape[-1])
         start = add(add(place, r.ranges[-1].start), self.places[r.buffer].column)
-        return _one(self.state.tensor, simplify(start, ranges))
-
-
-def _one(b: Buffer, at: Expr) -> Region:
-    return Region(b, (Range(at, Const(1)),))
+        return point(self.state.tensor, (simplify(start, ranges),))
