@@ -54,6 +54,55 @@ def test_other_threads_elements_leave_no_gaps(means_the_same: Lowered) -> None:
     assert made(flat) == {"T": (Scope.REGISTER, 32)}
 
 
+BACKWARD = """\
+@func(outputs=1)
+def f(A: f32[16, 16], C: f32[16, 16]):
+    R = alloc(f32[1025])
+    for b in thread("blockIdx.x", 1):
+        for t in thread("threadIdx.x", 16):
+            R[0] = A[t, 0]
+            for k in range(4):
+                for v in range(4):
+                    R[(k + 1) * 256 - v] = A[t, k * 4 + v]
+            for k in range(4):
+                for v in range(4):
+                    C[t, k * 4 + v] = R[(k + 1) * 256 - v] + R[0]
+"""
+
+
+def test_elements_before_a_step_are_not_in_its_gap(means_the_same: Lowered) -> None:
+    means_the_same(BACKWARD)
+
+
+REDUCED = """\
+@func(outputs=2)
+def f(A: f32[{size}], C: f32[1], D: f32[{size}]):
+    T = alloc(f32[{size}])
+    for b in thread("blockIdx.x", 1):
+        for t in thread("threadIdx.x", 64):
+            with block("C"):
+                vi, vk = spatial(1, b), reduce(64, t)
+                reads(C[vi], A[vk])
+                writes(C[vi])
+                with init():
+                    C[vi] = f32(0.0)
+                C[vi] = C[vi] + A[vk]
+        for t in thread("threadIdx.x", 64):
+            for j in range({each}):
+                T[j * 64 + t] = A[j * 64 + t]
+        for t in thread("threadIdx.x", 64):
+            for j in range({each}):
+                D[j * 64 + t] = T[{last} - j * 64 - t]
+"""
+
+
+def test_warps_that_exchange_results_leave_less_shared_memory(target: Target) -> None:
+    size = target.gpu.shared_per_block // 4
+    flat = lower(parse(REDUCED.format(size=size, each=size // 64, last=size - 1)), target)
+    assert made(flat)["T"] == (Scope.GLOBAL, size)
+    assert launches(flat)[0].shared_bytes < target.gpu.shared_per_block
+
+
 def test_what_is_much_is_in_the_threads_own_memory(means_the_same: Lowered) -> None:
     flat = means_the_same(nest("t * 100 + j", "t * 100 + 99 - j", size=1600))
     assert made(flat) == {"T": (Scope.GLOBAL, 100)}

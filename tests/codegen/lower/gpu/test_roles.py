@@ -66,20 +66,23 @@ def scheduled(func: Func, target: Target, sketch: str, **choices: int) -> tuple[
     return sch, next(loops).var.name
 
 
-def by_hand(rounds: int = 1) -> Schedule:
-    """Threads in rows of 8, of which the first row copies, in a number of rounds."""
-    sch = Schedule(product((8 * rounds, 8, 10), "f32"))
+def by_hand(rounds: int = 1, rows: int = 8, warps: int = 1) -> Schedule:
+    """Rows of 8 threads, of which the first one copies, in some rounds; of twelve rows all copy."""
+    sch = Schedule(product((rows * rounds, 8, 10), "f32"))
     i, j, k = sch.get_loops("C")
     _, i = sch.split(i, [rounds, None])
     sch.bind(i, "threadIdx.y")
     sch.bind(j, "threadIdx.x")
     step, _ = sch.split(k, [None, 2])
-    tile = sch.cache_read("C", 2, "shared")
+    tile = sch.cache_read("C", 2 if rows == 8 else 1, "shared")
     sch.compute_at(tile, step)
-    sch.bind(sch.get_loops(tile)[-1], "threadIdx.x")
+    *_, first, last = sch.get_loops(tile)
+    sch.bind(last, "threadIdx.x")
+    if rows > 8:
+        sch.bind(first, "threadIdx.y")
     sch.annotate(tile, "async", 1)
     sch.annotate(step, "pipeline", 2)
-    sch.specialize(step, 1)
+    sch.specialize(step, warps)
     return sch
 
 
@@ -128,16 +131,17 @@ def test_results_and_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) ->
         assert usage.spill_loads == usage.spill_stores == usage.stack == 0
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_threads_that_copy_take_turns_for_all(rounds: int) -> None:
-    """Four rows of threads are added to eight; all of a block meet only at the beginning. Places
-    are taken in turn over all rounds, though a round has an odd number of steps."""
-    sch, target = by_hand(rounds), Target.parse("cuda-sim -arch=sm_80")
+@pytest.mark.parametrize(("rounds", "rows", "warps"), [(1, 8, 1), (3, 8, 1), (1, 12, 2)])
+def test_threads_that_copy_take_turns_for_all(rounds: int, rows: int, warps: int) -> None:
+    """Four rows of threads a warp are added; all of a block meet only at the beginning. Places are
+    taken in turn over all rounds, though a round has an odd number of steps. Eight rows that copy
+    for twelve leave four to the second turn."""
+    sch, target = by_hand(rounds, rows, warps), Target.parse("cuda-sim -arch=sm_80")
     flat = lower(sch.func, target)
     text = show(flat)
-    assert 'thread("threadIdx.y", 12)' in text
+    assert f'thread("threadIdx.y", {rows + 4 * warps})' in text
     assert text.count('intrinsic("barrier")') == 1
-    shape = (8 * rounds, 8, 10)
+    shape = (rows * rounds, 8, 10)
     expected = np.maximum(np.matmul(*operands(shape, np.float32)), 0)
     np.testing.assert_array_equal(runs(flat, target, shape, np.float32), expected.ravel())
     inputs = [x.ravel() for x in operands(shape, np.float32)]

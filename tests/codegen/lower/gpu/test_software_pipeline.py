@@ -162,6 +162,13 @@ def test_guarded_copies_fill_with_zeros(means_the_same: Lowered) -> None:
     assert "[0] = select(k0 * 4 + tx % 4 < 10, s32(4), s32(0))" in show(flat)
 
 
+def test_a_vector_that_is_guarded_in_part_is_no_asynchronous_copy(means_the_same: Lowered) -> None:
+    guarded = "T[vk, vj] = select(vj < 14, B[vk, vj], f32(0.0))"
+    text = product("", ASYNC)
+    flat = means_the_same(text.replace("T[vk, vj] = B[vk, vj]", guarded))
+    assert [args for name, args in intrinsics(flat) if name.startswith("copy_async")] == [(4,)]
+
+
 def test_a_name_in_the_loop_stands_for_its_value() -> None:
     before = """\
 @func(outputs=1)

@@ -12,6 +12,7 @@ import pytest
 from nestwright import te
 from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.emit.launches import launches
+from nestwright.codegen.lower.gpu.remote import reach_remote
 from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.codegen.targets.registry import emit, lower
@@ -85,6 +86,32 @@ def test_the_first_block_adds_up_what_the_others_have(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(kernel(X.ravel()), X.sum(1))
         (found,) = run(parse(FLAT), [X.ravel()], seed=seed, check_races=True)
         np.testing.assert_array_equal(found, X.sum(1))
+
+
+CHOSEN = """\
+@func(outputs=1)
+def rows(A: f32[3, 32], S: f32[5]):
+    with alloc(f32[3]) as P:
+        for by in thread("blockIdx.y", 3, cluster=1):
+            for tx in thread("threadIdx.x", 32):
+                if tx == 0:
+                    P[by] = A[by, 0]
+                intrinsic("cluster_barrier")
+                if by == 0:
+                    if tx == 0:
+                        for k in range(5):
+                            S[k] = {value}
+                intrinsic("cluster_barrier")
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "remote"),
+    [("P[k // 2]", True), ("select(k < 3, P[k], f32(0.0))", False)],
+)
+def test_a_part_that_may_not_be_there_is_not_fetched_from_a_block(value: str, remote: bool) -> None:
+    text = show(reach_remote(parse(CHOSEN.format(value=value))))
+    assert ("load_remote" in text) == remote == ('scope="shared"' in text)
 
 
 @pytest.mark.parametrize("name", FAULTS)
