@@ -18,7 +18,13 @@ import click
 from ...ir.errors import ArgumentError, ReportError
 from ...ir.target import KINDS
 from ..display.profile import print_profile, write_traces
-from ..syntax.options import ModelCommand, RecipeOptions, profile_options, recipe_options
+from ..syntax.options import (
+    ModelCommand,
+    RecipeOptions,
+    profile_options,
+    read_shapes,
+    recipe_options,
+)
 
 Numbers: TypeAlias = tuple[int, ...] | None
 
@@ -131,8 +137,7 @@ def bench(
         report = bench_models(
             models,
             target=[
-                with_arithmetic(t, recipe.accuracy, recipe.denormals).spec
-                for t in BETWEEN_TARGETS.split(target)
+                with_arithmetic(t, **recipe.arithmetic).spec for t in BETWEEN_TARGETS.split(target)
             ],
             log=logs or None,
             threads=threads,
@@ -140,6 +145,7 @@ def bench(
             peers=wanted,
             callers=callers or (),
             seed=seed,
+            shapes=read_shapes(recipe.shapes),
             **recipe.arguments(),
             attribute=attribute,
             profile=profile or trace is not None,

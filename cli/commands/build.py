@@ -13,7 +13,7 @@ import click
 
 from ...ir.errors import ArgumentError
 from ..display.built import library_lines, variant_lines, weight_lines
-from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
+from ..syntax.options import ModelCommand, RecipeOptions, read_shapes, recipe_options
 
 if TYPE_CHECKING:
     from ...codegen.plan.interface import CLibrary
@@ -105,18 +105,16 @@ def build(
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    arguments = recipe.arguments()
     exe = built(
         model,
         (),
-        arguments.pop("shapes"),
+        read_shapes(recipe.shapes),
         log,
         stages,
         not no_cache,
         target=target,
-        accuracy=recipe.accuracy,
-        denormals=recipe.denormals,
-        **arguments,
+        **recipe.arguments(),
+        **recipe.arithmetic,
     )
     made = exe.export_c(output, **library.options) if output and library else None
     if output is not None and made is None:

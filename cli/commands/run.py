@@ -14,7 +14,7 @@ import click
 from ...ir.errors import ArgumentError
 from ..display.built import variant_lines, weight_lines
 from ..display.profile import print_profile
-from ..inputs.arrays import in_order, read_constants, read_npz, sizes, write_npz
+from ..inputs.arrays import in_order, read_npz, sizes, write_npz
 from ..inputs.ranks import Ranks, own_parts, ranks
 from ..syntax.options import (
     ModelCommand,
@@ -80,12 +80,7 @@ def run(
     several devices runs under `mpiexec -n N`, each rank on its part; {rank} in a file's name is its
     number. For a profile it runs again, for some seconds.
     """
-    given = {
-        "--target": target,
-        "--log": log,
-        "--rule": rule,
-        **recipe.given,
-    }
+    given = {"--target": target, "--log": log, "--rule": rule, **recipe.given}
     from ...ir.comparison import leaves
     from ...ir.files import require_place
 
@@ -99,7 +94,7 @@ def run(
             raise ArgumentError(f"cannot run {model}", "its arguments are given twice", hint=_WAYS)
         arrays = None if inputs is None else read_npz(inputs)  # before minutes of building
         needs = arrays is None and seed is None
-        exe, module = _prepare(model, arrays, given, trusted, needs)
+        exe, module = _prepare(model, arrays, recipe, given, trusted, needs)
         here.require(exe)  # before arguments are cut by rank
         args = _arguments(model, exe, module, arrays, seed, here.rank)
     exe = here.bound(exe)
@@ -134,14 +129,16 @@ def _profiled(exe: Executable, args: Sequence[Any], here: Ranks) -> Profile:
 def _prepare(
     model: str,
     arrays: Mapping[str, Array] | None,
+    recipe: RecipeOptions,
     given: Mapping[str, Any],
     trusted: str | None,
     needs: bool,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from.
 
-    ``given`` are the options of the build, None for those that are not given. ``ArgumentError``
-    before anything is built if it ``needs`` to take no arguments but does.
+    ``given`` are all options of the build, those of ``recipe`` among them, None for those that are
+    not given. ``ArgumentError`` before anything is built if it ``needs`` to take no arguments but
+    does.
     """
     from ...codegen.driver.artifact import is_artifact, load
     from ...ir.hlo.passes.prepare.freeze_parameters import freeze
@@ -159,19 +156,16 @@ def _prepare(
     refuse_trusted(model, trusted)
     options: dict[str, Any] = {
         "target": given["--target"] or "cpu",
-        "constants": read_constants(given["--constants"]),
-        "excess_precision": given["--excess-precision"] is not False,
-        "weights": given["--weights"],
-        "accuracy": given["--accuracy"],
-        "denormals": given["--denormals"],
+        **recipe.arguments(),
+        **recipe.arithmetic,
     }
-    shapes = read_open_shapes(given["--shape"] or ())
+    shapes = read_open_shapes(recipe.shapes)
     rule = read_rule(given["--rule"], shapes)
     if shapes and has_ranges(shapes):
         from ..inputs.open_sizes import prepare_open
 
         return prepare_open(model, arrays, shapes, rule, given["--log"], options)
-    lowered = _lowered(model, arrays, read_shapes(given["--shape"] or ()), options)
+    lowered = _lowered(model, arrays, read_shapes(recipe.shapes), options)
     if needs:
         _require_none(model, len(lowered.imported.names(lowered.frozen)))
     return lowered.compile(given["--log"]).flat, lambda: freeze(

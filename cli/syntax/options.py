@@ -205,25 +205,27 @@ class RecipeOptions:
             words.append(" --no-excess-precision")
         return "".join(words)
 
+    @property
+    def arithmetic(self) -> dict[str, Any]:
+        """The arguments of ``with_arithmetic`` by keyword, which ``lower`` takes, too."""
+        return {"accuracy": self.accuracy, "denormals": self.denormals}
+
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of ``lower`` by keyword, files read; the target has others."""
+        """Return the other arguments of ``lower`` by keyword but ``shapes``, files read."""
         from ..inputs.arrays import read_constants
 
         return {
-            "shapes": read_shapes(self.shapes),
             "constants": read_constants(self.constants),
             "weights": self.weights,
-            "excess_precision": self.excess_precision,
+            "excess_precision": self.excess_precision is not False,
         }
 
     def lowered(self, model: str, target: str) -> Lowered:
         """Return the model with these options; raises what ``lower`` raises."""
         from ...autotune.lowered import lower
-        from ...ir.target import with_arithmetic
 
-        own = self.arguments()
-        arithmetic = with_arithmetic(target, self.accuracy, self.denormals)
-        return lower(model, target=arithmetic, **own)
+        shapes = read_shapes(self.shapes)
+        return lower(model, target=target, shapes=shapes, **self.arguments(), **self.arithmetic)
 
 
 def recipe_options(

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import MethodType
 
 import numpy as np
 import pytest
@@ -20,11 +22,14 @@ from rich.console import Console
 from nestwright.autotune.bench.data import read_report
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.units import clock, span
+from nestwright.autotune.lowered import Lowered
 from nestwright.autotune.tuner.progress import Progress, TaskResult
-from nestwright.autotune.tuner.session import TuningSession
+from nestwright.autotune.tuner.session import Subject, TuningSession
 from nestwright.cli.commands.tune import LEAST
 from nestwright.cli.display.live import Display, line, picture, spark
+from nestwright.cli.syntax.options import RecipeOptions
 from nestwright.codegen.driver.stages import STAGES
+from nestwright.ir.target import keeping
 
 COMMAND = [sys.executable, "-m", "nestwright"]
 ONE = ("--target", "cpu -threads=1")
@@ -267,6 +272,34 @@ def test_a_time_limit_counts_from_the_commands_start(nestwright, dense: Path, mo
     nestwright("tune", dense, "--seconds", -3, *ONE)
     assert asked[0] is not None and 900 < asked[0] < 1000
     assert asked[1:] == [None, LEAST, -3]
+
+
+def test_every_option_reaches_the_tuner(nestwright, dense: Path, monkeypatch) -> None:
+    began: list[tuple[TuningSession, Lowered]] = []
+
+    def run(session: TuningSession, subject: Callable[[], Subject]) -> None:
+        assert isinstance(subject, MethodType)
+        began.append((session, subject.__self__))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TuningSession, "run", run)
+    of_search = ("--trials", 7, "--log", "l.jsonl", "--strategy", "random", "--seed", 5)
+    of_model = ("--weights", "int8", "--accuracy", 1e-4, "--denormals", "flush")
+    rest = ("--no-excess-precision", "--simulate-cost", *ONE)
+    nestwright("tune", dense, *of_search, *of_model, *rest)
+    ((session, model),) = began
+    assert (session.trials, session.log, session.strategy) == (7, "l.jsonl", "random")
+    assert session.seed == 5 and session.simulate_cost and session.target == keeping(model.target)
+    assert (model.target.threads, model.target.accuracy, model.target.flushes) == (1, 1e-4, True)
+    assert (model.weights, model.excess_precision) == ("int8", False)
+
+
+def test_what_is_told_to_be_next_has_all_options_of_the_model() -> None:
+    recipe = RecipeOptions(("x=1x2", "y=3"), "c.npz", "int8", False, 1e-5, "flush")
+    named = {name.replace("--excess", "--no-excess") for name in recipe.given}
+    words = shlex.split(recipe.asked)
+    assert named == {word for word in words if word.startswith("--")}
+    assert words.count("--shape") == 2 and {"x=1x2", "y=3", "c.npz", "1e-05"} <= {*words}
 
 
 def test_a_process_knows_its_age() -> None:
