@@ -43,27 +43,30 @@ def tune(
 ) -> TuneResult:
     """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example``, ``excess_precision``, ``weights``, ``accuracy``, ``denormals``,
-    ``freeze`` and ``shapes`` are as for ``build``; ``arguments`` by place are those of ``example``,
-    after the target, if that is given by place. It is
-    ``lower(model, *example, ...).tune(...)``. For a ``Schedule`` its function is tuned, unless it
-    has holes (``sample_tile``, ``sample_choice``): then those are. ``trials`` is the total for
-    this model in the log, including earlier calls; with ``resume`` false it counts new trials only.
-    ``seconds`` limits the wall time of the call, including the final races. ``constants`` maps
-    parameter numbers or names to arrays that are frozen. ``workers`` is the number of measuring
-    children, ``strategy`` is native, prior (the same without a learned model), random or
-    optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost``
-    schedules are only ranked by the analytic model, for a machine that need not be present;
-    ``build`` uses such records for workloads that were never measured.
+    It is ``lower(model, *example, ...).tune(...)``. ``model``, ``example``, ``constants`` and the
+    other options of a build are as for ``build``; ``arguments`` by place are those of ``example``,
+    after the target if that is given by place. A ``Schedule`` of the DSL is tuned by its holes
+    (``sample_tile``, ``sample_choice``), or without any as its function is.
 
-    With ``log="auto"`` the default log is written, and each task begins with what won for it on
-    near machines, or for groups that differ in their sizes only, in all logs that are found.
+    - ``trials``: the total for this model in the log, earlier calls included; with ``resume``
+      false the number of new ones.
+    - ``seconds``: a limit on the wall time of the call, the final races included.
+    - ``log``: the file to append to, by default one for the target and model in the working
+      directory. With "auto" that one is written, and each task begins with what won for it on near
+      machines, or for groups that differ in their sizes only, in all logs that are found.
+    - ``seed``: of the search.
+    - ``strategy``: "native", "prior" (the same without a learned model), "random" or an Optuna
+      sampler, such as "optuna:tpe".
+    - ``workers``: the number of processes that measure.
+    - ``executor``: any ``concurrent.futures.Executor``, whose workers measure instead, on as many
+      machines as it has; ``workers`` is their number, if it does not tell. Each must be of the
+      target's kind and run the same nestwright, else it is left out.
+    - ``progress``: is called with a ``Progress`` after every trial.
+    - ``simulate_cost``: rank schedules by the analytic model only, for a machine that need not be
+      present; ``build`` uses such records for workloads that were never measured.
 
-    With ``executor``, any ``concurrent.futures.Executor``, its workers measure, on as many machines
-    as it has; ``workers`` is their number, if the executor does not tell. Each must be of the
-    target's kind and run the same nestwright, else it is left out. ``FleetError`` if none is left.
-
-    Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
+    Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, when no trial is lost, and
+    ``FleetError`` if no worker is left.
     """
     if arguments and isinstance(arguments[0], str | Target):  # no argument of a model
         target, *rest = arguments

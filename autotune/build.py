@@ -110,50 +110,56 @@ def build(
     shapes: OpenShapes | None = None,
     rule: SizeRule = "exact",
 ) -> Executable | Kernel | SizedModel:
-    """Compile a model with the best schedules of a log; never measures or tunes.
+    """Compile a model with the best schedules of a log; nothing is measured or tuned.
 
-    ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
-    lowered, traced or exported; a JAX function, with the arguments ``example`` (a tuple of arrays,
-    ``jax.ShapeDtypeStruct`` or pytrees of them: the executable takes and gives their leaves, in
-    JAX's order); or a function or ``Schedule`` of the DSL.
+    Returns an ``Executable``, a ``SizedModel`` if a size in ``shapes`` is open, or a ``Kernel`` for
+    a function or ``Schedule`` of the DSL. ``lower(model, *example, ...).compile(...)`` gives an
+    executable that takes and returns the model's own trees; here they are flat.
 
-    A target may name several processors, ``cpu -mcpu=x86-64-v2,x86-64-v3``: the executable is saved
-    as one file with a variant for each, of which ``load`` takes the one that fits best.
+    What is compiled:
 
-    The weights that a model carries are frozen as ``constants`` are; with ``freeze`` false they are
-    arguments of the executable, after the model's inputs. ``shapes`` are the sizes of inputs that
-    a file leaves open, by name or place. It is ``lower(model, *example, ...).compile(log, timings,
-    cache).flat``: ``lower``'s own executable takes and gives the model's trees. A size may be a
-    ``range``, or None for any: ``{"input": (range(1, 65), 3)}``. Then a
-    ``SizedModel`` is returned, which compiles for the sizes that it is called with: by the rule
-    "exact" each of them, by "buckets" the next power of two, by a number its multiples, by a list
-    the sizes in it. Smaller inputs are padded, and the padding is masked; a model in which it
-    cannot be is refused at the call, by the name of the operator.
+    - ``model``: the path of a file, an ``HloModule``, an object of a framework
+      (``ir.frontends.registry`` has all), or a function or ``Schedule`` of the DSL.
+    - ``example``: the arguments that a function or module is lowered for, one or a tuple: arrays,
+      pytrees of them, or anything with ``shape`` and ``dtype``.
+    - ``shapes``: sizes of inputs that a file leaves open, by name or place. A ``range``, or None
+      for any size, as in ``{"input": (range(1, 65), 3)}``, makes a ``SizedModel``, which compiles
+      for the sizes that it is called with.
+    - ``rule``: the sizes that it compiles for: "exact", "buckets" (powers of two), a number for its
+      multiples, or a list. Smaller inputs are padded and the padding is masked; a model in which
+      it cannot be is refused at the call, by the name of the operator.
+    - ``freeze``: the weights that a model carries become constants; if false, they are arguments
+      after the model's inputs.
+    - ``constants``: further parameters to freeze, arrays by number or name.
 
-    Groups that the log has nothing for get the default schedule; a log without a single record for
-    this model and target draws a warning that says what it holds. ``log="auto"`` takes all logs of
-    the user's, of the working directory and those shipped (``autotune.log.automatic``); it warns in
-    a line where another processor's are used. ``timings`` is filled with the seconds of each stage.
-    With ``cache`` a model that was built before, from the same content and
-    schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
-    ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
-    f32 between the operations of a fused group and round where the group ends; without, after every
-    operation. ``weights`` stores the constant f32 weights of dots and convolutions, 4096 elements
-    or more, in a narrow form that the kernels read: "bf16", "int8", "int16" or "int24" with a
-    scale per output channel, or "int4", of dots, with one for each block of 32 terms;
-    ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets
-    schedules add an error to plain rounding, at most this much of a result's root mean square, as
-    1e-5: fast algorithms for products and convolutions, and the narrowest of the integers where
-    weights come from memory, unless ``weights`` is given ("f32" keeps them); from 2.8e-3 on
-    products of bf16, and from 1.1e-2 of bytes, where the processor has them. It is the target's
-    option ``-accuracy``, at most 0.03; without it a log's schedules of more error are not used.
-    ``denormals="flush"`` runs the code in the processor's mode in which an operation takes
-    denormals for 0 and gives 0 in their place; "keep", the default, changes no mode. It is the
-    target's option ``-denormals``.
-    With ``fallback="interpreter"`` groups that cannot be compiled run in the interpreter, slowly,
-    and ``Executable.fallbacks`` lists them; on a CPU only. What is of the DSL becomes a ``Kernel``
-    and computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half
-    done.
+    For what, and how it computes:
+
+    - ``target``: "cpu", "cuda" or a spec. One with several processors, such as
+      ``cpu -mcpu=x86-64-v2,x86-64-v3``, makes a variant for each, of which ``load`` takes the best.
+    - ``excess_precision``: floats of fewer than 32 bits stay f32 inside a fused group and are
+      rounded at its end (XLA's ``xla_allow_excess_precision``); if false, after every operation.
+    - ``weights``: the form in which constant f32 weights of dots and convolutions are stored, from
+      4096 elements on: "bf16"; "int8", "int16" or "int24" with a scale per output channel; "int4",
+      for dots, with one for each block of 32 terms; "f32" keeps them.
+      ``Executable.weights_analysis`` has the errors.
+    - ``accuracy``: the error that schedules and the forms of weights may add to plain rounding, at
+      most 0.03 of a result's root mean square (``docs/building.md`` says what is done from which
+      value on). A log's schedules of more error are not used. The target's option ``-accuracy``.
+    - ``denormals``: "flush" lets operations take denormals for 0 and give 0 in their place; "keep",
+      the default, changes no mode of the processor. The target's option ``-denormals``.
+    - ``fallback``: "interpreter" runs groups that cannot be compiled in the interpreter, slowly,
+      on a CPU; ``Executable.fallbacks`` lists them.
+
+    With what:
+
+    - ``log``: a tuning log; "auto" takes all that are shipped or found for this user and in the
+      working directory, and tells in a line where another processor's are used. Other groups get
+      default schedules. ``NestwrightWarning`` for a log without a record for model and target.
+    - ``cache``: a model that was built before, from the same content and schedules by the same
+      compiler, is read from disk (``codegen.driver.store``).
+    - ``timings``: a dictionary to fill with the seconds of each stage.
+
+    Raises ``ScheduleError`` for a schedule of the DSL that is unfinished or exceeds the GPU.
     """
     if not _is_function(model):
         options: dict[str, Any] = {

@@ -55,19 +55,24 @@ def bench(
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
-    Models, ``excess_precision``, ``weights`` and ``shapes`` are as for ``build``; ``example`` are
-    the arguments of models that are functions. Several targets, logs, numbers of threads or batch
-    sizes make a sweep: a cell of the report for each combination. A log is used for all models;
-    without one, each model's default log is used if it exists. A ``batch`` is the first size of
-    the inputs that leave it open. ``peers`` are timed in the same turns on the same arrays:
-    ``peers.table.PEERS``; ``callers`` are numbers of threads whose throughput is measured.
-    ``check`` compares results with the interpreter's. A model that cannot be built is a cell with
-    its problem, and the sweep continues. ``attribute`` seconds per cell go to measuring why the
-    winners won: their decisions are put back to the default's one at a time. ``profile`` adds the
-    tuned build's to each cell. ``progress`` is called with a line of text at each step.
+    Several targets, logs, numbers of threads or batch sizes make a sweep: each combination is a
+    cell of the report. A model that cannot be built is a cell with its problem, and the sweep
+    continues. Models, ``constants``, ``excess_precision``, ``weights`` and ``shapes`` are as for
+    ``build``; ``example`` are the arguments of models that are functions.
 
-    In the file ``keep`` the report is written after each cell. If it has one of a sweep that was
-    interrupted, cells whose inputs are the same are taken from there and not measured again.
+    - ``log``: used for all models; without one, each model's default log if it exists.
+    - ``batch``: the first size of the inputs that leave it open.
+    - ``threads``: numbers of threads, as many as the target has by default.
+    - ``peers``: other runtimes (``peers.table.PEERS``), timed in the same turns on the same arrays.
+    - ``callers``: numbers of calling threads whose throughput is measured.
+    - ``check``: compare results with the interpreter's.
+    - ``seed``: of the random arguments.
+    - ``attribute``: seconds per cell for measuring why the winners won: their decisions are put
+      back to the default's one at a time.
+    - ``profile``: add a profile of the tuned build to each cell.
+    - ``keep``: a file in which the report is written after each cell. If it has one of a sweep that
+      was interrupted, cells with the same inputs are taken from there and not measured again.
+    - ``progress``: is called with a line of text at each step.
     """
     require_seed(seed)
     if not 0 <= attribute < math.inf:
