@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from itertools import product
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from .races import UndefinedError, Watch
 from .scalar import (
     Closure,
     Env,
+    Value,
     boxed,
     constant,
     conversion,
@@ -57,7 +58,7 @@ from .scalar import (
 )
 
 Action: TypeAlias = Callable[[Env], None]
-Data: TypeAlias = list[Any]
+Data: TypeAlias = list[Value]
 Box: TypeAlias = Callable[[Env], list[int]]
 _NONE: frozenset[Var] = frozenset()
 
@@ -214,7 +215,7 @@ class Compiler:
         shape, dtype = extents_of(r, where)[-2:], to_numpy(r.buffer.dtype)
         sums = self.sums.get(r.buffer, _NONE)
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             places = box(env)
             values = [data[i] for i in places]
             for i, value in zip(places, values, strict=True):
@@ -343,7 +344,7 @@ class Compiler:
             return plain
         where = self.where
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             total = plain(env)
             for value, size, step in checked:
                 i = value(env)

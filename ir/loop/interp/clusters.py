@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
-from ..nodes import Buffer, Intrinsic, Region
+from ..nodes import Intrinsic
+from .operands import BoxCompiler
 from .races import UndefinedError
-from .scalar import Closure, Env
+from .scalar import Env
 from .shadow import Shadow
 
 
-class RemoteReader(Protocol):
-    """The part of the compiler of threads that is used here."""
-
-    shadow: Shadow | None
-    me: int
-
-    def box(self, r: Region) -> Callable[[Env], Sequence[int]]:
-        """Return the closure of a box's places."""
-
-    def reader(self, r: Region, where: str) -> Closure:
-        """Return the closure of a box's elements."""
-
-    def writer(self, r: Region) -> Callable[[Any, Iterable[Any]], None]:
-        """Return what puts values into a box of registers."""
-
-    def unwritten(self, buffer: Buffer, position: int, where: str) -> Any:
-        """Return a placeholder for a value never written."""
-
-
-def load_remote(c: RemoteReader, s: Intrinsic, text: str) -> Callable[[Env], None]:
+def load_remote(c: BoxCompiler, s: Intrinsic, text: str) -> Callable[[Env], None]:
     """Return the action that reads a box of the block of a rank, which must be there."""
     of, me, shadow = s.reads[0].buffer, c.me, c.shadow
     box, rank_of, write = c.box(s.reads[0]), c.reader(s.reads[1], text), c.writer(s.writes[0])

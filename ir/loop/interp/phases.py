@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from ...arrays import Array
 from ...dtypes import DType, to_numpy
 from ..intrinsics import TABLE
-from ..nodes import Buffer, Expr, Intrinsic, Region, Scope
+from ..nodes import Buffer, Intrinsic, Region, Scope
 from ..warpgroups import WARPGROUP, Descriptor, GroupMatrix, descriptors_of
+from .operands import BoxCompiler, BoxThread
 from .races import UndefinedError
-from .scalar import Closure, Env
+from .scalar import Closure, Env, Value
 from .shadow import Clock, Shadow
 from .tensors import TensorMemory, operand_places, own_tensor_action, widened
 
@@ -161,18 +162,18 @@ class Products:
 
     group: int = 0
     boxes: list[tuple[int, Buffer, list[int]]] = field(default_factory=list)
-    sums: dict[tuple[int, int], tuple[int, list[Any], Any]] = field(default_factory=dict)
-    kept: list[tuple[int, list[Any], int, list[Any]]] = field(default_factory=list)
+    sums: dict[tuple[int, int], tuple[int, list[Value], Value]] = field(default_factory=dict)
+    kept: list[tuple[int, list[Value], int, list[Value]]] = field(default_factory=list)
 
     def begin(self, boxes: Sequence[tuple[Buffer, list[int]]]) -> None:
         """A product reads boxes from now on."""
         self.boxes += [(self.group, *box) for box in boxes]
 
-    def keep(self, registers: list[Any], first: int, values: list[Any]) -> None:
+    def keep(self, registers: list[Value], first: int, values: list[Value]) -> None:
         """A product reads registers from now on, which are to stay as they are."""
         self.kept.append((self.group, registers, first, values))
 
-    def add(self, registers: list[Any], first: int, values: Sequence[Any], where: str) -> None:
+    def add(self, registers: list[Value], first: int, values: Sequence[Value], where: str) -> None:
         """Add to the sums of a thread."""
         for n, value in enumerate(values, first):
             _, _, old = self.sums.get((id(registers), n), (0, None, registers[n]))
@@ -200,6 +201,15 @@ class Products:
         self.sums = {key: x for key, x in self.sums.items() if x[0] >= over}
 
 
+class GroupThread(BoxThread, Protocol):
+    """A thread of a warp group, with the products that it has begun."""
+
+    products: Products
+
+
+GroupAction: TypeAlias = Callable[[Sequence[GroupThread]], None]
+
+
 def deadlock(threads: dict[int, Pause]) -> UndefinedError:
     """Return the error that tells who waits where, given the waits by threads' numbers."""
     told = []
@@ -212,26 +222,7 @@ def deadlock(threads: dict[int, Pause]) -> UndefinedError:
     return UndefinedError("deadlock: no thread can go on", "; ".join(told))
 
 
-class LaneCompiler(Protocol):
-    """The part of the compiler of threads that is used here."""
-
-    shadow: Shadow | None
-    me: int
-
-    def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
-        """Return the closure of an element's place."""
-
-    def held(self, buffer: Buffer) -> Closure:
-        """Return the closure of a buffer's elements."""
-
-    def reader(self, r: Region, where: str) -> Closure:
-        """Return the closure of a box's elements."""
-
-    def as_thread(self, thread: Any, read: Closure, env: Env) -> Any:
-        """Return what ``read`` gives, the access being that thread's."""
-
-
-def pause_of(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]:
+def pause_of(c: BoxCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]:
     """Return what makes a thread's wait at a barrier with phases."""
     me = c.me
     if s.name == "named_barrier":
@@ -253,7 +244,7 @@ def pause_of(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[Env], Pause]
     return wait
 
 
-def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
+def own_action(c: BoxCompiler, s: Intrinsic, text: str) -> Action | None:
     """Return the action of an intrinsic that a thread does alone and does not wait for."""
     me, shadow = c.me, c.shadow
     if s.name in _SILENT:
@@ -287,12 +278,12 @@ def own_action(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
     return None
 
 
-def _key(c: LaneCompiler, r: Region) -> Closure:
+def _key(c: BoxCompiler, r: Region) -> Closure:
     at, buffer = c.offset(r.buffer, tuple(x.start for x in r.ranges)), r.buffer
     return lambda env: (buffer, at(env))
 
 
-def _on_barrier(c: LaneCompiler, s: Intrinsic, text: str) -> Action | None:
+def _on_barrier(c: BoxCompiler, s: Intrinsic, text: str) -> Action | None:
     me, key = c.me, _key(c, s.writes[0])
     size = s.args[0] if s.name == "mbarrier_expect" else 0
 
@@ -334,7 +325,7 @@ def _box_places(
         yield start + (plain ^ turn) // size, i * pitch + j if inside else -1
 
 
-def _load_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
+def _load_box(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     to, of, me, shadow = s.writes[0], s.reads[0], c.me, c.shadow
     start, key, place = _key(c, to), _key(c, s.reads[2]), c.reader(s.reads[1], text)
     there, here, zero = c.held(to.buffer), c.held(of.buffer), to_numpy(to.buffer.dtype).type(0)
@@ -357,7 +348,7 @@ def _load_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
     return begin
 
 
-def _store_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
+def _store_box(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     to, of, shadow = s.writes[0], s.reads[0], c.shadow
     start, place = _key(c, of), c.reader(s.reads[1], text)
     there, here = c.held(to.buffer), c.held(of.buffer)
@@ -375,7 +366,7 @@ def _store_box(c: LaneCompiler, s: Intrinsic, text: str) -> Action:
     return store
 
 
-def _end_stores(c: LaneCompiler, s: Intrinsic) -> Action:
+def _end_stores(c: BoxCompiler, s: Intrinsic) -> Action:
     """Boxes that a thread stores are read until it waits for them."""
 
     def end(env: Env) -> None:
@@ -388,11 +379,11 @@ def _end_stores(c: LaneCompiler, s: Intrinsic) -> Action:
     return end
 
 
-def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+def group_action(c: BoxCompiler, s: Intrinsic, text: str) -> GroupAction:
     """Return the action of 128 threads on the products that they have begun."""
     act = _multiply(c, s, text) if TABLE[s.name].group is not None else _grouped(c, s, text)
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[GroupThread]) -> None:
         if len(threads) != WARPGROUP:
             why = f"the last one has {len(threads)} threads"
             raise UndefinedError("a product of a warp group needs four warps", why, text)
@@ -401,8 +392,8 @@ def group_action(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any
     return run
 
 
-def _grouped(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
-    def run(threads: list[Any]) -> None:
+def _grouped(c: BoxCompiler, s: Intrinsic, text: str) -> GroupAction:
+    def run(threads: Sequence[GroupThread]) -> None:
         products = threads[0].products
         if s.name == "wgmma_commit":
             products.group += 1
@@ -412,7 +403,7 @@ def _grouped(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], 
     return run
 
 
-def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+def _multiply(c: BoxCompiler, s: Intrinsic, text: str) -> GroupAction:
     x = TABLE[s.name].group
     assert x is not None
     at, held = _key(c, s.writes[0]), c.held(s.writes[0].buffer)
@@ -422,7 +413,7 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
     found = [_shared_operand(c, r, d, x, text) for r, d in zip(shared, layouts, strict=True)]
     left = None if shared[1:] else (_key(c, s.reads[1]), c.held(s.reads[1].buffer))
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[GroupThread]) -> None:
         first = threads[0]
         if c.shadow is not None:
             c.shadow.thread = first.number
@@ -440,12 +431,12 @@ def _multiply(c: LaneCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]],
 
 
 def _shared_operand(
-    c: LaneCompiler, r: Region, layout: Descriptor, x: GroupMatrix, text: str
-) -> Callable[[list[Any], int, DType], Array]:
+    c: BoxCompiler, r: Region, layout: Descriptor, x: GroupMatrix, text: str
+) -> Callable[[Sequence[GroupThread], int, DType], Array]:
     """Return what reads an operand in shared memory, and has it read until the wait."""
     start, values = _key(c, r), c.held(r.buffer)
 
-    def read(threads: list[Any], rows: int, dtype: DType) -> Array:
+    def read(threads: Sequence[GroupThread], rows: int, dtype: DType) -> Array:
         first = threads[0]
         buffer, begin = start(first.env)
         if any(start(t.env) != (buffer, begin) for t in threads):
@@ -462,7 +453,7 @@ def _shared_operand(
 
 
 def _held_operand(
-    threads: list[Any], at: Closure, held: Closure, x: GroupMatrix, text: str
+    threads: Sequence[GroupThread], at: Closure, held: Closure, x: GroupMatrix, text: str
 ) -> Array:
     """Return a left operand that is in the threads' registers, and is read there until the wait."""
     whole = np.zeros((x.m, x.k), np.float32)

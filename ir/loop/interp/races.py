@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...errors import NestwrightError
 from ..nodes import (
@@ -19,7 +19,7 @@ from ..nodes import (
     Var,
 )
 from ..visit import children, exprs, free_vars, own_reads, own_writes, walk
-from .scalar import Closure, Env
+from .scalar import Closure, Env, Value
 
 Action: TypeAlias = Callable[[Env], None]
 Place: TypeAlias = tuple[Buffer, int]
@@ -139,7 +139,7 @@ class Watch:
     def reading(self, buffer: Buffer, at: Closure, where: str, sums: frozenset[Var]) -> Closure:
         """Return ``at``, noting that the element there is read."""
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             position = at(env)
             self.read(buffer, position, where, sums)
             return position
@@ -149,7 +149,7 @@ class Watch:
     def writing(self, buffer: Buffer, at: Closure, where: str, sums: frozenset[Var]) -> Closure:
         """Return ``at``, noting that the element there is written."""
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             position = at(env)
             self.write(buffer, position, where, sums)
             return position

@@ -21,7 +21,7 @@ Env: TypeAlias = list[Any]
 Value: TypeAlias = Any  # a NumPy scalar, or a Python int or bool
 Closure: TypeAlias = Callable[[Env], Value]
 
-_DIRECT: dict[str, Callable[[Any, Any], Any]] = {
+_DIRECT: dict[str, Callable[[Value, Value], Value]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -32,7 +32,7 @@ _DIRECT: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "ne": operator.ne,
 }
-_INDEX: dict[str, Callable[[Any, Any], Any]] = {
+_INDEX: dict[str, Callable[[Value, Value], Value]] = {
     **_DIRECT,
     "floordiv": operator.floordiv,
     "floormod": operator.mod,
@@ -96,7 +96,7 @@ def _native(dtype: DType) -> bool:
     return dtype.kind in ("float", "signed", "unsigned") and dtype.bits >= 32
 
 
-def _extreme(better: Callable[[Any, Any], Any], a: Closure, b: Closure) -> Closure:
+def _extreme(better: Callable[[Value, Value], Value], a: Closure, b: Closure) -> Closure:
     def run(env: Env) -> Value:
         x, y = a(env), b(env)
         if x == y == 0:  # -0 is below +0

@@ -8,7 +8,7 @@ tensor memory since its fence before the next meeting has it open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -18,11 +18,12 @@ from ...arrays import Array
 from ...dtypes import f32, to_numpy
 from ..build import as_int
 from ..intrinsics import TABLE
-from ..nodes import Buffer, Expr, Intrinsic, Region
+from ..nodes import Buffer, Intrinsic
 from ..tensor_memory import LANES, LEAST_COLUMNS, MOST_COLUMNS, TensorMatrix
 from ..warpgroups import Descriptor, GroupMatrix, descriptors_of
+from .operands import BoxCompiler, BoxThread
 from .races import UndefinedError
-from .scalar import Closure, Env
+from .scalar import Env, Value
 from .shadow import Shadow
 
 Action: TypeAlias = Callable[[Env], None]
@@ -45,7 +46,7 @@ class TensorMemory:
     reads: list[tuple[int, Buffer, list[int]]] = field(default_factory=list)
     sums: dict[int, int] = field(default_factory=dict)
     commits: list[tuple[int, Any]] = field(default_factory=list)
-    loaded: dict[int, list[tuple[list[Any], int, Any]]] = field(default_factory=dict)
+    loaded: dict[int, list[tuple[list[Value], int, Value]]] = field(default_factory=dict)
 
     def check(self, thread: int, where: str, changes: bool = False) -> None:
         """Raise ``UndefinedError`` if a thread cannot use tensor memory now."""
@@ -83,23 +84,21 @@ class TensorMemory:
         return "a block ends while a product is under way" if self.reads or self.sums else ""
 
 
-class TensorCompiler(Protocol):
-    """The part of the compiler of threads that is used here."""
+class TensorState(Protocol):
+    """The state of a block, of which operations here use its tensor memory."""
 
-    shadow: Shadow | None
-    me: int
+    tensor: TensorMemory
 
-    def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
-        """Return the closure of an element's place."""
 
-    def held(self, buffer: Buffer) -> Closure:
-        """Return the closure of a buffer's elements."""
+class TensorThread(BoxThread, Protocol):
+    """A thread of a block with tensor memory."""
 
-    def reader(self, r: Region, where: str) -> Closure:
-        """Return the closure of a box's elements."""
+    @property
+    def phases(self) -> TensorState:
+        """The state of its block."""
 
-    def as_thread(self, thread: Any, read: Closure, env: Env) -> Any:
-        """Return what ``read`` gives, the access being that thread's."""
+
+WarpAction: TypeAlias = Callable[[Sequence[TensorThread]], None]
 
 
 def operand_places(
@@ -124,7 +123,7 @@ def widened(values: Array, x: GroupMatrix | TensorMatrix) -> Array:
     return values.astype(to_numpy(x.sums))
 
 
-def own_tensor_action(c: TensorCompiler, s: Intrinsic, text: str) -> Action | None:
+def own_tensor_action(c: BoxCompiler, s: Intrinsic, text: str) -> Action | None:
     """Return what one thread does; None for what it does not do alone."""
     me = c.me
     if TABLE[s.name].product is not None:
@@ -140,7 +139,7 @@ def own_tensor_action(c: TensorCompiler, s: Intrinsic, text: str) -> Action | No
             return None
 
 
-def _commit(c: TensorCompiler, s: Intrinsic, text: str) -> Action:
+def _commit(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     (bar,), me = s.writes, c.me
     at = c.offset(bar.buffer, tuple(x.start for x in bar.ranges))
 
@@ -153,7 +152,7 @@ def _commit(c: TensorCompiler, s: Intrinsic, text: str) -> Action:
     return begin
 
 
-def _multiply(c: TensorCompiler, s: Intrinsic, text: str) -> Action:
+def _multiply(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     x, me, shadow = TABLE[s.name].product, c.me, c.shadow
     assert x is not None
     to, operands = s.writes[0], s.reads[2:]
@@ -193,20 +192,18 @@ def _multiply(c: TensorCompiler, s: Intrinsic, text: str) -> Action:
     return run
 
 
-def warp_tensor_action(
-    c: TensorCompiler, s: Intrinsic, text: str
-) -> Callable[[list[Any]], None] | None:
+def warp_tensor_action(c: BoxCompiler, s: Intrinsic, text: str) -> WarpAction | None:
     """Return what the threads of a warp do together; None for other intrinsics."""
     known = {"tensor_alloc": _alloc, "tensor_free": _free, "tensor_wait": _wait}
     make = _load if s.name.startswith("tensor_load") else known.get(s.name)
     return None if make is None else make(c, s, text)
 
 
-def _alloc(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+def _alloc(c: BoxCompiler, s: Intrinsic, text: str) -> WarpAction:
     (slot,), (count,) = s.writes, s.args
     at, held = c.offset(slot.buffer, (slot.ranges[0].start,)), c.held(slot.buffer)
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[TensorThread]) -> None:
         t = threads[0]
         if t.phases.tensor.columns or not _may_be_had(count):
             why = f"a block has a power of two, {LEAST_COLUMNS} to {MOST_COLUMNS}, once"
@@ -226,8 +223,8 @@ def _may_be_had(columns: int) -> bool:
     return LEAST_COLUMNS <= columns <= MOST_COLUMNS and not columns & (columns - 1)
 
 
-def _free(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
-    def run(threads: list[Any]) -> None:
+def _free(c: BoxCompiler, s: Intrinsic, text: str) -> WarpAction:
+    def run(threads: Sequence[TensorThread]) -> None:
         t = threads[0]
         t.phases.tensor.check(t.number, text, changes=True)
         if t.phases.tensor.columns != s.args[0]:
@@ -238,13 +235,13 @@ def _free(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], N
     return run
 
 
-def _load(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
+def _load(c: BoxCompiler, s: Intrinsic, text: str) -> WarpAction:
     to, of = s.writes[0], s.reads[0]
     count, columns = as_int(to.ranges[0].extent) or 0, of.buffer.shape[0]
     at = c.offset(of.buffer, (of.ranges[0].start,))
     place, own, data = c.offset(to.buffer, (to.ranges[0].start,)), c.held(to.buffer), c.held
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[TensorThread]) -> None:
         for t in threads:
             tensor, first = t.phases.tensor, at(t.env)
             tensor.check(t.number, text)
@@ -267,8 +264,8 @@ def _load(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], N
     return run
 
 
-def _wait(c: TensorCompiler, s: Intrinsic, text: str) -> Callable[[list[Any]], None]:
-    def run(threads: list[Any]) -> None:
+def _wait(c: BoxCompiler, s: Intrinsic, text: str) -> WarpAction:
+    def run(threads: Sequence[TensorThread]) -> None:
         for t in threads:
             for registers, n, value in t.phases.tensor.loaded.pop(t.number, []):
                 registers[n] = value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,16 +40,16 @@ from ..visit import walk
 from .actions import Action, Compiler, unwritten
 from .clusters import load_remote
 from .memory import Memory
+from .operands import BoxThread, Write
 from .phases import PAUSES, Pause, Phases, Products, group_action, own_action, pause_of
 from .races import UndefinedError
-from .scalar import Closure, Env, boxed
+from .scalar import Closure, Env, Value, boxed
 from .shadow import Shadow
 from .tensors import warp_tensor_action
 from .warps import warp_action
 
 Steps: TypeAlias = Iterator["Meeting | Pause"]
 Run: TypeAlias = Callable[[Env], Steps]
-Write: TypeAlias = Callable[["Thread", Iterable[Any]], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -59,11 +59,11 @@ class Thread:
     number: int
     env: Env
     steps: Steps
-    shared: dict[Buffer, list[Any]]
+    shared: dict[Buffer, list[Value]]
     phases: Phases
     products: Products
     rank: int = 0
-    peers: list[dict[Buffer, list[Any]]] = field(default_factory=list)
+    peers: list[dict[Buffer, list[Value]]] = field(default_factory=list)
     """The shared memory of the blocks of its cluster, by rank; its own is ``shared``."""
     begun: list[Action] = field(default_factory=list)
     groups: list[list[Action]] = field(default_factory=list)
@@ -170,7 +170,7 @@ class ThreadCompiler(Compiler):
         data, at, where = self.held(buffer), self.offset(buffer, ix), self.where
         shadow = self.shadow
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             i = at(env)
             if shadow is not None:
                 shadow.read(buffer, i, where)
@@ -179,7 +179,7 @@ class ThreadCompiler(Compiler):
 
         return run
 
-    def unwritten(self, buffer: Buffer, position: int, where: str) -> Any:
+    def unwritten(self, buffer: Buffer, position: int, where: str) -> Value:
         """Return a placeholder for a value never written; where others may write, fail later."""
         error = unwritten(buffer, position, where)
         if self.shadow is None or not self.shadow.places(buffer, position):
@@ -192,7 +192,7 @@ class ThreadCompiler(Compiler):
         data, box, shadow = self.held(r.buffer), self.box(r), self.shadow
         dtype = to_numpy(r.buffer.dtype)
 
-        def run(env: Env) -> Any:
+        def run(env: Env) -> Value:
             places, now = box(env), data(env)
             if shadow is not None:
                 for i in places:
@@ -208,7 +208,7 @@ class ThreadCompiler(Compiler):
         """Puts values into a box of registers."""
         data, box = self.held(r.buffer), self.box(r)
 
-        def run(thread: Thread, values: Iterable[Any]) -> None:
+        def run(thread: BoxThread, values: Iterable[Value]) -> None:
             now = data(thread.env)
             for i, value in zip(box(thread.env), values, strict=True):
                 now[i] = value
@@ -336,7 +336,7 @@ class ThreadCompiler(Compiler):
 
         return meet
 
-    def as_thread(self, thread: Thread, read: Closure, env: Env) -> Any:
+    def as_thread(self, thread: BoxThread, read: Closure, env: Env) -> Value:
         """Return what ``read`` gives, the access being that thread's."""
         if self.shadow is not None:
             self.shadow.thread = thread.number
@@ -348,7 +348,7 @@ class ThreadCompiler(Compiler):
         combined, data = [self.expr(e) for e in s.combined], [self.held(b) for b in s.values]
         dtypes = [b.dtype for b in s.values]
 
-        def pair(env: Env, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        def pair(env: Env, values: tuple[Value, ...]) -> tuple[Value, ...]:
             for slot, value in zip(slots, values, strict=True):
                 env[slot] = value
             return tuple(boxed(e(env), d) for e, d in zip(combined, dtypes, strict=True))

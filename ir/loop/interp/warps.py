@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,12 +12,11 @@ from ...dtypes import f32, to_numpy
 from ..build import as_int
 from ..fragments import Matrix, ldmatrix_source
 from ..intrinsics import TABLE, WARP, multiply, tf32
-from ..nodes import Intrinsic, Region
+from ..nodes import Intrinsic
+from .operands import BoxCompiler, BoxThread
 from .races import UndefinedError
-from .scalar import Closure, Env
-from .shadow import Shadow
 
-Action: TypeAlias = Callable[[list[Any]], None]
+Action: TypeAlias = Callable[[Sequence[BoxThread]], None]
 _LANES = np.arange(WARP)[:, None]
 
 
@@ -54,25 +53,7 @@ def multiply_fragments(x: Matrix, c: Array, a: Array, b: Array) -> Array:
     return np.asarray(total[x.c(_LANES, np.arange(c.shape[1])[None])])
 
 
-class WarpCompiler(Protocol):
-    """The part of the compiler of threads that is used here."""
-
-    shadow: Shadow | None
-
-    def reader(self, r: Region, where: str) -> Closure:
-        """Return the closure of a box's elements."""
-
-    def writer(self, r: Region) -> Callable[[Any, Iterable[Any]], None]:
-        """Return what puts values into a thread's box."""
-
-    def box(self, r: Region) -> Closure:
-        """Return the closure of the places of a box's elements."""
-
-    def as_thread(self, thread: Any, read: Closure, env: Env) -> Any:
-        """Return what ``read`` gives, the access being that thread's."""
-
-
-def warp_action(c: WarpCompiler, s: Intrinsic, text: str) -> Action | None:
+def warp_action(c: BoxCompiler, s: Intrinsic, text: str) -> Action | None:
     """Return what a whole warp does of a matrix operation; None for others."""
     if s.name.startswith("ldmatrix"):
         act = _load(c, s, text)
@@ -83,7 +64,7 @@ def warp_action(c: WarpCompiler, s: Intrinsic, text: str) -> Action | None:
     else:
         return None
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[BoxThread]) -> None:
         if len(threads) != WARP:
             why = f"the last one has {len(threads)} threads"
             raise UndefinedError("a matrix operation needs whole warps", why, text)
@@ -92,12 +73,12 @@ def warp_action(c: WarpCompiler, s: Intrinsic, text: str) -> Action | None:
     return run
 
 
-def _load(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+def _load(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     """A row is read for other threads, too: a neighbor represents them."""
     words, turned = as_int(s.writes[0].ranges[-1].extent) or 0, s.name.endswith(".trans")
     read, write = c.reader(s.reads[0], text), c.writer(s.writes[0])
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[BoxThread]) -> None:
         rows = []
         for n, t in enumerate(threads[: 8 * words]):
             rows.append(c.as_thread(t, read, t.env).tobytes())
@@ -109,13 +90,13 @@ def _load(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
     return run
 
 
-def _store(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+def _store(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     """Each row is written for the thread that points to it."""
     turned, kind = s.name.endswith(".trans"), to_numpy(s.writes[0].buffer.dtype)
     (to,), read = s.writes, c.reader(s.reads[0], text)
     box, write, shadow = c.box(to), c.writer(to), c.shadow
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[BoxThread]) -> None:
         words = np.stack([c.as_thread(t, read, t.env) for t in threads])
         for t, values in zip(threads, store_matrices(words, turned).view(kind), strict=False):
             write(t, values)
@@ -126,12 +107,12 @@ def _store(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
     return run
 
 
-def _multiply(c: WarpCompiler, s: Intrinsic, text: str) -> Action:
+def _multiply(c: BoxCompiler, s: Intrinsic, text: str) -> Action:
     matrix = TABLE[s.name].matrix
     assert matrix is not None
     reads, write = [c.reader(r, text) for r in s.reads], c.writer(s.writes[0])
 
-    def run(threads: list[Any]) -> None:
+    def run(threads: Sequence[BoxThread]) -> None:
         held = [np.stack([c.as_thread(t, read, t.env) for t in threads]) for read in reads]
         for t, values in zip(threads, multiply_fragments(matrix, *held), strict=True):
             write(t, values)
