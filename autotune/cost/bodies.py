@@ -142,9 +142,10 @@ def _conflict(a: NestAccess, block: NestBlock, cache: Cache) -> tuple[float, flo
     They do where the loops around read on in the same lines, in the next iterations.
     """
     worst = 0.0, 0.0
-    inside = [x for x in block.outer[-1:] if 0 < a.steps.get(x.var, 0) * a.buffer.dtype.bytes < 64]
+    size = a.buffer.dtype.bytes
+    inside = [x for x in block.outer[-1:] if 0 < a.steps.get(x.var, 0) * size < cache.line]
     for loop in block.body:
-        stride = a.steps.get(loop.var, 0) * a.buffer.dtype.bytes
+        stride = a.steps.get(loop.var, 0) * size
         if loop.kind is Kind.UNROLLED and inside and stride >= cache.line:
             count = trip_count(loop)
             lost = 1.0 - cache.held(count, stride)

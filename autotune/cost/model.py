@@ -26,6 +26,9 @@ ENOUGH = 12  # rows from which a fit is useful
 KEEP = 4000  # number of latest rows that are fitted
 NEIGHBORS = 3
 FORGET = 0.6  # weight of the past in a running rank correlation
+FEWEST = 4  # programs of a round that ran, from which their ranks are correlated
+LEAST_WEIGHT = 0.15  # of a slow program in a fit
+LEAST_ESTIMATE, LEAST_MODEL = 0.05, 0.15  # weights in a blend, however badly they ranked
 
 
 class Regressor(Protocol):
@@ -56,8 +59,8 @@ class Trees:
             "subsample": 0.9,
             "colsample_bytree": 0.8,
             "seed": seed,
-            "nthread": 1,
-            "verbosity": 0,  # OpenMP's barriers spin where cores are taken
+            "nthread": 1,  # OpenMP's barriers spin where cores are taken
+            "verbosity": 0,
             "objective": "reg:squarederror",
             "base_score": 0.5,
         }
@@ -143,7 +146,7 @@ class CostModel:
             return
         rows = np.concatenate([np.stack(s.rows) for s in used])[-KEEP:]
         labels = np.concatenate([s.labels() for s in used])[-KEEP:]
-        self._regressor.fit(rows, labels, np.maximum(labels, 0.15))
+        self._regressor.fit(rows, labels, np.maximum(labels, LEAST_WEIGHT))
         self.fitted = True
 
     def predict(self, rows: Array) -> Array:
@@ -180,7 +183,7 @@ class Blend:
         ``predictions`` were made before the round was measured.
         """
         ran = np.isfinite(costs)
-        if np.count_nonzero(ran) < 4:
+        if np.count_nonzero(ran) < FEWEST:
             return
         speed = -costs[ran]
         rho = rank_correlation(speed, -estimates[ran])
@@ -191,7 +194,7 @@ class Blend:
 
     def merit(self, estimates: Array, predictions: Array | None) -> Array:
         """Return a score per point, more is better. ``estimates`` are seconds."""
-        score = max(0.05, self.estimate) * ranks(-estimates)
+        score = max(LEAST_ESTIMATE, self.estimate) * ranks(-estimates)
         if predictions is not None:
-            score = score + max(0.15, self.model) * ranks(predictions)
+            score = score + max(LEAST_MODEL, self.model) * ranks(predictions)
         return np.asarray(score)

@@ -38,6 +38,8 @@ FEATURES = (
     "nest_estimate",
 )
 FILLED = 0.75  # of a cache that a working set may fill before it evicts itself
+SHARED = 8 << 20  # bytes above which a cache is taken to be that of all threads
+EXPOSED = 0.3  # of the shorter of computing and waiting that the longer one does not hide
 
 
 def _traffic(block: NestBlock, cache: Cache, threads: int) -> float:
@@ -47,7 +49,7 @@ def _traffic(block: NestBlock, cache: Cache, threads: int) -> float:
     every iteration of the loops around them. One such loop that does not move an access keeps it.
     """
     memory = [a for a in block.accesses if not a.held]
-    room = FILLED * cache.size * (threads if cache.size > (8 << 20) else 1)
+    room = FILLED * cache.size * (threads if cache.size > SHARED else 1)
     depth = len(block.loops)
     inner: frozenset[Var] = frozenset()
     while depth:
@@ -141,7 +143,7 @@ def _seconds(block: NestBlock, body: Body, target: Target) -> tuple[float, float
         copying = any(a.stored and not a.held for a in block.accesses)
         waits.append(bytes_from[2] / core.bandwidth(int(threads), copying))
     wait = max(waits)
-    return max(busy, wait) + 0.3 * min(busy, wait), wait / max(busy + wait, 1e-12)
+    return max(busy, wait) + EXPOSED * min(busy, wait), wait / max(busy + wait, 1e-12)
 
 
 def _sharing(block: NestBlock, target: Target) -> tuple[float, float]:

@@ -22,7 +22,11 @@ SHORTLIST = 8  # first measurements, chosen by the analytic estimate
 POPULATION = 1024
 GENERATIONS = 4
 PARENTS = 128
+CROSSED = 0.3  # share of the children that have two parents
+TRIES = 4  # children that are made for each that is wanted; many are invalid or known
 RANDOM_SHARE = 1 / 8
+FASTEST = 3  # programs whose neighbors are tried
+FEW = 4  # neighbors below which those two steps away are tried too
 CLOSER = 3  # times as many points are looked at closely as are chosen
 BARREN = 3  # failures of a sketch without a success after which it is skipped
 LOCAL_FROM = 12  # observations from which neighbors of the best are tried
@@ -138,10 +142,11 @@ class Evolution:
         return sorted(ran, key=lambda p: (self._cost[p], p))[:count]
 
     def _around(self, taken: set[Point]) -> list[Point]:
-        """Return untried neighbors of the three fastest programs, nearest first."""
-        near = [n for p in self._leaders(3) for n in self.space.neighbors(p)]
-        if len(self._fresh(near, taken)) < 4:
-            near += [n for p in self._leaders(3) for n in self.space.neighbors(p, reach=2)]
+        """Return untried neighbors of the fastest programs, nearest first."""
+        leaders = self._leaders(FASTEST)
+        near = [n for p in leaders for n in self.space.neighbors(p)]
+        if len(self._fresh(near, taken)) < FEW:
+            near += [n for p in leaders for n in self.space.neighbors(p, reach=2)]
         return self._fresh(near, taken)
 
     def _best_of(self, points: list[Point], merit: Scorer, count: int) -> list[Point]:
@@ -167,12 +172,12 @@ class Evolution:
             order = np.argsort(-merit(people), kind="stable")
             parents = [people[i] for i in order[:PARENTS]]
             children: dict[Point, None] = dict.fromkeys(parents)
-            for _ in range(4 * POPULATION):
+            for _ in range(TRIES * POPULATION):
                 if len(children) >= POPULATION:
                     break
                 # Squaring favors the front of the ranking.
                 i, j = (len(parents) * rng.random(2) ** 2).astype(int)
-                crossed = rng.random() < 0.3
+                crossed = rng.random() < CROSSED
                 child = (
                     self.space.cross(rng, parents[i], parents[j])
                     if crossed

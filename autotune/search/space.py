@@ -17,6 +17,7 @@ from ..log.records import Json, canonical
 
 ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled
 PRICED = 1 << 21  # combinations up to which a sketch that prices many at once is priced completely
+NEARBY = 0.7  # share of the mutations that go one step along a decision's choices
 ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhausted
 
 
@@ -185,7 +186,7 @@ class Space:
         if not open_axes:
             return None
         axis = open_axes[int(rng.integers(len(open_axes)))]
-        if rng.random() < 0.7:
+        if rng.random() < NEARBY:
             i = point.at[axis] + (1 if rng.random() < 0.5 else -1)
         else:
             i = int(rng.integers(sizes[axis]))

@@ -14,6 +14,7 @@ import pytest
 import nestwright.codegen.driver.oracle as oracle
 from nestwright.autotune.lowered import Lowered
 from nestwright.cli.inputs.arrays import in_order
+from nestwright.cli.syntax.options import read_open_shapes
 from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, f32
@@ -22,6 +23,10 @@ from nestwright.ir.dtypes import bf16, f32
 def saved(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
+
+
+def test_both_ends_of_a_range_of_sizes_belong_to_it() -> None:
+    assert read_open_shapes(["x=1..3x2", "0=?"]) == {"x": (range(1, 4), 2), 0: (None,)}
 
 
 def test_built_model_gives_the_same_bits_in_a_new_process(nestwright, dense: Path) -> None:
