@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, TypeVar, cast
 
 from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
@@ -22,7 +22,7 @@ from ...schedule.space.space import Sketch
 from ..log.records import LIBRARY_SKETCH, Json
 from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
-from .check import Wrong, check, check_again, race_in
+from .check import Say, Wrong, check, check_again, race_in
 from .host.lock import MachineLock
 from .library import library_trace
 from .machine import Machine, Runnable, meter
@@ -30,6 +30,9 @@ from .models import race_models
 from .protocol import Candidate, Job, Outcome, Phase
 from .reference import Reference, load_reference
 from .timing import ROUNDS, Call, Turns, Yardstick, read_off
+
+T = TypeVar("T")
+Judge: TypeAlias = Callable[[Runnable, Reference, Say, float], T]
 
 MARGIN = 3  # times its estimate that the error of a schedule may be
 KEPT = 4  # programs whose inputs and sketches stay in memory
@@ -181,22 +184,22 @@ class Harness:
         with self._lock.building():
             self._enter("build")
             built = self._compile(loaded, c)
-            try:
-                built.error = check(built.run, loaded.reference, self._running, built.excess)
-            except Wrong as e:
-                outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
-                raise Rejected(outcome) from None
+            built.error = self._judged(loaded, built, check)
             return built
 
     def _check_again(self, loaded: LoadedTask, built: Built) -> None:
         """Check again after timing; raise ``Rejected`` if that fails."""
         self._enter("wait")
         with self._lock.building():
-            try:
-                check_again(built.run, loaded.reference, self._running, built.excess)
-            except Wrong as e:
-                outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
-                raise Rejected(outcome) from None
+            self._judged(loaded, built, check_again)
+
+    def _judged(self, loaded: LoadedTask, built: Built, judge: Judge[T]) -> T:
+        """Return the verdict on a candidate's results; raise ``Rejected`` if they are wrong."""
+        try:
+            return judge(built.run, loaded.reference, self._running, built.excess)
+        except Wrong as e:
+            outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
+            raise Rejected(outcome) from None
 
     def _compile(self, loaded: LoadedTask, c: Candidate) -> Built:
         """Schedule and compile a candidate; raise ``Rejected`` if one of these fails."""
