@@ -114,7 +114,10 @@ class NestwrightBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[tuple[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run one operator on arrays; ``opset_version=`` says what it means, else the newest."""
+        """Run one operator on arrays; ``opset_version=`` says what it means, else the newest.
+
+        Other options are those of ``prepare``.
+        """
         given = [_array(x) for x in inputs]
         model = helper.make_model(
             helper.make_graph(
@@ -133,7 +136,7 @@ class NestwrightBackend(Backend):  # type: ignore[misc]
                 helper.make_opsetid("", kwargs.get("opset_version", onnx_opset_version()))
             ],
         )
-        return cls.prepare(model, device).run(given)
+        return cls.prepare(model, device, **kwargs).run(given)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from ...ir.errors import ArgumentError
 
@@ -36,17 +36,13 @@ class Settings:
     min_operators: int = 2
 
 
-_KINDS: Mapping[str, _Kinds] = {
-    "target": (str,),
-    "log": (str, os.PathLike, type(None)),
-    "tune": (int,),
-    "weights": (str, type(None)),
-    "accuracy": (float, int, type(None)),
-    "denormals": (str, type(None)),
-    "excess_precision": (bool,),
-    "freeze": (bool,),
-    "min_operators": (int,),
-}
+def _kinds(hint: Any) -> _Kinds:
+    """Return the classes of a field's values; a float may be written as an int."""
+    found = (get_origin(part) or part for part in get_args(hint) or (hint,))
+    return tuple(kind for x in found for kind in ((float, int) if x is float else (x,)))
+
+
+_KINDS: Mapping[str, _Kinds] = {n: _kinds(h) for n, h in get_type_hints(Settings).items()}
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {},

@@ -73,6 +73,9 @@ def test_denormals_are_an_option() -> None:
     for denormals, wanted in (("flush", np.zeros(5, F)), ("keep", given * 2)):
         (found,) = backend.prepare(doubled, denormals=denormals).run([given])
         np.testing.assert_array_equal(found, wanted)
+        node = helper.make_node("Add", ["x", "z"], ["y"])
+        (alone,) = backend.run_node(node, [given, given], denormals=denormals)
+        np.testing.assert_array_equal(alone, wanted)
     with pytest.raises(TargetError, match="keep or flush"):
         backend.prepare(doubled, denormals="no")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import nestwright as nw
+from nestwright.ir.errors import NestwrightWarning, UnsupportedError
 
 torch = pytest.importorskip("torch", reason="torch is not in this environment")
 
@@ -39,6 +41,33 @@ class Net(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.two(torch.nn.functional.gelu(self.norm(self.one(x))))
+
+
+@torch.no_grad()
+def test_every_setting_reaches_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nestwright.interop.torch import cluster
+
+    given: dict[str, Any] = {}
+
+    class Lowered:
+        def tune(self, **options: Any) -> Any:
+            given.update(tuned=options)
+            return SimpleNamespace(log="tuned.jsonl")
+
+        def compile(self, log: str) -> None:
+            raise UnsupportedError("a model", f"that is built with {log}")
+
+    def lower(module: Any, **options: Any) -> Lowered:
+        given.update(options)
+        return Lowered()
+
+    monkeypatch.setattr(cluster, "lower", lower)
+    options = {"target": "cpu -threads=1", "weights": "int8", "accuracy": 1e-4}
+    options |= {"denormals": "flush", "excess_precision": False}
+    with pytest.warns(NestwrightWarning, match=r"that is built with tuned\.jsonl"):
+        compiled(Net(), log="x.jsonl", tune=3, **options)(torch.ones(2, 7))
+    assert given.pop("tuned") == {"trials": 3, "log": "x.jsonl"}
+    assert len(given.pop("constants")) == 6 and given == options
 
 
 @torch.no_grad()
