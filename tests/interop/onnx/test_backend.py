@@ -66,6 +66,14 @@ def test_devices() -> None:
     assert not backend.supports_device("TPU")
 
 
+def test_narrow_floats_are_rounded_after_every_operator() -> None:
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [64])
+    nodes = [helper.make_node("Mul", ["x", "x"], ["y"]), helper.make_node("Sub", ["y", "x"], ["z"])]
+    given = np.linspace(0.9, 1.1, 64).astype(np.float16)
+    (found,) = backend.prepare(model(nodes, [x], ["z"])).run([given])
+    np.testing.assert_array_equal(found, given * given - given)
+
+
 def test_denormals_are_an_option() -> None:
     x = helper.make_tensor_value_info("x", 1, [5])
     doubled = model([helper.make_node("Add", ["x", "x"], ["y"])], [x], ["y"])

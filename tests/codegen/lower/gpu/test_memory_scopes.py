@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from nestwright.codegen.emit.launches import launches
+from nestwright.codegen.lower.gpu.narrow import narrow_shared
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Alloc, Func, Scope
@@ -156,3 +157,29 @@ def test_every_block_has_its_place_in_the_workspace(
 def test_what_exceeds_the_gpu_is_refused(before: str, why: str, target: Target) -> None:
     with pytest.raises(UnsupportedError, match=why):
         lower(parse(before), target)
+
+
+PHASES = """\
+@func(outputs=1)
+def f(A: f32[64], C: f32[64]):
+    for tx in thread("threadIdx.x", 64):
+        with alloc(f32[64], scope="shared") as S:
+            with alloc(u64[1], scope="shared") as {name}:
+                {first}
+                S[tx] = A[tx]
+                C[tx] = S[63 - tx]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "kept"),
+    [
+        ("bars", 'intrinsic("mbarrier_init", writes(bars[0]), args(1))', True),
+        ("words", "words[0] = u64(1)", False),
+    ],
+)
+def test_what_became_an_mbarrier_keeps_its_place(name: str, first: str, kept: bool) -> None:
+    body = narrow_shared(parse(PHASES.format(name=name, first=first))).body
+    around = next(s for s in walk(body) if isinstance(s, Alloc) and s.buffer.name == name)
+    inside = {s.buffer.name for s in walk(around.body) if isinstance(s, Alloc)}
+    assert ("S" in inside) == kept
