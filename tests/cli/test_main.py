@@ -184,3 +184,14 @@ def test_doctor_finds_two_distributions_of_one_module(nestwright, monkeypatch) -
     said = nestwright("doctor")
     assert said.status == 1
     assert "BAD xgboost" in said.out and "overwrite each other" in said.out
+
+
+def test_a_build_without_the_cache_writes_nothing_there(
+    nestwright, softmax: Path, monkeypatch
+) -> None:
+    cache = Path("cache").absolute()
+    monkeypatch.setenv("NESTWRIGHT_CACHE", str(cache))
+    assert nestwright("build", softmax, "--no-cache").status == 0
+    assert not cache.exists()
+    assert nestwright("build", softmax).status == 0
+    assert any(cache.rglob("*"))
