@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from ...schedule.language.trace import Trace
 from ..cost.model import CostModel
 from ..log.contents import Log
 from ..log.journal import LogWriter, stamped
-from ..log.records import DEFAULT_SKETCH, Trial, Verdict
+from ..log.records import DEFAULT_SKETCH, Best, Trial, Verdict
 from ..log.units import counted
 from ..measure.compare import SpeedComparison
 from ..measure.host.lock import MachineLock
@@ -372,45 +372,24 @@ class Tuner:
 
     def _race_model(self) -> None:
         """Race the model with its groups' winners against the default, unless already done."""
-        if self.plan.estimate or self.builder is None or not self.states:
-            return
-        newest = max((s.newest for s in self.states), default=0.0)
-        if self.verdict is not None and self.verdict.ts >= newest and not self.verdict.cut:
+        if self.plan.estimate or self.builder is None or not self.states or self._is_decided():
             return
         self.phase = "racing the whole model"
         self._watched("building it by default and tuned")
-        known = {s.task.key: w for s in self.states if (w := s.winner) is not None}
+        winners = {s.task.key: w for s in self.states if (w := s.winner) is not None}
         promising = sorted(self.states, key=lambda s: -s.hope())
-        tuned = {k for k, w in known.items() if w.sketch != DEFAULT_SKETCH}
+        tuned = {k for k, w in winners.items() if w.sketch != DEFAULT_SKETCH}
         changed = [s.task.key for s in promising if s.task.key in tuned]
-        traces = {k: Trace.from_json(known[k].trace) for k in changed}
-        racer = ModelRacer(
-            self.builder,
-            traces,
-            self.pool,
-            self._lock,
-            self._scratch.path,
-            self.plan.seed,
-            self.budget.until,
-            self._watch,
-        )
         try:
-            made = composition(racer, changed, self.budget)
+            made = composition(self._racer(self.builder, winners, changed), changed, self.budget)
         except (Unraceable, TimeUp) as e:
             self._note(f"the whole model was not raced: {e}")
             return
-        picks = tuple((k, w.trial if k in made.kept else "") for k, w in known.items())
+        picks = tuple((k, w.trial if k in made.kept else "") for k, w in winners.items())
         found = made.found or SpeedComparison((), ())
+        runs = found.runs, found.default_runs
         self.verdict = stamped(
-            Verdict(
-                self._model.id,
-                self.device,
-                picks,
-                found.runs,
-                found.default_runs,
-                made.cut,
-                time.time(),
-            )
+            Verdict(self._model.id, self.device, picks, *runs, made.cut, time.time())
         )
         self.writer.append(self.verdict)
         dropped = len(changed) - len(made.kept)
@@ -418,6 +397,25 @@ class Tuner:
         more = f", {counted(dropped, 'winner')} dropped" if dropped else ""
         more += " for lack of time to try them" if dropped and made.cut else ""
         self._tell("model", "", f"whole model: {text}{more}")
+
+    def _is_decided(self) -> bool:
+        """True if the model was raced after its groups, and not for lack of time cut short."""
+        newest = max((s.newest for s in self.states), default=0.0)
+        return self.verdict is not None and self.verdict.ts >= newest and not self.verdict.cut
+
+    def _racer(
+        self, builder: PreparedModule, winners: Mapping[str, Best], changed: Sequence[str]
+    ) -> ModelRacer:
+        return ModelRacer(
+            builder,
+            {k: Trace.from_json(winners[k].trace) for k in changed},
+            self.pool,
+            self._lock,
+            self._scratch.path,
+            self.plan.seed,
+            self.budget.until,
+            self._watch,
+        )
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
