@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
+import nestwright as nw
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType, to_numpy
@@ -177,3 +178,26 @@ def test_complex_is_refused() -> None:
     func = function([(lambda xs: op("negate", *xs), inputs, dtypes.c64)])
     with pytest.raises(UnsupportedError, match="elements of type c64"):
         compile_func(func, HOST)
+
+
+SHIFTS = """HloModule shifts
+ENTRY main {{
+  x = s32[20] parameter(0)
+  n = s32[] constant({n})
+  by = s32[20] broadcast(n), dimensions={{}}
+  left = s32[20] shift-left(x, by)
+  logical = s32[20] shift-right-logical(x, by)
+  arithmetic = s32[20] shift-right-arithmetic(x, by)
+  ROOT all = (s32[20], s32[20], s32[20]) tuple(left, logical, arithmetic)
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 31, 32, 33, -1])
+def test_a_shift_by_a_literal_of_the_width_or_more_leaves_no_bits(n: int) -> None:
+    x = np.arange(-10, 10, dtype=np.int32)
+    left, logical, arithmetic = nw.build(nw.parse(SHIFTS.format(n=n)), "cpu -threads=1")(x)
+    wide, by = x.astype(np.int64), n if 0 <= n < 32 else 32
+    np.testing.assert_array_equal(left, (wide << by).astype(np.int32))
+    np.testing.assert_array_equal(logical, ((wide & 0xFFFFFFFF) >> by).astype(np.int32))
+    np.testing.assert_array_equal(arithmetic, wide >> by)
