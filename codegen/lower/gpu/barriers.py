@@ -188,8 +188,6 @@ class _Placer:
                 for regions, write in ((kept, False), (writes, True)):
                     for r in regions:
                         found += self.touch(r.buffer, r.ranges, write, c)
-            case AllReduce():
-                pass
         return SyncSpan(s, tuple(found), tuple(found))
 
     def thread(self) -> Expr:
@@ -355,7 +353,10 @@ class _Placer:
         return self.narrowed(Conflict.IN_BLOCK)
 
     def narrowed(self, how: Conflict) -> Conflict:
-        """Blocks of one warp need no more than its barrier; broken warps always the block's."""
+        """Return the scope of the barrier that parts threads in conflict.
+
+        It is the warp's for a block of one warp, and the block's if the last warp is not whole.
+        """
         if how is Conflict.NONE:
             return how
         if self.threads.count == WARP:
@@ -368,7 +369,7 @@ def _in_iteration(touches: tuple[Touch, ...], var: Var, n: int) -> tuple[Touch, 
 
 
 def _of_one_thread(b: Buffer) -> bool:
-    """True for sums that one thread's products alone update."""
+    """True for tensor memory, in which only one thread's products update sums."""
     return b.scope is Scope.TENSOR
 
 
@@ -399,7 +400,7 @@ def _loads(e: Expr) -> frozenset[Buffer]:
 
 
 def _waits(s: Stmt) -> bool:
-    """True if all threads have to come by a place in ``s``."""
+    """True if there is a statement in ``s`` at which threads wait for each other."""
     for x in walk(s):
         if isinstance(x, AllReduce) or (isinstance(x, Intrinsic) and x.name in _SYNC):
             return True

@@ -77,7 +77,7 @@ def is_warps(s: Intrinsic) -> bool:
 
 
 def _lanes(s: Stmt) -> Iterator[int]:
-    """Yield over how many threads each tile in a statement is spread."""
+    """Yield the number of threads over which each tile in a statement is spread."""
     for x in walk(s):
         for r in (*x.writes, *x.reads) if isinstance(x, Intrinsic) else ():
             if r.buffer.scope in SPREAD:
@@ -85,7 +85,7 @@ def _lanes(s: Stmt) -> Iterator[int]:
 
 
 def is_kept(buffer: Buffer) -> bool:
-    """True if a buffer is a thread's own, or its warp's, wherever it is made."""
+    """True for a buffer in registers: of one thread, or of a warp or a group of warps."""
     return buffer.scope is Scope.REGISTER or buffer.scope in SPREAD
 
 
@@ -113,7 +113,7 @@ class _FunctionBinder:
                 return self.launch(s) if has_threads(s) else _alone(s)
 
     def in_order(self, stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
-        """Neighbors that are bound to nothing share a launch."""
+        """Yield the launches of statements in order; neighbors without thread loops share one."""
         rest: list[Stmt] = []
         for s in stmts:
             if not has_threads(s):
@@ -210,7 +210,7 @@ def _alone(s: Stmt) -> Stmt:
 
 
 def _in_turn(s: Stmt) -> Stmt:
-    """Parallel loops inside a launch are a thread's own business."""
+    """Return a statement that one thread runs: its parallel loops are serial."""
     return _serial(map_stmt(s, _in_turn))
 
 

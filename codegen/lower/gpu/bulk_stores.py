@@ -33,7 +33,7 @@ def store_boxes(func: Func) -> Func:
 
 
 def _in_order(stmts: tuple[Stmt, ...]) -> list[Stmt]:
-    """Statements without the barriers before those that begin with one."""
+    """Return the statements without a barrier right before one that begins with a barrier."""
     done: list[Stmt] = []
     for s in stmts:
         if isinstance(s, Seq) and s.stmts[:2] == (PROXY_FENCE, BARRIER) and done[-1:] == [BARRIER]:

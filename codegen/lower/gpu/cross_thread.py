@@ -125,7 +125,7 @@ class _Reduction:
     root: Stmt
 
     def result(self) -> Stmt:
-        """Partial results that start neutral, get each thread's terms, and are combined."""
+        """Return the reduction: each thread's terms added to a neutral value, and all combined."""
         c = self.combiner
         spatial = self.spatial_loops()
         shape = tuple(as_int(x.extent) or 1 for x in spatial) or (1,)
@@ -179,7 +179,9 @@ class _Reduction:
         return body if guard is None else If(substitute_expr(guard, self.values()), body)
 
     def finish(self, index: tuple[Expr, ...], partial: Mapping[Buffer, Buffer]) -> Stmt:
-        """All threads get the result of all; it is stored once, or by each into its own."""
+        """Return what combines partial results, and stores the total: each thread into buffers of
+        its own, or one thread for all.
+        """
         c = self.combiner
         one = [Buffer(f"{b.name}_all", (1,), b.dtype, Scope.REGISTER) for b in c.buffers]
         zero = (Const(0),)

@@ -17,7 +17,7 @@ import numpy as np
 from ....ir.arrays import Array
 from ....ir.elementwise import TABLE
 from ....ir.loop.affine import Interval, Linear, bounds, linear, to_expr
-from ....ir.loop.build import as_int, number_of, sub
+from ....ir.loop.build import number_of, sub
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ....ir.loop.simplify import simplify
@@ -154,7 +154,7 @@ class BlockThreads:
     def points(
         self, a: ElementAccess, dims: list[tuple[Expr, int]], depth: int, every: bool = False
     ) -> tuple[list[Array], Array] | None:
-        """For all threads and inner iterations the elements touched, and the thread's number.
+        """Return the elements that threads touch in inner iterations, and the threads' numbers.
 
         Of threads that touch the same, the first and the last will do, unless ``every`` counts.
         """
@@ -227,7 +227,7 @@ def _where_true(
 
 
 def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) -> Conflict:
-    """True if an element of ``one`` is also in ``two``, with another thread."""
+    """Return the conflict of threads that touch ``one`` with others that touch ``two``."""
     (a, s), (b, t) = one, two
     if not len(s) or not len(t):
         return Conflict.NONE
@@ -243,7 +243,7 @@ def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) ->
 
 
 def _numbered(lists: Sequence[Sequence[Array]]) -> list[Array]:
-    """One number for each row of each list of columns, the same for the same rows."""
+    """Return a number for each row of each list of columns, the same for equal rows."""
     result = [np.zeros(len(columns[0]), np.int64) for columns in lists]
     size = 1
     for same in zip(*lists, strict=True):
@@ -295,4 +295,4 @@ def _value(e: Expr, by: Mapping[Var, Array]) -> Array:
             result: Array = TABLE[name].numpy(*(_value(a, by) for a in args))
             return result
         case _:
-            raise AssertionError(f"{as_int(e)} is not a plain index")
+            raise AssertionError(f"not a plain index: {e}")

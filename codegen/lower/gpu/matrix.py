@@ -291,7 +291,7 @@ class _Lanes:
         return seq(*stores)
 
     def store(self, to: Region, words: Region) -> Stmt:
-        """Two pairs of neighbors, eight rows apart."""
+        """Return a thread's stores: two pairs of neighbors, eight rows apart."""
         *lead, m, n = (x.start for x in to.ranges)
         stores: list[Stmt] = []
         for half in range(2):
@@ -305,7 +305,7 @@ class _Lanes:
 
 
 def _rounded(words: Region, dtype: DType) -> Iterator[Stmt]:
-    """Words of f32 so that what tensor cores cut off rounds them."""
+    """Yield the scaling of f32 words by which what tensor cores cut off rounds them."""
     for n in range(WORDS) if dtype == f32 else ():
         word = _word(words, n)
         number = Cast(Load(words.buffer, word), f32, bits=True)

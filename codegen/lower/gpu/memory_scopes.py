@@ -189,7 +189,7 @@ def _bytes(b: Buffer) -> int:
 
 
 def _shared_bytes(s: Stmt) -> int:
-    """Shared memory that is in use at once."""
+    """Return the bytes of shared memory that are in use at once, before buffers are flat."""
     inner = max(map(_shared_bytes, children(s)), default=0)
     if not isinstance(s, Alloc) or s.buffer.scope is not Scope.SHARED:
         return inner

@@ -106,8 +106,11 @@ class _Use:
 
 
 def _around(uses: Sequence[_Use], steps: Sequence[Stmt], start: int) -> Stmt:
-    """The steps, numbered from ``start``, with each buffer around those from its first to its last
-    use, or further where it would only partly overlap with another."""
+    """Return the steps, numbered from ``start``, with buffers around them.
+
+    Each is around the steps from its first to its last use, or around more where it would only
+    partly overlap with another.
+    """
     parts: list[Stmt] = []
     done = start
     for first, last, own in _groups(uses):
@@ -121,7 +124,7 @@ def _around(uses: Sequence[_Use], steps: Sequence[Stmt], start: int) -> Stmt:
 
 
 def _groups(uses: Sequence[_Use]) -> list[tuple[int, int, list[_Use]]]:
-    """Uses that overlap, directly or through others: their first and last steps."""
+    """Return uses that overlap, directly or through others, with their first and last steps."""
     groups: list[tuple[int, int, list[_Use]]] = []
     for u in sorted(uses, key=lambda u: u.at[0]):
         if groups and u.at[0] <= groups[-1][1]:

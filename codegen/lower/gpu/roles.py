@@ -174,7 +174,7 @@ class _Roles:
         return point(self.phases, (at,))
 
     def stmt(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
-        """Return a statement of all threads, which those that copy skip, but for the loop."""
+        """Return a statement that threads that copy skip, but for their part of the loop."""
         match s:
             case For() if is_split(s):
                 return self.loop(s, around)
@@ -336,7 +336,7 @@ def _is_of(e: Expr, known: frozenset[Var]) -> bool:
 
 
 def _most(s: Stmt) -> int:
-    """Return the number of such loops that one thread may pass."""
+    """Return the number of loops for warps with roles that one thread may run."""
     found = [_most(x) for x in children(s)]
     return int(is_split(s)) + (max(found) if isinstance(s, If) else sum(found))
 
@@ -358,7 +358,7 @@ def _shares_nothing(s: Stmt) -> bool:
 
 
 def _behind(s: For) -> int:
-    """Groups of products that may be under way when an iteration ends."""
+    """Return the groups of products that may be under way when an iteration ends."""
     calls = (x for x in walk(s) if isinstance(x, Intrinsic))
     return next((x.args[0] for x in calls if x.name in WAITS), 0)
 

@@ -169,7 +169,7 @@ class _Pipeline:
         return seq(begin, body, self.groups.wait(0))
 
     def by_bulk(self, arrivals: Arrivals) -> Stmt:
-        """As by asynchronous copies, started by one thread and counted by barriers."""
+        """Return the loop with bulk copies, which one thread starts and mbarriers count."""
         var, n = self.loop.var, self.stages
         ahead = n - 1 - self.behind
 

@@ -1,4 +1,4 @@
-"""Loops that are yet to be divided among warps with roles: what is whose in them."""
+"""Loops that ``split_roles`` is to divide among warps: which statements are for which warps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_split(s: Stmt) -> bool:
 
 
 def copies_of(s: Stmt) -> Stmt:
-    """Return the part of such a loop that copies: a loop of one iteration, so that it is one."""
+    """Return the copies of such a loop, which a loop of one iteration keeps together."""
     assert isinstance(s, For)
     first = s.body.stmts[0] if isinstance(s.body, Seq) else s.body
     assert isinstance(first, For)
