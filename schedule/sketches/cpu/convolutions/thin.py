@@ -16,7 +16,7 @@ from ....space.space import Choices, Sketch
 from ..nests.contraction import CHUNK, Contraction, chunk_extent, made_by_feeder
 from ..nests.fallback import around_anchor, schedule_fallback
 from ..nests.lane_sums import stretch_of
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from ..nests.pointwise import may_share, pass_seconds
 from ..nests.registers import keep_result, vectorize_tile
 from ..products.thin import BEHIND, BESIDE, CLEARLY, LEAST, has_thin_tiles, sum_tile, sums_seconds
@@ -80,6 +80,7 @@ def find_thin(work: FuncInfo, target: Target) -> ThinConvolution | None:
     return p if full and p.steps >= LEAST and p.widths(target) else None
 
 
+@once
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     p = find_thin(work, target)
     if p is None:

@@ -18,7 +18,7 @@ from ....space.space import Choices, Sketch
 from ..nests.contraction import Contraction
 from ..nests.fallback import around_anchor
 from ..nests.lane_sums import one_stretch, sum_across_lanes, sum_in_lanes
-from ..nests.matching import CPU, FuncInfo
+from ..nests.matching import CPU, FuncInfo, once
 from ..nests.pointwise import may_share, pass_seconds
 from ..nests.registers import keep_result
 from .tiling import beside_tiling, copy_weights, result_loops
@@ -185,6 +185,7 @@ def match_thin_close(work: FuncInfo, target: Target) -> Sketch | None:
     return beside_tiling(_matched(work, target), work, target, CLEARLY, BEHIND)
 
 
+@once
 def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     p = find_thin(work, target)
     if p is None:
