@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .....arrays import Array
-from .....dtypes import DType, s32, s64
+from .....dtypes import DType, f32, s32, s64
 from ....lax import control, indexing, reductions, shaping
 from ....lax.term import Term
 from ...nodes.node import Node
@@ -197,40 +197,63 @@ def _older_forest(node: Node, kind: str, targets: int) -> Forest:
     )
 
 
-def _base(node: Node, found: Term) -> Term:
+def _features(node: Node) -> Term:
+    """The rows in the type that they are compared in: integers are compared as f32."""
+    x = node.input(0)
+    return x if x.dtype.is_float else x.to(f32)
+
+
+def _base(node: Node) -> list[float]:
     given = node.tensor("base_values_as_tensor")
-    base = node.floats("base_values") if given is None else list(given)
-    return found + node.constant(base, found.dtype) if base else found
+    return (node.floats("base_values") or []) if given is None else list(given)
+
+
+def _based(node: Node, found: Term) -> Term:
+    """Sums with base values; in f32, whatever the features are."""
+    base = _base(node)
+    return (found + node.constant(base, found.dtype) if base else found).to(f32)
 
 
 @operator("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(node: Node) -> Term:
     """As ``TreeEnsemble``, with base values."""
     forest = _older_forest(node, "target", node.int_("n_targets", 1))
-    found = aggregated(node.input(0), forest, node.string("aggregate_function", "SUM"))
-    return transformed(node, node.string("post_transform", "NONE"), _base(node, found))
+    found = aggregated(_features(node), forest, node.string("aggregate_function", "SUM"))
+    return transformed(node, node.string("post_transform", "NONE"), _based(node, found))
+
+
+def _of_one_class(node: Node, x: Term, own: int, name: str) -> tuple[Term, Term]:
+    """The place of the label and the scores of two classes where leaves weigh one alone.
+
+    As in ONNX Runtime, weights of which none is negative are probabilities, whose margin is 0.5.
+    """
+    if name == "PROBIT" or len(_base(node)) > 1 - own:
+        node.unsupported(f"leaves weigh class {own} of two, with base values or by PROBIT")
+    forest = _older_forest(node, "class", own + 1)
+    one = _based(node, shaping.slice_in_dim(aggregated(x, forest, "SUM"), own, own + 1, 1))
+    sure = bool((forest.weights >= 0).all())
+    best = shaping.reshape(one > (0.5 if sure else 0.0), (x.dims[0],)).to(s64)
+    if own:
+        return best, transformed(node, name, shaping.concatenate([one * 0, one], 1))
+    if name == "LOGISTIC":
+        scores = [(-one).do("logistic"), one.do("logistic")]
+    else:
+        scores = [1 - one if sure else -one, one]
+    return best, shaping.concatenate(scores, 1)
 
 
 @operator("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(node: Node) -> tuple[Term, Term]:
-    """The label of the best class, and the scores of all; weights of a single class of two are the
-    second one's."""
+    """The label of the best class, and the scores of all."""
     labels = node.ints("classlabels_int64s") or []
     ids = node.ints("class_ids") or []
     count = max(len(labels), len(node.strings("classlabels_strings") or []), 1)
     names = labels_of(node, "classlabels_int64s", count)
     name = node.string("post_transform", "NONE")
-    x = node.input(0)
+    x = _features(node)
     if count == 2 and len(set(ids)) == 1:
-        found = aggregated(x, _older_forest(node, "class", ids[0] + 1), "SUM")
-        one = _base(node, shaping.slice_in_dim(found, ids[0], ids[0] + 1, 1))
-        margin = 0.5 if name == "NONE" else 0.0
-        best = shaping.reshape(one > margin, (x.dims[0],)).to(s64)
-        if name == "LOGISTIC":
-            scores = [(-one).do("logistic"), one.do("logistic")]
-        else:
-            scores = [1 - one, one] if name == "NONE" else [-one, one]
-        return indexing.take(names, best, 0), shaping.concatenate(scores, 1)
-    found = _base(node, aggregated(x, _older_forest(node, "class", count), "SUM"))
+        best, scores = _of_one_class(node, x, ids[0], name)
+        return indexing.take(names, best, 0), scores
+    found = _based(node, aggregated(x, _older_forest(node, "class", count), "SUM"))
     best = reductions.argmax(found, 1)
     return indexing.take(names, best, 0), transformed(node, name, found)

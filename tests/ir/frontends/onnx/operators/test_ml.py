@@ -123,6 +123,40 @@ def test_a_missing_feature_goes_where_the_node_says(check):
         )
 
 
+STUMP = [
+    (0, 0, 0, "BRANCH_LEQ", -1.5, 1, 2),
+    (0, 1, 0, "LEAF", 0.0, 0, 0),
+    (0, 2, 0, "BRANCH_LEQ", 0.5, 3, 4),
+    (0, 3, 0, "LEAF", 0.0, 0, 0),
+    (0, 4, 0, "LEAF", 0.0, 0, 0),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float64"])
+def test_splits_and_scores_of_trees_are_floats_whatever_the_features_are(check, dtype):
+    given = {"domain_": DOMAIN, **listed(STUMP)}
+    for kind in ("target", "class"):
+        given |= {f"{kind}_treeids": [0] * 3, f"{kind}_nodeids": [1, 3, 4]}
+        given |= {f"{kind}_ids": [0] * 3, f"{kind}_weights": [0.25, 0.5, 0.75]}
+    x, wanted = np.array([[-2], [-1], [1]], dtype), np.array([[0.25], [0.5], [0.75]], np.float32)
+    ours = {k: v for k, v in given.items() if not k.startswith("class")}
+    check("TreeEnsembleRegressor", [x], wanted=[wanted], n_targets=1, **ours)
+    ours = {k: v for k, v in given.items() if not k.startswith("target")}
+    both = np.concatenate([1 - wanted, wanted], 1)
+    labels = np.array([5, 5, 9])
+    check(
+        "TreeEnsembleClassifier", [x], 2, wanted=[labels, both], classlabels_int64s=[5, 9], **ours
+    )
+
+
+def test_weights_of_one_class_below_0_are_no_probabilities(check):
+    x, scores = np.array([[-2], [-1], [1]], np.float32), np.array([-0.3, 0.2, 0.7], np.float32)
+    given = {"domain_": DOMAIN, "class_treeids": [0] * 3, "class_nodeids": [1, 3, 4]}
+    given |= {"class_ids": [0] * 3, "class_weights": scores.tolist(), **listed(STUMP)}
+    wanted = [np.array([0, 1, 1]), np.stack([-scores, scores], 1)]
+    check("TreeEnsembleClassifier", [x], 2, wanted=wanted, classlabels_int64s=[0, 1], **given)
+
+
 def test_linear_models(check):
     x, w, b = RNG.standard_normal((5, 3)), RNG.standard_normal((4, 3)), RNG.standard_normal(4)
     x, w, b = (t.astype(np.float32) for t in (x, w, b))
