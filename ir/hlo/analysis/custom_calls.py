@@ -18,6 +18,7 @@ from ..library import library_call
 from ..nodes import AnyShape, Instruction, Shape, TupleShape
 from ..ops.registry import infer
 from ..rewrite import constant, make
+from .sparse_calls import CSR_PRODUCT, csr_product
 
 MARKS = frozenset(
     {
@@ -64,6 +65,8 @@ def meaning(i: Instruction) -> Instruction | None:
         return make("tuple", i.shape)
     if target in ("TopK", "mhlo.topk"):
         return _topk(i)
+    if target == CSR_PRODUCT:
+        return csr_product(i)
     return _elementwise(i, target)
 
 

@@ -152,3 +152,30 @@ def test_a_registered_function_goes_first(asin_of_mine: None) -> None:
 def test_shapes_that_do_not_fit_are_refused(text: str, why: str) -> None:
     with pytest.raises(VerifyError, match=why):
         build(parse(f"HloModule m\nENTRY main {{ {text} }}"))
+
+
+CSR = """ENTRY main {
+  numbers = f32[5] parameter(0)
+  starts = s32[5] parameter(1)
+  columns = s32[5] parameter(2)
+  x = f32[3DENSE] parameter(3)
+  ROOT y = f32[4DENSE] custom-call(numbers, starts, columns, x),
+    custom_call_target="cpu_csr_sparse_dense_ffi"
+}"""
+
+
+@pytest.mark.parametrize("more", [(), (2,)])
+def test_products_of_sparse_rows(more: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(5)
+    dense = np.array([[0, 0, 0], [2, 0, 3], [0, 0, 0], [0, 4, 0]], np.float32)
+    numbers, columns = np.array([9, 2, 3, 4, 9], np.float32), np.array([0, 0, 2, 1, 2], np.int32)
+    starts = np.array([1, 1, 3, 3, 4], np.int32)  # the first number and the last are in no row
+    x = rng.standard_normal((3, *more)).astype(np.float32)
+    module = parse(CSR.replace("DENSE", "".join(f",{d}" for d in more)))
+    for f in (build(module), lambda *given: evaluate(module, given)):
+        np.testing.assert_allclose(f(numbers, starts, columns, x), dense @ x, rtol=1e-6)
+
+
+def test_products_of_sparse_rows_with_other_shapes() -> None:
+    with pytest.raises(UnsupportedError, match="no function computes `cpu_csr_sparse_dense_ffi`"):
+        build(parse(CSR.replace("f32[4DENSE]", "f32[5]").replace("DENSE", "")))
