@@ -72,6 +72,8 @@ def _constant(p: Instruction, array: Array) -> Instruction:
     if not isinstance(shape, Shape):
         raise ArgumentError(f"parameter {p.name} cannot be frozen", "it is not an array")
     wanted = to_numpy(shape.dtype)
+    if array.dtype.newbyteorder("=") == wanted:
+        array = array.astype(wanted, copy=False)
     if array.dtype != wanted or not _fits(array, shape):
         takes = show_shape(replace(shape, layout=None)).partition("{")[0]
         raise ArgumentError(

@@ -196,6 +196,13 @@ def test_frozen_parameters(keys):
     np.testing.assert_array_equal(evaluate(new, [x]), evaluate(module, [w, x, b]))
 
 
+def test_frozen_parameters_of_the_other_byte_order():
+    module = parse(f"HloModule dense\n{DENSE}")
+    w, x, b = random_arguments(module.entry)
+    new = freeze(module, {0: w.byteswap().view(w.dtype.newbyteorder()), 2: b})
+    np.testing.assert_array_equal(evaluate(new, [x]), evaluate(module, [w, x, b]))
+
+
 @pytest.mark.parametrize(
     "constants, message",
     [
