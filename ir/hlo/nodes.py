@@ -59,10 +59,12 @@ The text of a module (``text.printer``, ``text.parser``) has this grammar. Quote
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from ..dtypes import DType
 
@@ -253,3 +255,67 @@ class HloModule:
     entry: Computation
     attrs: Mapping[str, Any] = field(default_factory=dict)
     tables: str = ""
+
+    def __reduce__(self) -> tuple[Callable[..., HloModule], tuple[object, ...]]:
+        """Return what copies and pickles hold: rows with numbers, since graphs may be deep."""
+        number = {c: n for n, c in enumerate(self.computations)}
+        rows = tuple(_rows(c, number) for c in self.computations)
+        return _module, (self.name, rows, number[self.entry], dict(self.attrs), self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """Stands for a computation in the rows of a module."""
+
+    number: int
+
+
+_Row: TypeAlias = tuple[str, str, AnyShape, tuple[int, ...], dict[str, Any], Metadata | None]
+
+
+def _rows(c: Computation, number: Mapping[Computation, int]) -> tuple[object, ...]:
+    """The name of a computation, the numbers of its parameters and its root, its instructions."""
+    place = {i: n for n, i in enumerate(c.instructions)}
+
+    def plain(value: Any) -> Any:
+        match value:
+            case Computation():
+                return _Number(number[value])
+            case (Computation(), *_):
+                return tuple(map(plain, value))
+            case _:
+                return value
+
+    def row(i: Instruction) -> _Row:
+        attrs = {name: plain(value) for name, value in i.attrs.items()}
+        return i.name, i.opcode, i.shape, tuple(place[o] for o in i.operands), attrs, i.metadata
+
+    parameters = tuple(place[p] for p in c.parameters)
+    return c.name, parameters, place[c.root], tuple(map(row, c.instructions))
+
+
+def _module(
+    name: str, rows: Sequence[Any], entry: int, attrs: Mapping[str, Any], tables: str
+) -> HloModule:
+    """Return the module of such rows."""
+    made: list[Computation] = []
+    for of, parameters, root, instructions in rows:
+        new: list[Instruction] = []
+        for own, opcode, shape, operands, given, metadata in instructions:
+            kept = MappingProxyType({k: _linked(v, made) for k, v in given.items()})
+            new.append(
+                Instruction(own, opcode, shape, tuple(new[o] for o in operands), kept, metadata)
+            )
+        made.append(Computation(of, tuple(new[p] for p in parameters), tuple(new), new[root]))
+    return HloModule(name, tuple(made), made[entry], attrs, tables)
+
+
+def _linked(value: Any, computations: Sequence[Computation]) -> Any:
+    match value:
+        case _Number():
+            return computations[value.number]
+        case (_Number(), *_):
+            return tuple(computations[v.number] for v in value)
+        case np.ndarray():
+            value.setflags(write=False)
+    return value

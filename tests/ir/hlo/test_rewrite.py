@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -155,3 +158,32 @@ def test_attributes_change_by_value(module: HloModule) -> None:
     with pytest.raises(VerifyError):
         other = with_attrs(root, dimensions=(3,))
         verify(with_entry(module, assemble("e", module.entry.parameters, other)))
+
+
+BRANCHES = """HloModule m, is_scheduled=true
+one { p = f32[4] parameter(0)
+  ROOT r = f32[4] negate(p) }
+two { p = f32[4] parameter(0)
+  ROOT r = f32[4] exponential(p) }
+ENTRY e { x = f32[4] parameter(0)
+  c = s4[4] constant({1,-2,3,-4})
+  k = s32[] parameter(1)
+  y = f32[4] conditional(k, x, x), branch_computations={one, two}
+  z = f32[4] convert(c)
+  ROOT s = f32[4] add(y, z), metadata={op_name="sum"} }"""
+
+
+@pytest.mark.parametrize("text", [TEXT, BRANCHES])
+def test_modules_are_pickled_and_copied_deeply(text: str) -> None:
+    module = parse(text)
+    for new in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        verify(new)
+        assert show(new) == show(module)
+        literals = [i.attrs["literal"] for i in new.entry.instructions if i.opcode == "constant"]
+        assert not any(x.flags.writeable for x in literals)
+
+
+def test_pickles_do_not_go_as_deep_as_the_graph() -> None:
+    steps = "\n".join(f"a{n + 1} = f32[2] negate(a{n})" for n in range(2000))
+    module = parse(f"ENTRY e {{ a0 = f32[2] parameter(0)\n{steps} }}")
+    assert show(pickle.loads(pickle.dumps(module))) == show(module)
