@@ -240,15 +240,15 @@ class Graph:
             case "get-tuple-element":
                 return operands[0][i.attrs["index"]]
             case "call":
-                return self._called(i.attrs["to_apply"], operands)
+                return self.called(i.attrs["to_apply"], operands)
             case _ if _is_foldable(i):
                 inside = tuple(constant(o) for o in operands)
                 again = with_operands(i, inside)
-                return self._called(Computation("known", (), (*inside, again), again), [])
+                return self.called(Computation("known", (), (*inside, again), again), [])
             case _:
                 return None
 
-    def _called(self, computation: Computation, operands: list[Any]) -> Any:
+    def called(self, computation: Computation, operands: list[Any]) -> Any:
         """Evaluate a computation of plain arithmetic that fits into what is left of the allowance;
         None for any other, which costs nothing.
         """

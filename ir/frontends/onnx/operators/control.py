@@ -7,15 +7,17 @@ whose body takes a shape from the iteration's number, is written out, iteration 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+
+import numpy as np
 
 from ....dtypes import pred, s32, s64
 from ....errors import NestwrightError
 from ....hlo.limits import INSTRUCTIONS, require_bytes
 from ....hlo.nodes import Shape
-from ...lax import bounded, control, indexing, shaping
+from ...lax import bounded, control, counted, indexing, shaping
 from ...lax.graph import Graph
 from ...lax.term import Term
 from ..nodes.node import Body, NeedsValueError, Node
@@ -97,12 +99,14 @@ def _common_bounds(these: Sequence[Shape], those: Sequence[Shape]) -> list[Shape
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """An iteration seen from outside: shapes of the state before and after it, and of its further
-    results; ``goes_on`` if the loop never ends by its condition."""
+    results; ``goes_on`` if the loop never ends by its condition; how often it ``runs`` if it begins
+    and counters decide that."""
 
     before: list[Shape]
     after: list[Shape]
     rows: list[Shape]
     goes_on: bool
+    runs: int | None
 
     @property
     def steady(self) -> bool:
@@ -110,7 +114,7 @@ class Iteration:
         return self.before == self.after
 
 
-def _tried(node: Node, body: Body, state: Sequence[Value]) -> Iteration | None:
+def _tried(node: Node, body: Body, state: Sequence[Value], trips: Term | None) -> Iteration | None:
     """Read the body of a Loop once; None where it takes shapes from what an iteration computes, or
     its state is not all arrays."""
     terms = [t for t in state if isinstance(t, Term)]
@@ -130,7 +134,12 @@ def _tried(node: Node, body: Body, state: Sequence[Value]) -> Iteration | None:
     shapes = [t.shape for t in results]
     count = len(terms)
     on = known is not None and bool(known.all())
-    return Iteration([t.shape for t in terms], shapes[:count], shapes[count:], on)
+    most = None if trips is None else trips.known()
+    runs = None
+    if not on and (trips is None or most is not None):
+        limit = None if most is None else int(most)
+        runs = counted.runs(trial, going, results[:count], terms, limit)
+    return Iteration([t.shape for t in terms], shapes[:count], shapes[count:], on, runs)
 
 
 def _true(node: Node) -> Term:
@@ -147,24 +156,26 @@ def loop(node: Node) -> tuple[Value, ...]:
     body, state = node.graph_in("body"), node.inputs[2:]
     trips = None if not node.has(0) else shaping.reshape(node.input(0), ()).to(s64)
     start = None if not node.has(1) else shaping.reshape(node.input(1), ())
-    count = None if trips is None else trips.known()
     first = start is None or start.known()
-    trial = _tried(node, body, state)
+    trial = _tried(node, body, state, trips)
+    if trial and trial.runs is not None and first is not None and np.all(first):
+        trips, start, first = node.constant(trial.runs, s64), None, True
+        trial = replace(trial, goes_on=True)
+    count = None if trips is None else trips.known()
     settled = first is not None and (trips is None or count is not None)
     few = count is not None and int(count) <= (FEW if trial and trial.goes_on else 0)
     if trial is None or not trial.steady or (settled and few):
         for n in (0, 1):
             if node.has(n):
                 node.known(n)
-        return _written_out(node, body, state, trial)
+        return _written_out(node, body, state, trial, None if count is None else int(count))
     return _while(node, body, trial, trips, start)
 
 
 def _written_out(
-    node: Node, body: Body, state: Sequence[Value], trial: Iteration | None
+    node: Node, body: Body, state: Sequence[Value], trial: Iteration | None, count: int | None
 ) -> tuple[Value, ...]:
     """Iteration by iteration; the condition has to be known each time."""
-    count = int(node.known(0).reshape(())) if node.has(0) else None
     going = bool(node.known(1).all()) if node.has(1) else True
     rows: list[list[Term]] = []
     number = 0
@@ -192,7 +203,7 @@ def _while(
     """A ``while`` whose state is the iteration's number, the condition, and the loop's own."""
     given = [t for t in node.inputs[2:] if isinstance(t, Term)]
     wanted = [k for k in range(len(trial.rows)) if node.wants(len(given) + k)]
-    stacks = _stacks(node, [trial.rows[k] for k in wanted])
+    stacks = _stacks(node, [trial.rows[k] for k in wanted], trips)
 
     def going(number: Term, on: Term, *_: Term) -> Term:
         return on if trips is None else on & (number < trips)
@@ -219,13 +230,14 @@ def _while(
     return (*found[: len(given)], *rows)
 
 
-def _stacks(node: Node, shapes: Sequence[Shape]) -> list[Term]:
+def _stacks(node: Node, shapes: Sequence[Shape], trips: Term | None) -> list[Term]:
     """Room for the results of as many iterations as there may be."""
     if not shapes:
         return []
-    if not node.has(0):
+    if trips is None:
         node.unsupported("it stacks results without a bound on their number", "give it `M`")
-    most = int(node.known(0).reshape(()))
+    known = trips.known()
+    most = int(node.known(0).reshape(())) if known is None else int(known)
     for s in shapes:
         if any(s.dynamic):
             node.unsupported("it stacks results whose sizes depend on values")

@@ -91,7 +91,8 @@ def read() -> Callable[..., Any]:
 
     def done(op: str, inputs: Sequence[Array | None], **more: Any) -> Any:
         around, domain = more.pop("around", ()), (more.pop("domain_", ""), 1)
-        return one_node(op, inputs, more.pop("outputs", 1), around, domain, **more).read(())
+        outputs, known = more.pop("outputs", 1), more.pop("known", ())
+        return one_node(op, inputs, outputs, around, domain, **more).read(known)
 
     return done
 

@@ -145,6 +145,28 @@ def test_a_loop_in_a_loop_reads_the_outer_one_s_values(check, count):
     check("Loop", inputs, wanted=[wanted], known=[0], around=[X], body=body(nodes, "w", "v"))
 
 
+@pytest.mark.parametrize("trips", [9, 2**63 - 1, None])
+@pytest.mark.parametrize("end", [3, 6])
+def test_a_condition_of_counters_is_counted_ahead(check, read, trips, end):
+    nodes = [
+        constant("end", end),
+        constant("one", 1),
+        node("Add", "t one", "u"),
+        node("Less", "u end", "early"),
+        node("Less", "i end", "soon"),
+        node("And", "early soon", "going"),
+        node("Add", "v v", "w"),
+    ]
+    limit = None if trips is None else np.array(trips)
+    inputs, graph = [limit, None, np.array(0), X], body(nodes, "u w w", "t v")
+    rows = np.stack([X * 2 ** (k + 1) for k in range(end)])
+    wanted = [np.array(end), rows[-1], rows]
+    known = [2] if trips is None else [0, 2]
+    check("Loop", inputs, 3, wanted=wanted, known=known, body=graph)
+    found = read("Loop", inputs, outputs=3, known=known, body=graph)
+    assert not any(any(s.dynamic) for s in found.module.entry.root.shape.elements)
+
+
 def test_a_growing_state_is_written_out(check):
     graph = body([GOES_ON, node("Concat", "v x3", "w", axis=0)], "w", "v")
     wanted = [np.tile(X, 6)]
