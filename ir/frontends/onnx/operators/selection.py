@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ....arrays import Array
 from ....dtypes import s64
 from ...lax import bounded, indexing, shaping
 from ...lax.distinct import groups_of
@@ -20,6 +21,8 @@ def nonzero(node: Node) -> Term:
     x = node.input(0)
     if not x.rank:
         return shaping.full(node.graph, 0, s64, (0, 1))
+    if (known := x.known()) is not None:
+        return node.constant(np.stack(np.nonzero(known)).astype(np.int64))
     return shaping.stack([place.to(s64) for place in bounded.nonzero(x)])
 
 
@@ -52,6 +55,9 @@ def unique(node: Node) -> tuple[Term, ...]:
     if not x.dims[axis]:
         none = shaping.full(node.graph, 0, s64, (0,))
         return x, none, none, none
+    known = x.known()
+    if known is not None and known.dtype.kind in "biuf" and not np.isnan(known).any():
+        return _unique_of_constant(node, known, axis)
     moved = shaping.move_axis(x, axis, 0)
     rows = shaping.reshape(moved, (moved.dims[0], prod(moved.dims[1:])))
     first, group, sizes, count = groups_of(rows, bool(node.int_("sorted")), nan_is_one=True)
@@ -59,3 +65,12 @@ def unique(node: Node) -> tuple[Term, ...]:
     listed = (bounded.resized(t.to(s64), 0, count) for t in (first, sizes))
     places, counts = listed
     return parts, places, group.to(s64), counts
+
+
+def _unique_of_constant(node: Node, x: Array, axis: int) -> tuple[Term, ...]:
+    """The same of a constant without NaN, whose sizes shapes may then depend on."""
+    parts, first, group, counts = np.unique(x, True, True, True, axis=axis)
+    order = np.arange(len(first)) if node.int_("sorted") else np.argsort(first)
+    numbers = [first[order], np.argsort(order)[group.reshape(-1)], counts[order]]
+    places = [node.constant(n.astype(np.int64)) for n in numbers]
+    return node.constant(np.take(parts, order, axis)), *places

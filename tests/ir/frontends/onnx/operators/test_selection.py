@@ -8,13 +8,14 @@ import pytest
 RNG = np.random.default_rng(13)
 
 
+@pytest.mark.parametrize("known", [[], [0]])
 @pytest.mark.parametrize("dims", [(7,), (3, 4), (2, 0), (2, 3, 2), ()])
-def test_nonzero(check, dims):
+def test_nonzero(check, dims, known):
     x = RNG.integers(0, 3, dims).astype(np.float32)
     wanted = (
         np.array(np.nonzero(np.atleast_1d(x))) if dims else np.zeros((0, int(x != 0)), np.int64)
     )
-    check("NonZero", [x], wanted=[wanted])
+    check("NonZero", [x], wanted=[wanted], known=known)
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
@@ -26,9 +27,10 @@ def test_compress_with_a_short_condition(check, axis, known):
     check("Compress", [x, condition], known=known, **attributes)
 
 
+@pytest.mark.parametrize("known", [[], [0]])
 @pytest.mark.parametrize("rising", [0, 1])
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_unique_and_where_each_part_is(check, rising, axis):
+def test_unique_and_where_each_part_is(check, rising, axis, known):
     x = RNG.integers(0, 2, (5, 3)).astype(np.int64)
     y, first, group, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
@@ -39,7 +41,15 @@ def test_unique_and_where_each_part_is(check, rising, axis):
         y = np.take(y, order, axis or 0)
         first, counts, group = first[order], counts[order], rank[group]
     attributes = {"sorted": rising} if axis is None else {"sorted": rising, "axis": axis}
-    check("Unique", [x], 4, wanted=[y, first, group.reshape(-1), counts], **attributes)
+    wanted = [y, first, group.reshape(-1), counts]
+    check("Unique", [x], 4, wanted=wanted, known=known, **attributes)
+
+
+def test_sizes_that_constants_decide_are_fixed(read):
+    x = np.array([3, 0, 3, 5])
+    for op in ("Unique", "NonZero"):
+        root = read(op, [x], known=[0]).module.entry.root
+        assert root.shape.dims[-1] == 3 and not any(root.shape.dynamic)
 
 
 def test_unique_counts_nan_once(check):
