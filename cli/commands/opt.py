@@ -37,16 +37,30 @@ def opt(file: str, names: tuple[str, ...], listed: bool, target: str, as_json: b
         told = "\n".join(f"{n:<24} {says}".rstrip() for n, says in found.items())
         click.echo(json.dumps({"version": 1, "passes": found}) if as_json else told)
         return
-    made = _through_graph(text, file, names) if graph else _through_lowering(text, names, target)
+    if graph:
+        made = _through_graph(text, file, names)
+    else:
+        made = _through_lowering(text, file, names, target)
     click.echo(json.dumps({"version": 1, "text": made}) if as_json else made.rstrip("\n"))
 
 
 def _text(path: Path) -> str:
+    from ...ir.frontends.registry import FILES
+
     try:
-        return path.read_text()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ParseError("cannot read the text", why, str(path)) from None
+        data = path.read_bytes()
+    except OSError as error:
+        raise ParseError("cannot read the text", error.strerror or str(error), str(path)) from None
+    row = next((row for row in FILES if row.recognizes(data)), FILES[0])
+    why = "" if row is FILES[0] else f"it looks like {row.name}"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        why = why or "it is not text"
+    if why:
+        hint = f"nestwright show {path} --stage hlo > {path.stem}.hlo"
+        raise ParseError("opt takes HLO text or a loop function", why, str(path), hint)
+    return text
 
 
 def _graph_passes() -> dict[str, str]:
@@ -76,13 +90,13 @@ def _through_graph(text: str, source: str, names: Iterable[str]) -> str:
     return show(module)
 
 
-def _through_lowering(text: str, names: Iterable[str], target: str) -> str:
+def _through_lowering(text: str, source: str, names: Iterable[str], target: str) -> str:
     from ...codegen.targets.registry import backend
     from ...ir.loop.parser import parse
     from ...ir.loop.printer import show
     from ...ir.target import Target
 
-    func = parse(text)
+    func = parse(text, source)
     machine = Target.parse(target)
     for step in _chosen(backend(machine).lowering.pipeline(machine).named(), names):
         func = step.run(func)

@@ -92,3 +92,17 @@ def test_what_cannot_be_run_is_told(nestwright, loops: str, arguments, told: str
 def test_a_file_that_is_not_there_is_told(nestwright) -> None:
     answer = nestwright("opt", "nowhere.hlo", "--list")
     assert answer.status == 2 and "cannot read the text" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"module @m { func.func public @main() }", "it looks like StableHLO text"),
+        (b"\x08\x07\xff\xfe", "it is not text"),
+    ],
+)
+def test_other_models_are_no_text_of_ours(nestwright, tmp_path, content, told) -> None:
+    file = tmp_path / "a.model"
+    file.write_bytes(content)
+    answer = nestwright("opt", str(file), "--pass", "dce")
+    assert answer.status == 2 and told in answer.err and "--stage hlo" in answer.err
