@@ -29,6 +29,7 @@ _OPERATOR = re.compile(
     r"|neg|eq|ne|lt|le|gt|ge|and_|or_)|math\.\w+|torch\.sym_\w+"
 )
 _REFUSED = ("torch.ops.aten.from_file",)
+_SYMBOL = re.compile(r"Symbol\('(\w{1,40})'(, \w+=True)*\)")
 _NUMBER = re.compile(r"-?\d+")
 _EXPRESSION = re.compile(
     r"(Symbol\('u\d{1,9}'(, (integer|positive|nonnegative)=True)*\)|Integer\(-?\d{1,18}\)"
@@ -170,9 +171,10 @@ def _check_graph(graph: Any, source: str) -> None:
             case "expr_str", str() if not (
                 _NUMBER.fullmatch(value) or _EXPRESSION.fullmatch(value)
             ):
+                named = _SYMBOL.fullmatch(value)
                 raise UnsupportedError(
                     "cannot read the exported program",
-                    f"it has the symbolic size `{value[:40]}`",
+                    f"it has the symbolic size `{named[1] if named else value[:40]}`",
                     source,
                     "export it without dynamic_shapes",
                 )
