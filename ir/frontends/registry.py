@@ -22,6 +22,7 @@ from .signatures import (
     is_keras,
     is_onnx,
     is_safetensors,
+    is_serialized_export,
     is_tflite,
     is_torch_archive,
     never,
@@ -187,6 +188,11 @@ FILES: tuple[FileFrontend, ...] = (
         recognizes=starts_with(b"PK\x03\x04"),
     ),
     FileFrontend(name="a TensorFlow Lite model", recognizes=is_tflite, hint=_TFLITE),
+    FileFrontend(
+        name="what jax.export serialized",
+        recognizes=is_serialized_export,
+        hint="give what jax.export.deserialize returns, or its mlir_module_serialized (.mlirbc)",
+    ),
     FileFrontend(
         name="an ONNX model",
         recognizes=is_onnx,

@@ -15,6 +15,7 @@ _COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n|/\*.*?\*/)+", re.S)
 STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?:stablehlo|mhlo)\.'
 
 MLIR_BYTECODE = b"ML\xefR"
+PORTABLE = MLIR_BYTECODE + b"\rStableHLO_v"  # bytecode, and what a portable artifact says wrote it
 
 
 def text_start(data: bytes) -> bytes:
@@ -54,6 +55,12 @@ def is_hlo_proto(data: bytes) -> bool:
         if data[at - 1] <= 127 and name and all(32 < c < 127 for c in name):
             return True
     return False
+
+
+def is_serialized_export(data: bytes) -> bool:
+    """True for a flatbuffer around StableHLO bytecode, as ``jax.export`` serializes functions."""
+    root = int.from_bytes(data[:4], "little")
+    return 4 <= root < HEAD and PORTABLE in data[root:HEAD]
 
 
 def is_exported_program(data: bytes) -> bool:

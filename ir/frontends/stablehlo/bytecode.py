@@ -14,10 +14,8 @@ from ...errors import ParseError, UnsupportedError
 from ...hlo.nodes import HloModule
 from ..declared import Declared
 from ..registry import Shapes
-from ..signatures import MLIR_BYTECODE
+from ..signatures import PORTABLE
 from . import reader
-
-_PRODUCER = b"\rStableHLO_v"  # that a portable artifact names after the magic
 
 
 def parse(data: bytes, source: str, shapes: Shapes | None = None) -> HloModule:
@@ -36,7 +34,7 @@ def of_file(path: Path) -> Declared:
 
 def _text(data: bytes, source: str) -> str:
     """Return the module as text; errors as for ``parse``."""
-    if not data.startswith(MLIR_BYTECODE + _PRODUCER):
+    if not data.startswith(PORTABLE):
         raise UnsupportedError(
             "cannot read this MLIR bytecode",
             "it is no portable artifact of StableHLO",

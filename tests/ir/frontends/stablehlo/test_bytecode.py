@@ -58,3 +58,15 @@ def test_other_bytecode_of_mlir_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"ML\xefR\rMLIR20.0.0git\0")
     with pytest.raises(UnsupportedError, match=r"no portable artifact of StableHLO"):
         load_model(path)
+
+
+def test_an_export_that_was_serialized_whole_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    table = (60).to_bytes(4, "little") + bytes(
+        200
+    )  # a flatbuffer, the artifact in one of its fields
+    path.write_bytes(table + len(ARTIFACT).to_bytes(4, "little") + ARTIFACT)
+    with pytest.raises(
+        UnsupportedError, match=r"looks like what jax\.export serialized.*\n.*mlirbc"
+    ):
+        load_model(path)
