@@ -9,6 +9,7 @@ object's function does not use; a function that is lowered here keeps them all.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ from ..registry import Shapes
 from ..stablehlo import reader as stablehlo
 from .callbacks import with_callbacks
 from .trees import with_trees
+
+_STYLES = re.compile(r"\x1b\[[\d;]*m")  # bold print, colors
 
 IS_TRACING: ContextVar[bool] = ContextVar("IS_TRACING", default=False)
 """True while JAX traces a function for nestwright: jitted functions in it become part of it."""
@@ -152,6 +155,12 @@ def keeping_all(function: Callable[..., Any], **static: Any) -> Any:
     return jax.jit(whole, keep_unused=True, **static)
 
 
+def _told(error: Exception) -> str:
+    """Return the first two lines of a message: of Keras, the first names only the layer."""
+    lines = (line.strip() for line in _STYLES.sub("", str(error)).splitlines())
+    return " ".join([line for line in lines if line][:2])
+
+
 @contextmanager
 def tracing(name: str) -> Iterator[None]:
     """Raise what JAX, or the function while it is traced, raises as an ``ArgumentError``.
@@ -164,10 +173,9 @@ def tracing(name: str) -> Iterator[None]:
     except NestwrightError:
         raise
     except Exception as e:
-        told = str(e).strip().split("\n")[0]
         raise ArgumentError(
             f"JAX cannot lower {name}",
-            f"{type(e).__name__}: {told}",
+            f"{type(e).__name__}: {_told(e)}",
             hint="does it run on the example arguments? One with static arguments needs "
             "nw.jit(f, static_argnums=..), or jax.jit with these and keep_unused=True",
         ) from e

@@ -12,6 +12,7 @@ import pytest
 import nestwright as nw
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
+from nestwright.ir.frontends.jax.lower import tracing
 from nestwright.ir.frontends.load import as_model, as_module
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse, show
@@ -191,6 +192,15 @@ def test_constants_of_functions_are_kept() -> None:
     table = np.random.default_rng(0).standard_normal((50, 40)).astype(np.float32)
     module = as_module(lambda i: jax.numpy.asarray(table)[i], (np.int32(3),))
     assert np.array_equal(evaluate(module, [np.int32(7)]), table[7])
+
+
+def test_two_lines_are_told_of_what_a_function_raises() -> None:
+    told = "when calling Add.call().\n\n\n\x1b[1mshapes (2, 3), (4, 3)\x1b[0m\n\nArguments: .."
+    with (
+        pytest.raises(ArgumentError, match=r"Add.call\(\). shapes \(2, 3\), \(4, 3\)\n"),
+        tracing("f"),
+    ):
+        raise ValueError(told)
 
 
 def test_functions_that_jax_cannot_lower() -> None:
