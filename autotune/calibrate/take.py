@@ -13,6 +13,7 @@ from functools import cache
 from typing import Protocol
 
 from ...ir.target import Target
+from ...ir.targets.processor import memory
 from ..measure.host.lock import MachineLock
 from ..measure.host.peak import Clocks, Looping, PeakLoops, Reading, repeat, repeat_forks
 from .readings import (
@@ -30,6 +31,7 @@ REPEATS = 5
 TRIES = 3  # readings of a quantity until one is steady
 WORTH = 30.0  # seconds of tuning that a calibration is worth
 BUSY = 1.5  # runnable programs per core with which it cannot succeed
+UNKNOWN = 4 << 30  # bytes of memory where the system does not tell
 
 
 class Loops(Protocol):
@@ -62,7 +64,7 @@ def take(
     Nothing else of ours is timed or built meanwhile. ``told`` is called with each level's name.
     """
     loops = loops or PeakLoops(target)
-    sizes = target.core.working_sets(target.threads, _memory())
+    sizes = target.core.working_sets(target.threads, memory(UNKNOWN))
     readings: dict[Name, Reading] = {}
     with closing(MachineLock()) as lock, lock.timing():
         for name in names(tuple(sizes), target.threads):
@@ -106,14 +108,6 @@ def _now(target: Target) -> tuple[Calibration, str]:
     if load_now > BUSY * target.cores:
         return Calibration({}), f"a load of {load_now:.1f} on {target.cores} cores"
     return take(target)
-
-
-def _memory() -> int:
-    """Return the bytes of this machine's memory; where they are unknown, 4 GiB."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 4 << 30
 
 
 def _read(

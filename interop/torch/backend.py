@@ -22,7 +22,7 @@ from ...ir.frontends.torch.walk import checked_module, unsupported
 from .cluster import CompiledCluster
 from .partition import Division, assemble, divide
 from .settings import Settings, parse
-from .shapes import PerShape, is_symbolic
+from .shapes import CompiledGraph, PerShape, is_symbolic
 
 Recorder: TypeAlias = Callable[[str, Division], None]
 """Is told the name of a graph and how it was divided."""
@@ -48,17 +48,18 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Return the function that runs a graph of dynamo's; ``record`` is told how it was divided."""
     if any(map(is_symbolic, example_inputs)):
-        return PerShape(gm, lambda graph, args: _compile(graph, args, settings, record))
-    return _compile(gm, example_inputs, settings, record)
+        return PerShape(gm, lambda g, args: _compile(g, args, settings, record), settings.sizes)
+    return _compile(gm, example_inputs, settings, record).run
 
 
 def _compile(
     gm: Any, example_inputs: Sequence[Any], settings: Settings, record: Recorder | None
-) -> Callable[..., Any]:
+) -> CompiledGraph:
     name, weights = model_name(gm), _weights(gm)
+    clusters: list[CompiledCluster] = []
 
     def divide_graph(graph: Any, kind: str, static: frozenset[int]) -> Any:
-        module, division = divided(graph, name + kind, static, settings)
+        module, division = divided(graph, name + kind, static, settings, clusters)
         if record is not None:
             record(name + kind, division)
         return module, division
@@ -91,19 +92,22 @@ def _compile(
         t.requires_grad for t in (*example_inputs, *gm.parameters()) if isinstance(t, torch.Tensor)
     )
     with own_kernels(learns):
-        compiled: Callable[..., Any] = backend(gm, example_inputs)
-    return compiled
+        run = backend(gm, example_inputs)
+    return CompiledGraph(run, lambda: sum(cluster.nbytes for cluster in clusters))
 
 
 def divided(
-    graph: Any, name: str, static: frozenset[int], settings: Settings
+    graph: Any, name: str, static: frozenset[int], settings: Settings, made: list[CompiledCluster]
 ) -> tuple[Any, Division]:
-    """Return a graph of ATen operators that calls its clusters, and how it was divided."""
+    """Return a graph of ATen operators that calls its clusters, and how it was divided.
+
+    The clusters are added to ``made``.
+    """
     reasons = dict(unsupported(graph))
     for _ in graph.graph.nodes:
         division = divide(graph, reasons, settings.min_operators)
         try:
-            return assemble(graph, division, static, _builder(name, settings)), division
+            return assemble(graph, division, static, _builder(name, settings, made)), division
         except UnsupportedError as error:
             named = {f.name: f.reason for f in error.findings}
             found = {n: named[n.name] for n in graph.graph.nodes if n.name in named}
@@ -113,10 +117,14 @@ def divided(
     raise AssertionError("every operator was refused twice")
 
 
-def _builder(name: str, settings: Settings) -> Callable[[Any, frozenset[int]], Any]:
+def _builder(
+    name: str, settings: Settings, made: list[CompiledCluster]
+) -> Callable[[Any, frozenset[int]], Any]:
     def build(part: Any, static: frozenset[int]) -> Any:
         module, checked = checked_module(part, name)
-        return CompiledCluster(part, module, static, settings, checked).function()
+        cluster = CompiledCluster(part, module, static, settings, checked)
+        made.append(cluster)
+        return cluster.function()
 
     return build
 

@@ -63,6 +63,14 @@ class CompiledCluster:
 
         return cluster
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its code, weights and intermediate values; 0 until it is compiled."""
+        if self.executable is None:
+            return 0
+        took = self.executable.memory_analysis()
+        return sum(took[f"{kind}_size_in_bytes"] for kind in ("generated_code", "constant", "temp"))
+
     def _first(self, *args: Any) -> Any:
         with self._building:
             if self._call == self._first:

@@ -22,7 +22,8 @@ class Settings:
     of ``nestwright.build``. ``tune`` is a number of trials, spent on each graph when it is first
     compiled; its records go to ``log``, or to the default log. ``freeze`` compiles parameters and
     buffers in as constants where nothing asks for gradients. Clusters of fewer than
-    ``min_operators`` operators stay in eager mode.
+    ``min_operators`` operators stay in eager mode. Of a graph whose sizes torch leaves open at most
+    ``sizes`` combinations stay compiled.
     """
 
     target: str = "cpu"
@@ -34,6 +35,7 @@ class Settings:
     excess_precision: bool = True
     freeze: bool = True
     min_operators: int = 2
+    sizes: int = 64
 
 
 def _kinds(hint: Any) -> _Kinds:
@@ -43,6 +45,7 @@ def _kinds(hint: Any) -> _Kinds:
 
 
 _KINDS: Mapping[str, _Kinds] = {n: _kinds(h) for n, h in get_type_hints(Settings).items()}
+_LEAST: Mapping[str, int] = {"tune": 0, "min_operators": 0, "sizes": 1}
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {},
@@ -77,5 +80,8 @@ def _check(name: str, value: object) -> None:
     if not isinstance(value, kinds) or (is_bool and bool not in kinds):
         wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
         raise ArgumentError(f"option {name}={value!r}", f"expected {wanted}", _WHERE)
-    if name in ("tune", "min_operators") and isinstance(value, int) and value < 0:
-        raise ArgumentError(f"option {name}={value!r}", "expected a number from 0 on", _WHERE)
+    least = _LEAST.get(name)
+    if least is not None and isinstance(value, int) and value < least:
+        raise ArgumentError(
+            f"option {name}={value!r}", f"expected a number from {least} on", _WHERE
+        )

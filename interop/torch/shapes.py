@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
 from torch.fx import Graph, GraphModule
 
+from ...ir.targets.processor import memory
+
 NUMBERS = 8  # combinations of numbers beside the same sizes that are compiled, as torch recompiles
+MEMORY = memory(16 << 30) // 4  # bytes of what is kept compiled of a graph
 _LOG = logging.getLogger("nestwright.torch")
+
+
+class CompiledGraph(NamedTuple):
+    """A function that runs a graph, and one that tells the bytes which its code takes by now."""
+
+    run: Callable[..., Any]
+    nbytes: Callable[[], int]
+
+
+Make: TypeAlias = Callable[[Any, Sequence[Any]], CompiledGraph]
+"""Compiles a graph for arguments."""
 
 
 def is_symbolic(value: Any) -> bool:
@@ -22,20 +39,31 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
-class PerShape:
-    """A graph that ``make(gm, args)`` compiles for each combination of sizes, at its first call.
+@dataclass(slots=True)
+class _Kept:
+    """Graphs compiled for the same sizes, by the numbers beside them, and when these were used."""
 
-    Python's numbers that torch leaves open come as tensors of one element, whose ``item`` the
-    graph asks for. They are constants of what is compiled; past ``NUMBERS`` combinations of them
-    torch runs the graph.
+    graphs: dict[Any, CompiledGraph] = field(default_factory=dict)
+    used: int = 0
+
+
+class PerShape:
+    """A graph that ``make`` compiles for each combination of sizes, at its first call.
+
+    The ``most`` combinations that were called last are kept, and fewer where they take more than
+    ``MEMORY``; others are compiled again. Python's numbers that torch leaves open come as tensors
+    of one element, whose ``item`` the graph asks for. They are constants of what is compiled; past
+    ``NUMBERS`` combinations of them torch runs the graph.
     """
 
-    def __init__(self, gm: Any, make: Callable[[Any, Sequence[Any]], Callable[..., Any]]) -> None:
+    def __init__(self, gm: Any, make: Make, most: int) -> None:
         self._gm = gm
         self._make = make
+        self._most = most
+        self._calls = count()
         inputs = gm.graph.find_nodes(op="placeholder")
         self._items = {i: asked for i, n in enumerate(inputs) if (asked := _items(n))}
-        self._known: dict[Any, dict[Any, Callable[..., Any]]] = {}
+        self._known: dict[Any, _Kept] = {}
         self.__name__ = "nestwright_per_shape"
 
     def __call__(self, *args: Any) -> Any:
@@ -43,17 +71,33 @@ class PerShape:
         numbers = [args[i].item() for i in self._items]
         sizes = (torch.is_grad_enabled(), *map(_kind, args))
         written = tuple(map(repr, numbers))  # NaN equals itself, and the zeros differ
-        known = self._known.get(sizes, {}).get(written)
+        kept = self._known.get(sizes)
+        known = kept.graphs.get(written) if kept is not None else None
         if known is None:
             with _session():
-                made = self._known.setdefault(sizes, {})
-                known = made.get(written)
-                if known is None and len(made) < NUMBERS:
-                    known = made[written] = self._make(self._with(numbers), args)
+                kept = self._known.setdefault(sizes, _Kept())
+                known = kept.graphs.get(written)
+                if known is None and len(kept.graphs) < NUMBERS:
+                    self._forget(kept)
+                    known = kept.graphs[written] = self._make(self._with(numbers), args)
+        assert kept is not None
+        kept.used = next(self._calls)
         if known is None:
             _LOG.info("torch runs a graph that came with %d combinations of numbers", NUMBERS)
-            known = self._gm
-        return known(*args)
+            return self._gm(*args)
+        return known.run(*args)
+
+    def _forget(self, new: _Kept) -> None:
+        """Free what was not called for longest, to have room for more."""
+        others = {sizes: kept for sizes, kept in self._known.items() if kept is not new}
+        nbytes = {s: sum(c.nbytes() for c in kept.graphs.values()) for s, kept in others.items()}
+        oldest = sorted(others, key=lambda sizes: others[sizes].used)
+        count = len(oldest)
+        others.clear()
+        while oldest and (len(oldest) >= self._most or sum(nbytes[s] for s in oldest) > MEMORY):
+            del self._known[oldest.pop(0)]
+        if len(oldest) < count:
+            gc.collect()  # graphs and native code hold each other
 
     def _with(self, numbers: Sequence[Any]) -> Any:
         """Return the graph with these values of the numbers it asks for."""

@@ -112,6 +112,14 @@ def default_threads() -> int:
     return threads_of(text, "NESTWRIGHT_NUM_THREADS") if text else cores()
 
 
+def memory(unknown: int) -> int:
+    """Return the bytes of this machine's memory, or ``unknown`` where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return unknown
+
+
 def threads_of(text: str, where: str) -> int:
     """Return a number of threads that was given; ``TargetError`` if it is none."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 1024):

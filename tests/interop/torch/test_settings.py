@@ -34,6 +34,7 @@ def test_max_autotune_tunes() -> None:
         (None, {"tune": "3"}, "expected int"),
         (None, {"tune": True}, "expected int"),
         (None, {"tune": -1}, "from 0 on"),
+        (None, {"sizes": 0}, "from 1 on"),
         (None, {"weights": 8}, "expected str or None"),
         (None, ["tune"], "expected a dict"),
     ],
