@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .empties import empties
 from .lists import lists
 from .losses import losses, multilabel_margin
 from .operators import resampling
@@ -15,7 +16,7 @@ from .table import row
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return torch's own decompositions, by overload, of the operators that the table lacks, and
-    ours of operators on lists and of norms in mixed precision.
+    ours of operators on lists, of norms in mixed precision and of gradients without elements.
 
     For ``aot_autograd(decompositions=..)``, ``make_fx`` and ``run_decompositions``. Operators that
     draw random numbers stay whole: their parts draw others than eager mode does.
@@ -33,6 +34,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             and row(str(op)) is None
             and Tag.nondeterministic_seeded not in op.tags
         }
+        | empties(known)
         | lists()
         | statistics()
     )
