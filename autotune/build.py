@@ -12,7 +12,7 @@ from .. import schedule
 from ..codegen import driver
 from ..codegen.driver.schedules import Schedules
 from ..codegen.runtime.executable import Executable
-from ..ir.errors import NestwrightWarning
+from ..ir.errors import ArgumentError, NestwrightWarning
 from ..ir.frontends.registry import Shapes
 from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
@@ -49,6 +49,7 @@ def build(
     freeze: bool = ...,
     shapes: None = ...,
     rule: SizeRule = ...,
+    checks: bool = ...,
 ) -> Kernel: ...
 
 
@@ -69,6 +70,7 @@ def build(
     freeze: bool = ...,
     shapes: Shapes | None = ...,
     rule: SizeRule = ...,
+    checks: bool = ...,
 ) -> Executable: ...
 
 
@@ -90,6 +92,7 @@ def build(
     *,
     shapes: OpenShapes,
     rule: SizeRule = ...,
+    checks: bool = ...,
 ) -> SizedModel: ...
 
 
@@ -109,6 +112,7 @@ def build(
     freeze: bool = True,
     shapes: OpenShapes | None = None,
     rule: SizeRule = "exact",
+    checks: bool = False,
 ) -> Executable | Kernel | SizedModel:
     """Compile a model with the best schedules of a log; nothing is measured or tuned.
 
@@ -149,6 +153,9 @@ def build(
       the default, changes no mode of the processor. The target's option ``-denormals``.
     - ``fallback``: "interpreter" runs groups that cannot be compiled in the interpreter, slowly,
       on a CPU; ``Executable.fallbacks`` lists them.
+    - ``checks``: a model of torch's raises ``PlaceError``, an ``IndexError``, for places beyond
+      arrays, and ``DivisionError``, a ``ZeroDivisionError``, for whole numbers divided by 0, with
+      the operator's name and line; if false, such places are moved into the array.
 
     With what:
 
@@ -171,8 +178,10 @@ def build(
             "accuracy": accuracy,
             "denormals": denormals,
             "fallback": fallback,
+            "checks": checks,
         }
         if shapes and is_open(shapes):
+            _require_exact(checks, rule)
             from .sized import SizedModel  # with what else it takes to compile
 
             return SizedModel(model, shapes, rule, partial(lower, **options), log)
@@ -181,6 +190,12 @@ def build(
     machine = with_arithmetic(target, accuracy, denormals)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)
+
+
+def _require_exact(checks: bool, rule: SizeRule) -> None:
+    if checks and rule != "exact":
+        why = "padding would be checked, too"
+        raise ArgumentError(f"checks=True with rule={rule!r}", why, hint='rule="exact"')
 
 
 def _is_function(model: ModelLike) -> TypeGuard[Func | Schedule]:

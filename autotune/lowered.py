@@ -190,6 +190,7 @@ def lower(
     accuracy: float | None = None,
     denormals: str | None = None,
     fallback: str | None = None,
+    checks: bool = False,
 ) -> Lowered:
     """Return a model as one object through all stages: shown, tuned, compiled.
 
@@ -198,8 +199,8 @@ def lower(
     them, or anything with ``shape`` and ``dtype``. ``shapes`` are the sizes of inputs that a file
     leaves open, by name or place: ``{"input": (1, 3, 224, 224)}``. ``freeze`` makes constants of
     the weights that the model carries, and ``constants`` of further parameters, by number or name.
-    ``excess_precision``, ``weights``, ``accuracy``, ``denormals`` and ``fallback`` are as for
-    ``build``.
+    ``excess_precision``, ``weights``, ``accuracy``, ``denormals``, ``fallback`` and ``checks`` are
+    as for ``build``.
     """
     if fallback not in FALLBACKS:
         raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
@@ -213,6 +214,9 @@ def lower(
     known = as_model(model, example or None, shapes, constants)
     if not isinstance(known, Imported) and (shapes or (constants and not is_one_file(known))):
         known = imported_model(known, None, shapes, constants)
+    if checks:
+        whole = known if isinstance(known, Imported) else imported_model(known, None, shapes)
+        known = whole.with_checks()
     return Lowered(known, machine, constants or {}, freeze, excess_precision, weights, fallback)
 
 

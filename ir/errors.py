@@ -80,6 +80,15 @@ class FleetError(NestwrightError):
     """Workers that cannot be reached, do not fit or have gone; what they measured is kept."""
 
 
+class PlaceError(NestwrightError, IndexError):
+    """A place beyond an array in a model that was built with checks; ``where`` is the line of the
+    model, ``what`` the operator."""
+
+
+class DivisionError(NestwrightError, ZeroDivisionError):
+    """A whole number divided by 0 in a model that was built with checks, as ``PlaceError``."""
+
+
 class OutOfMemoryError(NestwrightError, MemoryError):
     """A call whose results or intermediate values do not fit into memory."""
 

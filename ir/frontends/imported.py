@@ -31,7 +31,8 @@ class Imported:
     model's own call, those by place and those by name, or returns None if they have another
     structure than the model was read for; it is None where its own call takes the inputs as they
     are. ``leaves_first`` is true where that is so for arrays of the right types, and ``flatten``
-    only converts others.
+    only converts others. ``checked`` gives the model with checks of values, whose failures are
+    errors of a run; None where a front-end knows of none.
     """
 
     module: HloModule
@@ -41,6 +42,17 @@ class Imported:
     rebuild: Rebuild | None = None
     flatten: Flatten | None = None
     leaves_first: bool = False
+    checked: Callable[[], Imported] | None = None
+
+    def with_checks(self) -> Imported:
+        """Return the model with checks; ``ArgumentError`` where its front-end knows of none."""
+        if self.checked is None:
+            raise ArgumentError(
+                f"checks=True for {self.module.name}",
+                "its operations are defined for all values, or their errors are not known",
+                hint="checks are those of PyTorch's operators, in modules and exported programs",
+            )
+        return self.checked()
 
     def number(self, which: int | str) -> int | str:
         """Return the number of the parameter with this name or number; else what was given."""

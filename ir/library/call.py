@@ -14,6 +14,9 @@ from ..dtypes import BY_NAME, from_numpy, to_numpy
 GROUP = "group"
 """The opcode of a call that computes a group; its target is the function's name."""
 
+FAILED = "nestwright_check_failed"
+"""The custom call of a check of values that fails: see ``library.checks``."""
+
 COLLECTIVE = "collective"
 """The attribute that gives a collective the name of its instruction."""
 

@@ -28,6 +28,7 @@ from ...hlo.nodes import (
     TupleShape,
 )
 from ...hlo.ops.registry import definition, infer
+from ...hlo.passes.prepare.keep_effects import keep_effects
 from ...hlo.rewrite import constant, make, with_entry, with_operands
 
 MAX_KNOWN = 1024  # elements of a value that is evaluated while reading
@@ -202,9 +203,13 @@ class Graph:
         return Computation(self.name, (packed,), (packed, *parts, *inner), new[root])
 
     def module(self, results: Sequence[Instruction], name: str = "") -> HloModule:
-        """Return the module whose entry is this computation; several results become a tuple."""
+        """Return the module whose entry is this computation; several results become a tuple.
+
+        The result depends on what runs for its effect, which is dropped as dead code otherwise.
+        """
         entry = self.finish(results)
-        return with_entry(HloModule(hlo_name(name or self.name), (), entry), entry)
+        found = keep_effects(HloModule(hlo_name(name or self.name), (), entry))
+        return with_entry(found, found.entry)
 
     def copy(self, value: Instruction) -> Instruction:
         """A cheap value of another computation, written again in this one."""

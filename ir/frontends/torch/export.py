@@ -17,6 +17,7 @@ from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import export_decompositions
 from .dtypes import as_array, as_tensor
+from .operators.call import Raising, Required
 from .walk import check, operator, outputs, parameters, write
 
 if TYPE_CHECKING:
@@ -117,14 +118,14 @@ class _TakenApart:
                     pass
         self.given |= kept
 
-    def imported(self) -> Imported:
+    def imported(self, required: Required = None) -> Imported:
         """Return the model, its weights as views of the program's tensors."""
         graph = Graph("main")
         values = parameters(graph, self.gm, [*self.given, *self.carried])
         terms = {n.name for n in self.gm.graph.nodes if n.op == "placeholder"} - values.keys()
         values |= dict.fromkeys(terms)
         inputs = [n for n in self.given if isinstance(values[n], Term)]
-        results = write(graph, self.gm, values)
+        results = write(graph, self.gm, values, required)
         order, names = self._results()
         held = [self._array(target) for target in self.carried.values()]
         return Imported(
@@ -134,6 +135,7 @@ class _TakenApart:
             weights={len(inputs) + k: array for k, array in enumerate(held)},
             rebuild=self._rebuild(),
             flatten=self._flatten(),
+            checked=None if required else lambda: self.imported(Raising()),
         )
 
     def _results(self) -> tuple[list[int], tuple[str, ...]]:

@@ -21,7 +21,7 @@ from ..lax.graph import Graph
 from ..lax.term import Term
 from .decompositions import decompositions
 from .dtypes import as_array, element_type
-from .operators.call import AtenCall, Sized
+from .operators.call import AtenCall, Required, Sized
 from .operators.logic import ASSERTIONS
 from .sizes import OpenSizes, is_open, is_symbol, leaves, plain
 from .table import named_reason, row, why_not
@@ -194,7 +194,7 @@ def write(
     graph: Graph,
     gm: torch.fx.GraphModule,
     given: Mapping[str, Any],
-    required: list[Term] | None = None,
+    required: Required = None,
 ) -> list[Term]:
     """Write a graph's nodes; return the terms of its output, flat, without what is no tensor.
 
@@ -214,7 +214,7 @@ class _Walk:
     gm: torch.fx.GraphModule
     values: dict[str, Any]
     sizes: OpenSizes
-    required: list[Term] | None
+    required: Required
     results: list[Term] = field(default_factory=list)
 
     def visit(self, node: torch.fx.Node) -> None:
@@ -317,7 +317,7 @@ class _Subgraph:
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         self.gm = gm
 
-    def __call__(self, graph: Graph, *terms: Any, required: list[Term] | None = None) -> list[Term]:
+    def __call__(self, graph: Graph, *terms: Any, required: Required = None) -> list[Term]:
         names = [n.name for n in self.gm.graph.nodes if n.op == "placeholder"]
         return write(graph, self.gm, dict(zip(names, terms, strict=True)), required)
 
@@ -326,7 +326,7 @@ class _Subgraph:
         graph: Graph,
         axes: Sequence[tuple[int, ...]],
         *terms: Any,
-        required: list[Term] | None = None,
+        required: Required = None,
     ) -> list[Term]:
         """Call a graph of scalars for all elements of arrays, as nested ``torch.vmap`` does.
 

@@ -13,7 +13,9 @@ from ....dtypes import DType, f32, s64, to_numpy
 from ....errors import UnsupportedError
 from ....hlo.nodes import Shape
 from ....hlo.patterns.ranges import interval
+from ....library.checks import ValueCheck, description
 from ...lax import bounded
+from ...lax.checks import raise_unless
 from ...lax.graph import Graph
 from ...lax.reductions import all_, reduce_by
 from ...lax.shaping import full, reshape
@@ -30,6 +32,13 @@ arrays are terms, element types are ``DType``; devices, layouts and memory forma
 It returns a term for each result, in any type: the caller converts it to the declared one.
 """
 
+
+class Raising:
+    """In place of a list of what has to hold: the code raises an error itself where it does not."""
+
+
+Required: TypeAlias = "list[Term] | Raising | None"
+"""Collects what has to hold of values; None if nobody asks."""
 
 NO_BOUND = (1 << 31) - 1
 """Stands for the bound of a size that has none."""
@@ -64,8 +73,7 @@ class AtenCall:
     ``first`` is how the first argument lies in memory, as the graph declares it: its strides and
     its offset, in elements; None for what is no tensor. ``sizes`` are the sizes of the first result
     that depend on values, by dimension, but for those that the operator itself decides; in
-    ``results`` they are at their bounds. ``required`` collects what has to hold of values; None if
-    nobody asks.
+    ``results`` they are at their bounds. ``required`` collects what has to hold of values.
     """
 
     graph: Graph
@@ -73,7 +81,7 @@ class AtenCall:
     results: tuple[Shape | None, ...]
     first: tuple[tuple[int, ...], int] | None = None
     sizes: Mapping[int, Term] = field(default_factory=dict)
-    required: list[Term] | None = None
+    required: Required = None
 
     @property
     def shape(self) -> Shape:
@@ -121,10 +129,19 @@ class AtenCall:
         if any(k % x.rank in bounded.varying(x) for k in axes):
             self.refuse("the size of a dimension that it works along depends on values")
 
-    def require(self, holds: Term) -> None:
+    def require(self, holds: Term, why: str = "", kind: ValueCheck = ValueCheck.PLACE) -> None:
         """Note what torch raises an error without, if anybody asks for it."""
-        if self.required is not None:
-            self.required.append(all_(holds) if holds.rank else holds)
+        match self.required:
+            case list():
+                self.required.append(all_(holds) if holds.rank else holds)
+            case Raising():
+                raise_unless(holds, description(kind, self.target, why, self._line))
+
+    @property
+    def _line(self) -> str:
+        """The line of the model that made the call, as far as torch tells it."""
+        made = self.graph.origin
+        return f"{made.source_file}:{made.source_line}" if made and made.source_file else ""
 
     def within(self, places: Term, size: int, low: int = 0) -> None:
         """Note that integers are in ``range(low, size)``, unless that is known."""
@@ -135,7 +152,12 @@ class AtenCall:
             return
         wide = reshape(places, (-1,)).to(s64)
         signs = (wide - low) | (size - 1 - wide)  # one reduction that every processor has in lanes
-        self.require(reduce_by("or", signs) >= 0)
+        self.require(reduce_by("or", signs) >= 0, f"a place is not in range({low}, {size})")
+
+    @property
+    def inside(self) -> Required:
+        """The same for graphs in it of which nothing is collected: they raise their own errors."""
+        return None if isinstance(self.required, list) else self.required
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         """Raise ``UnsupportedError`` that names the operator."""

@@ -32,7 +32,7 @@ def _terms(values: Sequence[Any]) -> list[Term]:
 
 def _requires(c: AtenCall, body: Subgraph, given: Sequence[Any]) -> bool:
     """True if a graph may require something of terms, or shapes of terms, and anybody asks."""
-    if c.required is None:
+    if not isinstance(c.required, list):
         return False
     trial = Graph("trial", c.graph)
     shapes = [v.shape if isinstance(v, Term) else v for v in given]
@@ -57,9 +57,11 @@ def _cond(
         def write(*given: Term) -> list[Term]:
             terms, graph = iter(given), _graph(c, given)
             values = [next(terms) if isinstance(v, Term) else v for v in operands]
-            required: list[Term] | None = [] if checked else None
+            if not checked:
+                return body(graph, *values, required=c.inside)
+            required: list[Term] = []
             found = body(graph, *values, required=required)
-            return found if required is None else [*found, _held(graph, required)]
+            return [*found, _held(graph, required)]
 
         return write
 
@@ -80,8 +82,8 @@ def _while_loop(
     given = [*carried, *more]
     if not (_requires(c, condition, given) or _requires(c, body, given)):
         return control.while_loop(
-            lambda *state: _goes_on(condition(_graph(c, state), *state, *more)),
-            lambda *state: body(_graph(c, state), *state, *more),
+            lambda *state: _goes_on(condition(_graph(c, state), *state, *more, required=c.inside)),
+            lambda *state: body(_graph(c, state), *state, *more, required=c.inside),
             carried,
         )
 
@@ -122,7 +124,10 @@ def _scan(
     row = [Shape(r.dtype, r.dims[1:]) for r in rows]
     if not _requires(c, body, [*start, *row, *more]):
         return control.scan(
-            lambda *state: body(_graph(c, state), *state, *more), start, rows, length
+            lambda *state: body(_graph(c, state), *state, *more, required=c.inside),
+            start,
+            rows,
+            length,
         )
 
     def step(holds: Term, *state: Term) -> list[Term]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ....dtypes import f32, f64, s32, s64
 from ....hlo.patterns.ranges import interval
+from ....library.checks import ValueCheck
 from ...lax.arithmetic import conj, floor_divide, magnitude, remainder, sign, trunc
 from ...lax.term import Term
 from .call import AtenCall, Operator, Rows, sized, wide
@@ -75,7 +76,7 @@ def _check_divisor(c: AtenCall, y: Term) -> None:
     """Require that whole numbers are not divided by 0."""
     known = interval(y.value)
     if y.dtype.is_int and not (known and (known[0] > 0 or known[1] < 0)):
-        c.require(y.differs(0))
+        c.require(y.differs(0), "a whole number is divided by 0", ValueCheck.DIVISOR)
 
 
 def _fmod(c: AtenCall, x: Operand, y: Operand) -> Term:

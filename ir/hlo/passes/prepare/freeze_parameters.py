@@ -15,6 +15,7 @@ from ...nodes import HloModule, Instruction, Shape
 from ...rewrite import assemble, constant, make, parameter, with_entry, with_operands
 from ...shape_text import show_shape
 from .drop_layouts import without_layout
+from .keep_effects import keep_effects
 
 
 def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule:
@@ -25,6 +26,7 @@ def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule
     """
     if not constants:
         return module
+    module = keep_effects(module)
     entry = module.entry
     frozen: dict[Instruction, Instruction] = {}
     for which, array in constants.items():
