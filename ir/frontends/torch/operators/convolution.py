@@ -9,7 +9,7 @@ from ...lax.functions import wide
 from ...lax.linear import conv, conv_transpose
 from ...lax.reductions import sum_
 from ...lax.sampling import deformed_conv
-from ...lax.shaping import full, per_channel
+from ...lax.shaping import full, per_channel, slice_
 from ...lax.term import Term
 from .call import AtenCall, Rows, Sized
 
@@ -115,7 +115,8 @@ def _backward(
         ]
     found: list[Term | None] = [None, None, None]
     if output_mask[0] and transposed:
-        found[0] = _plain(grad, weight, stride, padding, dilation, groups)
+        whole = _plain(grad, weight, stride, padding, dilation, groups)
+        found[0] = slice_(whole, [0] * x.rank, x.dims)  # larger if output_padding has a stride
     elif output_mask[0]:
         found[0] = _transposed(grad, weight, stride, padding, dilation, spatial, groups)
     if output_mask[1]:

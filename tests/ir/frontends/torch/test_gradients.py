@@ -32,6 +32,17 @@ def test_edges_are_repeated_and_summed(called: Called, edges: Sequence[int], siz
     np.testing.assert_allclose((back * x).sum(), (grad * want).sum(), rtol=1e-3)
 
 
+def test_a_transposed_convolution_whose_result_is_longer_by_a_stride(called: Called) -> None:
+    x, weight, grad = normal(1, 1, 4), normal(1, 1, 2), normal(1, 1, 14)
+    how = [[2], [0], [4], True, [3], 1]
+    made = called("aten.convolution.default", [(f32, grad.shape)], x, weight, None, *how)
+    results = [(f32, x.shape), (f32, weight.shape)]
+    given = [grad, x, weight, None, *how, [True, True, False]]
+    backs = called("aten.convolution_backward.default", results, *given)
+    for back, operand in zip(backs, (x, weight), strict=True):
+        np.testing.assert_allclose((back * operand).sum(), (grad * made).sum(), rtol=1e-5)
+
+
 INDICES = np.array([1, 2, 4, 4, 1, 3, 4])
 OFFSETS = np.array([0, 0, 3, 4])
 BAG = np.array([1, 1, 1, 2, 3, 3, 3])
