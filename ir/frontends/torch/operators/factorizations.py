@@ -256,6 +256,8 @@ def _pseudo_inverse(
     hermitian: bool = False,
 ) -> Term:
     """By singular values, or those of a Hermitian matrix; what is below both limits is left out."""
+    if not c.shape.size:
+        return shaping.full(c.graph, 0, c.dtype, c.dims)
     real = _real(x.dtype)
     if hermitian:
         values, left = _eigh(c, x)

@@ -401,6 +401,8 @@ def _searchsorted(
 def _bucketize(
     c: AtenCall, values: Any, edges: Term, *, out_int32: bool = False, right: bool = False
 ) -> Term:
+    if edges.rank != 1:
+        c.refuse(f"its boundaries have {edges.rank} dimensions, not one")
     return _search(c, edges, values, right)
 
 

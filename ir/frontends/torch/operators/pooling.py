@@ -193,6 +193,8 @@ def _edges(n: int, out: int) -> list[tuple[int, int]]:
 
 def _adaptive_avg(rank: int) -> Operator:
     def write(c: AtenCall, x: Term, size: Ints) -> Term:
+        if not all(x.dims[x.rank - rank :]):
+            c.refuse("an image has no elements")
         found = wide(x)
         for axis in range(x.rank - rank, x.rank):
             found = _averaged(found, axis, c.dims[axis])

@@ -49,9 +49,15 @@ def _mean(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named
 def _extreme(reduction: Reduction, boolean: Reduction) -> Operator:
     def write(c: AtenCall, x: Term, dim: Axes = None, keepdim: bool = False, **named: Any) -> Term:
         found = boolean if x.dtype.kind == "pred" else reduction
+        _require_elements(c, x, axes_of(x, dim))
         return found(x, axes_of(x, dim), keepdim)
 
     return write
+
+
+def _require_elements(c: AtenCall, x: Term, axes: Sequence[int]) -> None:
+    if not all(x.dims[k] for k in axes):
+        c.refuse("there is no extreme of no elements")
 
 
 def _truths(reduction: Reduction) -> Operator:
@@ -77,6 +83,7 @@ def _extreme_and_place(search: Callable[..., Term], reduction: Reduction) -> Ope
     def write(c: AtenCall, x: Term, dim: int, keepdim: bool = False) -> list[Term]:
         if not x.rank:
             return [x, full(c.graph, 0, s64)]
+        _require_elements(c, x, [dim])
         y = ordered(x)
         return [reduction(y, [dim], keepdim), search(y, dim, s64, keepdim)]
 

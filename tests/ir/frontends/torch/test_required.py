@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.dtypes import DType, f32, from_numpy, s64
+from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.frontends.lax.graph import Graph
 from nestwright.ir.frontends.lax.shaping import iota
 from nestwright.ir.frontends.lax.term import Term
@@ -89,3 +90,26 @@ def test_what_is_known_is_not_computed() -> None:
     assert not required
     call.within(iota(graph, s64, (4,)), 3)
     assert len(required) == 1
+
+
+EMPTY = np.zeros((2, 0), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        ("max.default", [EMPTY]),
+        ("min.dim", [EMPTY, 1]),
+        ("_adaptive_avg_pool2d.default", [EMPTY[None], [2, 2]]),
+        ("bucketize.Tensor", [X, X.reshape(2, 2)]),
+    ],
+)
+def test_what_torch_refuses_is_left_to_it(called: Any, target: str, args: list[Any]) -> None:
+    results = [(f32, ()), (s64, ())][: 1 + target.startswith("min")]
+    with pytest.raises(UnsupportedError, match=target):
+        called(f"aten.{target}", results, *args)
+
+
+def test_a_pseudo_inverse_without_elements() -> None:
+    x = np.zeros((0, 5), np.float32)
+    assert holds("aten.linalg_pinv.atol_rtol_tensor", (f32, (5, 0)), x)
