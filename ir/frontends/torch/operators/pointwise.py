@@ -234,6 +234,11 @@ def _addcmul(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term
     return x + (a * b if value == 1 else c.term(value, x.dtype) * a * b)
 
 
+def _multiply_add(c: AtenCall, x: Operand, y: Operand, z: Operand) -> Term:
+    a, b, added = map(wide, c.operands(x, y, z))
+    return a * b + added
+
+
 def _addcdiv(c: AtenCall, x: Term, a: Term, b: Term, value: Operand = 1) -> Term:
     x, a, b = map(wide, c.operands(x, a, b))
     return x + (a / b if value == 1 else c.term(value, x.dtype) * (a / b))
@@ -443,6 +448,7 @@ ROWS: Rows = sized(
         "prims.convert_element_type.default": _cast,
         "prims.device_put.default": _cast,
         "aten.addcmul.default": _addcmul,
+        "prims.fma.default": _multiply_add,
         "aten.addcdiv.default": _addcdiv,
         "aten.lerp.Scalar": _lerp,
         "aten.lerp.Tensor": _lerp,

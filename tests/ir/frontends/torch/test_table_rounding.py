@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.ir.dtypes import bf16, to_numpy
+from nestwright.ir.dtypes import bf16, f32, to_numpy
 
 Called = Callable[..., Any]
 
@@ -36,3 +36,12 @@ def test_a_bias_is_added_before_sums_are_rounded(
     )
     found = called(f"aten.{target}.default", [(bf16, dims)], *given, *options)
     assert float(found.reshape(())) == 258  # 257 would become 256
+
+
+def test_products_and_sums_of_optimizers(called: Callable[..., Any]) -> None:
+    x, y, z = np.random.default_rng(2).standard_normal((3, 4, 5), np.float32)
+    found = called("prims.fma.default", [(f32, (4, 5))], x, y[:1], z)
+    np.testing.assert_allclose(found, x * y[:1] + z, rtol=1e-6)
+    np.testing.assert_allclose(
+        called("prims.fma.default", [(f32, (4, 5))], x, 0.5, z), x * 0.5 + z, rtol=1e-6
+    )
