@@ -294,6 +294,8 @@ def _embedding_backward(
     c: AtenCall, grad: Term, indices: Term, count: int, padding_idx: int, by_frequency: bool
 ) -> Term:
     width = grad.dims[-1]
+    if not width:
+        return full(c.graph, 0, c.dtype, c.dims)
     rows = reshape(grad.to(c.dtype), (-1, width))
     places = reshape(indices.to(s64), (-1, 1))
     if by_frequency:

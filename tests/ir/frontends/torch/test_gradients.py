@@ -102,6 +102,12 @@ def test_bags_by_frequency_and_with_weights(called: Called) -> None:
     np.testing.assert_allclose(found, (weight[INDICES] * grad[BAG]).sum(1) * (INDICES != 4), 1e-5)
 
 
+def test_a_table_of_rows_without_elements_has_a_gradient(called: Called) -> None:
+    name = "aten.embedding_dense_backward.default"
+    grad = np.zeros((2, 0), np.float32)
+    assert called(name, [(f32, (6, 0))], grad, np.array([1, 5]), 6, -1, False).shape == (6, 0)
+
+
 @pytest.mark.parametrize("order", [1.0, 2.0, np.inf])
 def test_rows_of_a_table_keep_within_a_norm(called: Called, order: float) -> None:
     weight, indices = normal(6, 3), np.array([[1, 2], [2, 5]])
