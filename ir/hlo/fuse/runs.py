@@ -37,9 +37,10 @@ def keeps_lanes(product: Instruction, chain: Sequence[Instruction]) -> bool:
 
 
 def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int:
-    """Return how many columns are neighbors along a dimension of the result yet.
+    """Return how many columns are neighbors yet; 1 if that is not known.
 
-    1 if that is not known. ``before`` are the product's dimensions, of which columns are the last.
+    ``before`` are the product's dimensions, of which columns are the last. Where its rows are in
+    parts, columns have to be neighbors along one dimension: a tile is of parts of both.
     """
     *others, columns = before
     factors: list[list[_Factor]] = [[(n, 0)] for n in others] + [[(columns, 1)]]
@@ -51,14 +52,19 @@ def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int
         if regrouped is None:
             return 1
         factors = regrouped
+    flat = [f for each in factors for f in each]
+    rows_apart = sum(n != 1 and not step for n, step in flat) > sum(n != 1 for n in others)
+    return max(map(_run_of, factors if rows_apart else [flat]), default=1)
+
+
+def _run_of(factors: list[_Factor]) -> int:
+    """Return the columns that are neighbors among these factors, the last of them the nearest."""
     run = 1
-    for each in factors:
-        mine = 1
-        for extent, step in reversed([f for f in each if f[0] != 1]):
-            if step != mine:
-                break
-            mine *= extent
-        run = max(run, mine)
+    for extent, step in reversed([f for f in factors if f[0] != 1]):
+        if step == run:
+            run *= extent
+        elif run > 1:
+            break
     return run
 
 
