@@ -62,7 +62,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -263,8 +263,7 @@ class HloModule:
         return _module, (self.name, rows, number[self.entry], dict(self.attrs), self.tables)
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
+class _Number(NamedTuple):
     """Stands for a computation in the rows of a module."""
 
     number: int
