@@ -18,7 +18,6 @@ Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 WORDS = 1000  # of a vocabulary, which inputs are from
 SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
-DECODER = {"hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12}
 
 TRANSFORMERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "albert_base": (
@@ -59,9 +58,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     ),
     "distilbert": ("DistilBert", {}, (1, 128)),
     "electra_small": ("Electra", {}, (1, 128)),
-    "gpt_neox_160m": ("GPTNeoX", DECODER | {"intermediate_size": 3072}, (1, 128)),
     "hubert_4l": ("Hubert", {"num_hidden_layers": 4}, (1, 16000)),
-    "llama_160m": ("Llama", DECODER | {"intermediate_size": 2048}, (1, 128)),
     "minilm_l6": (
         "Bert",
         SMALL | {"num_hidden_layers": 6, "num_attention_heads": 12},
@@ -69,18 +66,6 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     ),
     "mobilebert": ("MobileBert", {"num_hidden_layers": 12}, (1, 128)),
     "opt_125m": ("OPT", {}, (1, 128)),
-    "qwen2_4l": (
-        "Qwen2",
-        {
-            "hidden_size": 896,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "intermediate_size": 4864,
-            "vocab_size": 32000,
-        },
-        (1, 128),
-    ),
     "segformer_b0": ("Segformer", {}, (1, 3, 256, 256)),
     "squeezebert": ("SqueezeBert", {"num_hidden_layers": 6}, (1, 128)),
     "videomae_small": (
