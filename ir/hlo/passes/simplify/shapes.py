@@ -77,7 +77,7 @@ def _through_parts(x: Instruction, order: tuple[int, ...]) -> Instruction | None
     if x.opcode != "reshape" or x.operands[0].opcode != "transpose":
         return None
     factors = common_factors(x.operands[0].array.dims, x.array.dims)
-    if factors is None or any(len(each) > 1 for each in factors[1]):
+    if factors is None or any(len(each) > 1 for each in factors.joined):
         return None
     return _composed(x, order, factors)
 

@@ -51,7 +51,7 @@ def names(func: Func, machine: str = WIDE) -> list[str]:
 CASES = {
     "three": ("37", 130, 3, False, "", "f32"),
     "turned": ("8", 64, 5, True, "maximum(d, b)", "f32"),
-    "seven": ("36", 131, 7, False, "add(d, b)", "f32"),
+    "seven": ("142", 131, 7, False, "add(d, b)", "f32"),
     "images": ("2,10", 72, 4, True, "", "f32"),
     "doubles": ("6", 33, 3, False, "", "f64"),
 }
