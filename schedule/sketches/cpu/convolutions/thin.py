@@ -19,7 +19,15 @@ from ..nests.lane_sums import stretch_of
 from ..nests.matching import CPU, FuncInfo, once
 from ..nests.pointwise import may_share, pass_seconds
 from ..nests.registers import keep_result, vectorize_tile
-from ..products.thin import BEHIND, BESIDE, CLEARLY, LEAST, has_thin_tiles, sum_tile, sums_seconds
+from ..products.thin import (
+    BEHIND,
+    CLEARLY,
+    LEAST,
+    has_thin_tiles,
+    rows_that_fit,
+    sum_tile,
+    sums_seconds,
+)
 from ..products.tiling import beside_tiling, feed_inside, result_loops, split_chunks
 
 PIXELS = (2, 4, 8)  # powers of two: the sums of a tile are neighbors
@@ -39,20 +47,9 @@ class ThinConvolution:
     stretch: int
 
     @property
-    def features(self) -> int:
-        """The number of features of each pixel."""
-        return self.k.column.extent
-
-    @property
     def steps(self) -> int:
         """The number of vectors of terms of each result."""
         return self.k.depth // self.stretch * math.ceil(self.stretch / self.lanes)
-
-    def widths(self, target: Target) -> tuple[int, ...]:
-        """Return the pixels that a tile may have."""
-        most = 0 if self.k.row is None else self.k.row.extent
-        sums = target.registers - BESIDE
-        return tuple(n for n in PIXELS if n <= most and n * self.features <= sums)
 
 
 @CPU.row(9)
@@ -77,7 +74,7 @@ def find_thin(work: FuncInfo, target: Target) -> ThinConvolution | None:
     lanes, channels = target.lanes(k.dtype), k.anchor.reduce[-1].extent
     p = ThinConvolution(k, lanes, stretch_of(k.anchor) if channels % lanes else channels)
     full = p.stretch >= LEAST_FULL * lanes * math.ceil(p.stretch / lanes)
-    return p if full and p.steps >= LEAST and p.widths(target) else None
+    return p if full and p.steps >= LEAST and rows_that_fit(k, PIXELS, target) else None
 
 
 @once
@@ -91,7 +88,7 @@ def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     return around_anchor(
         "thin_convolution@1",
         {
-            "pixels": p.widths(target),
+            "pixels": rows_that_fit(k, PIXELS, target),
             "chunks": chunks,
             "inside": (0, CHUNK) if k.feeders else (0,),
             "parallel": (1, 0) if shared else (0,),

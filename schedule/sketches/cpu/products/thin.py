@@ -7,6 +7,7 @@ as trees. Weights have their terms as neighbors for this: a small copy, where th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .....ir.target import Target
@@ -43,20 +44,16 @@ class ThinProduct:
     lanes: int
 
     @property
-    def columns(self) -> int:
-        """The number of columns."""
-        return self.k.column.extent
-
-    @property
     def terms(self) -> int:
         """The number of terms of each result."""
         return self.k.depth
 
-    def heights(self, target: Target) -> tuple[int, ...]:
-        """Return the rows that a tile may have."""
-        most = 0 if self.k.row is None else self.k.row.extent
-        sums = target.registers - BESIDE
-        return tuple(n for n in ROWS if n <= most and n * self.columns <= sums)
+
+def rows_that_fit(k: Contraction, rows: Iterable[int], target: Target) -> tuple[int, ...]:
+    """Return those of some numbers of rows that a tile may have: all of its sums are registers."""
+    most = 0 if k.row is None else k.row.extent
+    sums = target.registers - BESIDE
+    return tuple(n for n in rows if n <= most and n * k.column.extent <= sums)
 
 
 def find_thin(work: FuncInfo, target: Target) -> ThinProduct | None:
@@ -68,7 +65,7 @@ def find_thin(work: FuncInfo, target: Target) -> ThinProduct | None:
     if k.depth < LEAST * lanes or (rows < FEW and rows % ROWS[0]):
         return None
     p = ThinProduct(k, lanes)
-    return p if p.heights(target) else None
+    return p if rows_that_fit(k, ROWS, target) else None
 
 
 def has_thin_tiles(k: Contraction, target: Target) -> bool:
@@ -194,7 +191,7 @@ def _matched(work: FuncInfo, target: Target) -> Sketch | None:
     shared = may_share(pass_seconds((k.anchor,), 1, target), target)
     return around_anchor(
         "thin@1",
-        {"rows": p.heights(target), "parallel": (1, 0) if shared else (0,)},
+        {"rows": rows_that_fit(k, ROWS, target), "parallel": (1, 0) if shared else (0,)},
         valid=lambda c: True,
         cost=lambda c: thin_cost(p, c, target),
         apply=lambda sch, c: apply_thin(p, sch, c),
