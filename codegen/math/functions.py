@@ -14,9 +14,11 @@ from types import MappingProxyType
 from ...ir.dtypes import f16, f64
 from ..emit.llvm.builder import IRBuilder, by_lane
 from ..emit.llvm.core import IRValue
+from ..emit.llvm.tables import table_entries
 from .arithmetic.arith_value import ArithValue
 from .arithmetic.remainder import exact_remainder
 from .f32 import estimated, exp, half, hyperbolic, log, special, trig, without_f64
+from .f32.intervals import BY_INTERVALS
 from .f64 import elementary
 from .f64 import special as special_f64
 from .f64 import trig as trig_f64
@@ -102,8 +104,10 @@ def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
         code = SINGLE.get(name, code)
     elif name in BY_DOUBLE and (b.final_dtype is not None or not b.has_fma):
         code = BY_DOUBLE[name]
-    elif b.final_dtype == f16:
-        code = HALF.get(name, code)
+    elif b.final_dtype == f16 and name in HALF:
+        code = HALF[name]
+    else:
+        code = BY_INTERVALS.get((name, table_entries(b)), code)
     return code(*(ArithValue(b, a) for a in args)).v
 
 

@@ -6,12 +6,14 @@ of the other operand's type; comparisons yield predicates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....ir.dtypes import DType, f32, f64
 from ...emit.llvm.builder import SIGNED, IRBuilder
 from ...emit.llvm.convert import to_odd
 from ...emit.llvm.core import IRValue
+from ...emit.llvm.tables import look_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,10 @@ class ArithValue:
         """Return the floats with these bits."""
         return ArithValue(self.b, self.b.from_bits(self.v))
 
+    def look_up(self, table: Sequence[float]) -> ArithValue:
+        """Return the f32 of a table (``emit.llvm.tables``) at the low bits of these integers."""
+        return ArithValue(self.b, look_up(self.b, table, self.v))
+
     def double(self) -> ArithValue:
         """Extend an f32 to f64."""
         return ArithValue(self.b, self.b.cast("fpext", self.v, f64))
@@ -187,8 +193,11 @@ class ArithValue:
         return ArithValue(self.b, self.b.cast("trunc", self.v, SIGNED[32]))
 
 
-def horner(x: ArithValue, *coefficients: float) -> ArithValue:
-    """Evaluate a polynomial in ``x`` by Horner's rule, coefficients from the constant term up."""
+def horner(x: ArithValue, *coefficients: float | ArithValue) -> ArithValue:
+    """Evaluate a polynomial in ``x`` by Horner's rule, coefficients from the constant term up.
+
+    They are numbers, or differ by lane.
+    """
     result = x.lift(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = result.fma(x, c)

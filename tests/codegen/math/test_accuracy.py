@@ -16,6 +16,7 @@ import pytest
 from accuracy import ulp
 
 from nestwright.codegen.emit.expr import Emitter
+from nestwright.codegen.emit.llvm.tables import table_entries
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, f64
 from nestwright.ir.target import Target
 
@@ -84,6 +85,16 @@ def test_f32_is_within_one_unit(op: str, form: str, script: Any) -> None:
     row = measured(script, op, f32, form)
     assert script.acceptable(row, f32, allowed(op, form)), row.show()
     assert row.count >= (1 << 32) // STRIDE
+
+
+@pytest.mark.skipif(not table_entries(Emitter(HOST)), reason="no tables in registers here")
+@pytest.mark.parametrize(
+    ("op", "form", "most"),
+    [("erf", "cpu", 0.93), ("erf", "cpu -mcpu=haswell", 0.93), ("tanh", "cpu", 0.9)],
+)
+def test_f32_by_intervals(op: str, form: str, most: float, script: Any) -> None:
+    row = measured(script, op, f32, form)
+    assert script.acceptable(row, f32, most), row.show()
 
 
 @pytest.mark.parametrize("op", ["rsqrt", "sqrt", "cbrt", "sine", "cosine", "tan", "acos", "sinh"])
