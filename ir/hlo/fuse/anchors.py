@@ -282,7 +282,7 @@ def _take_final_view(state: State, g: Growing, scattered: bool) -> None:
         chain.pop()
     if not scattered and not keeps_lanes(results[0], chain):
         mover = next(i for i in chain if definition(i.opcode).permutes)
-        state.reasons[mover.operands[0], mover] = "columns of a product would end in short runs"
+        state.reasons[mover.operands[0], mover] = "the product would be stored in short runs"
         return
     for i in chain:
         if state.refusal(g, i):

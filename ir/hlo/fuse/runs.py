@@ -14,13 +14,19 @@ from typing import TypeAlias
 
 from ..nodes import Instruction
 from ..ops.registry import definition
-from .kinds import dims
+from .kinds import dims, nbytes
 
 SCATTERED = "scattered"
 """The name of products whose columns end in short runs, among the groups that only some take."""
 
 LINE = 64
 """Bytes of sums in which lanes are whole vectors, on every processor."""
+
+NEAR = 1 << 20
+"""Bytes of a result that stays in L2 until its lines are whole, though its elements are apart."""
+
+FEWEST = 7
+"""Neighbors in a row for which a tile is turned in registers."""
 
 NARROWEST = 4
 """Bytes of a sum; those of narrower results are f32."""
@@ -30,8 +36,14 @@ _Factor: TypeAlias = tuple[int, int]
 
 
 def keeps_lanes(product: Instruction, chain: Sequence[Instruction]) -> bool:
-    """True if columns stay whole in ``chain``, views and transposes, or in runs of whole lines."""
+    """True if columns stay whole in ``chain``, views and transposes, or in runs of whole lines.
+
+    Where rows end as the neighbors instead, a tile is turned in registers: not if these are few and
+    the result is far from the processor.
+    """
     *_, columns = dims(product)
+    if nbytes(product) > NEAR and _neighbors_in_rows(dims(product), chain) < FEWEST:
+        return False
     run = run_of_columns(dims(product), chain)
     return run == columns or run * max(product.array.dtype.bytes, NARROWEST) % LINE == 0
 
@@ -42,6 +54,23 @@ def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int
     ``before`` are the product's dimensions, of which columns are the last. Where its rows are in
     parts, columns have to be neighbors along one dimension: a tile is of parts of both.
     """
+    factors = _moved(before, chain)
+    if factors is None:
+        return 1
+    flat = [f for each in factors for f in each]
+    rows_apart = sum(n != 1 and not step for n, step in flat) > sum(n != 1 for n in before[:-1])
+    return max(map(_run_of, factors if rows_apart else [flat]), default=1)
+
+
+def _neighbors_in_rows(before: tuple[int, ...], chain: Iterable[Instruction]) -> float:
+    """Return how many elements of other columns' rows are neighbors; infinite if columns are."""
+    factors = _moved(before, chain) or []
+    extent, step = next((f for each in reversed(factors) for f in each[::-1] if f[0] != 1), (1, 1))
+    return math.inf if step else extent
+
+
+def _moved(before: tuple[int, ...], chain: Iterable[Instruction]) -> list[list[_Factor]] | None:
+    """Return the factors of each dimension after a chain; None where one would be cut unevenly."""
     *others, columns = before
     factors: list[list[_Factor]] = [[(n, 0)] for n in others] + [[(columns, 1)]]
     for i in chain:
@@ -50,11 +79,9 @@ def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int
             continue
         regrouped = _regrouped([f for each in factors for f in each], dims(i))
         if regrouped is None:
-            return 1
+            return None
         factors = regrouped
-    flat = [f for each in factors for f in each]
-    rows_apart = sum(n != 1 and not step for n, step in flat) > sum(n != 1 for n in others)
-    return max(map(_run_of, factors if rows_apart else [flat]), default=1)
+    return factors
 
 
 def _run_of(factors: list[_Factor]) -> int:

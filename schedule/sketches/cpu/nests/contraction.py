@@ -31,6 +31,7 @@ PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or befo
 CHUNK, INLINE, SKIP = 1, 2, 3  # placement of feeders: each chunk's loop, inlined, bounds
 MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
 TAKEN = 1 / 8  # of a fork: what a row of the result costs that two threads write
+SHORT = 7  # an axis of fewer iterations makes no good tile of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def find_contraction(
     others = [a for a in axes if a is not column and a.extent > 1]
     used = [a for a in others if weights is not None and weights.uses(part[a.var][0])]
     free = [a for a in others if a not in used]
-    row = next((a for a in reversed(free) if part[a.var][1] == 1), None)
+    row = _row(info, [a for a in free if part[a.var][1] == 1], part)
     return Contraction(
         anchor=info,
         consumer=consumer,
@@ -187,6 +188,28 @@ def find_contraction(
         kept_in_rows=_kept(info, feeders, part[row.var][0]) or 1.0 if row is not None else 1.0,
         dtype=info.stores[0].buffer.dtype,
     )
+
+
+def _row(
+    info: BlockInfo, axes: list[BlockAxis], part: dict[Var, tuple[Var, int]]
+) -> BlockAxis | None:
+    """Return the axis of the tile's rows: the last one, or a longer one if that is too short.
+
+    That is none along which windows slide: images and their batches are far apart.
+    """
+    last = axes[-1] if axes else None
+    still = [a for a in axes if not _slides(info, part[a.var][0])]
+    longest = max(reversed(still), key=lambda a: a.extent, default=None)
+    if last is None or longest is None or last.extent >= SHORT or longest.extent < SHORT:
+        return last
+    return longest
+
+
+def _slides(info: BlockInfo, axis: Var) -> bool:
+    """True if a window slides along an axis: an index is made of it and of an axis of terms."""
+    terms = {a.var for a in info.reduce}
+    at = (f for a in info.inputs for f in a.coefficients)
+    return any(axis in f and not terms.isdisjoint(f) for f in at)
 
 
 def _stored_axis(
@@ -262,8 +285,15 @@ def made_by_feeder(k: Contraction) -> bool:
 
 
 def chunk_axis(k: Contraction) -> BlockAxis | None:
-    """Return the axis that is split into chunks for the threads."""
-    return next((a for a in k.sweep if a.extent > 1), k.row)
+    """Return the axis that is split into chunks for the threads.
+
+    It is the first one of those that use a panel again, or the rows if these are not the last.
+    """
+    swept = [a for a in k.sweep if a.extent > 1]
+    order = [a.var for a in (k.consumer or k.anchor).spatial]
+    if k.row is not None and swept and order.index(k.row.var) < order.index(swept[-1].var):
+        return k.row
+    return swept[0] if swept else k.row
 
 
 def chunk_extent(k: Contraction, rows: int) -> int:

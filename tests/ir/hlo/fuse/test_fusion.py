@@ -188,9 +188,7 @@ def test_heads_of_whole_vectors_split_in_the_epilogue(run, dtype):
 def test_shorter_heads_split_apart_where_columns_are_lanes(run, dtype):
     fusion = fused(heads(4 * run, run, dtype))
     assert kinds(fusion) == ["dot", "injective"]
-    assert (
-        reason(fusion, "r", "t") == "through a view: columns of a product would end in short runs"
-    )
+    assert reason(fusion, "r", "t") == "through a view: the product would be stored in short runs"
     module = parse(f"HloModule m\nENTRY e {{ {heads(4 * run, run, dtype)} }}")
     assert len(fuse(module.entry, {"scattered"}).groups) == 1
 
@@ -203,6 +201,18 @@ def test_columns_in_parts_that_stay_neighbors_are_lanes_of_one_part(run, groups)
         f"  ROOT t = f32[3,2,2,{run}] transpose(r), dimensions={{1,0,2,3}}"
     )
     assert kinds(module) == groups
+
+
+@pytest.mark.parametrize(("features", "groups"), [(512, 2), (32, 1)])
+def test_large_results_of_few_neighbors_are_transposed_apart(features, groups):
+    """The gradient of weights: a tile would write single elements of many lines."""
+    module = fused(
+        f"x = f32[512,4,4,4] parameter(0)  g = f32[4,4,4,{features}] parameter(1)"
+        f"  c = f32[512,3,3,{features}] convolution(x, g), window={{size=4x4 pad=1_1x1_1}},"
+        " dim_labels=b01f_01io->b01f"
+        f"  ROOT t = f32[{features},512,3,3] transpose(c), dimensions={{3,0,1,2}}"
+    )
+    assert len(module.groups) == groups
 
 
 PIXELS = (

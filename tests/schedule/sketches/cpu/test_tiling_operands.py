@@ -13,8 +13,13 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.nests.contraction import PANEL
+from nestwright.schedule.sketches.cpu.nests.contraction import (
+    PANEL,
+    chunk_axis,
+    contraction_of,
+)
 from nestwright.schedule.sketches.generate import generate
+from nestwright.schedule.space.analyze import blocks_of
 from nestwright.schedule.space.space import Choices
 from nestwright.te.from_hlo import lower_group
 
@@ -97,3 +102,36 @@ ENTRY e { x = f32[4,5] parameter(0)
     verify(schedule.func)
     x, start = np.arange(20, dtype=np.float32).reshape(4, 5), np.float32(3)
     assert np.array_equal(run(schedule.func, [x, np.array(start)])[0], x.sum(1) + start)
+
+
+def weight_gradient(images: int, features: int) -> Func:
+    """The gradient of 3 x 3 weights: windows of whole images slide over the padding."""
+    text = f"""HloModule m
+ENTRY e {{ x = f32[{images},6,5,2] parameter(0)  g = f32[6,5,2,{features}] parameter(1)
+ ROOT c = f32[{images},3,3,{features}] convolution(x, g), window={{size=6x5 pad=1_1x1_1}},
+  dim_labels=b01f_01io->b01f }}"""
+    return lower_group(parse(text).entry, "f")
+
+
+def test_rows_of_a_tile_are_images_where_the_image_is_small() -> None:
+    func = weight_gradient(21, 32)
+    k = contraction_of(func, blocks_of(func))
+    assert k is not None and k.row is not None
+    assert (k.row.extent, [a.extent for a in k.sweep]) == (21, [3, 3])
+    assert chunk_axis(k) is k.row
+    few = weight_gradient(6, 32)
+    k = contraction_of(few, blocks_of(few))
+    assert k is not None and k.row is not None and k.row.extent == 3
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_a_gradient_of_weights_is_the_same_in_chunks_of_images(chunks: int) -> None:
+    func = weight_gradient(21, 32)
+    sketch = next(s for s in generate(func, HOST) if s.name.startswith("tiling@"))
+    schedule = Schedule(func)
+    sketch.apply(schedule, {**sketch.default, "chunks": chunks})
+    verify(schedule.func)
+    rng = np.random.default_rng(chunks)
+    given = [rng.integers(-4, 5, b.shape).astype(np.float32) for b in func.params[:-1]]
+    found = np.asarray(compile_func(schedule.func, HOST)(*given))
+    np.testing.assert_array_equal(found, run(func, given)[0])
