@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ from ...ir.errors import UnsupportedError
 from ...ir.frontends.torch.decompositions import decompositions, own_kernels
 from ...ir.frontends.torch.walk import checked_module, unsupported
 from .cluster import CompiledCluster
+from .layouts import free_layouts, restride
 from .partition import Division, assemble, divide
 from .settings import Settings, parse
 from .shapes import CompiledGraph, PerShape, is_symbolic
@@ -64,9 +66,12 @@ def _compile(
             record(name + kind, division)
         return module, division
 
-    def compiler(kind: str, static: frozenset[int]) -> Callable[..., Any]:
-        def run(graph: Any, _: Sequence[Any]) -> Any:
-            module, division = divide_graph(graph, kind, static)
+    def compiler(kind: str, static: frozenset[int], keeps: bool = False) -> Callable[..., Any]:
+        def run(graph: Any, given: Sequence[Any]) -> Any:
+            if kind == BACKWARD:
+                restride(graph, given)
+            with free_layouts(graph) if keeps else nullcontext():
+                module, division = divide_graph(graph, kind, static)
             if told := Counter((str(n.target), why) for n, why in division.outside()):
                 left = "; ".join(f"{count} {op} ({why})" for (op, why), count in told.items())
                 _LOG.info("%s leaves to torch: %s", name + kind, left)
@@ -81,7 +86,7 @@ def _compile(
         return forward, backward
 
     backend = aot_autograd(
-        fw_compiler=compiler("", frozenset()),
+        fw_compiler=compiler("", frozenset(), keeps=True),
         bw_compiler=compiler(BACKWARD, frozenset()),
         inference_compiler=compiler("", weights),
         decompositions=decompositions(),

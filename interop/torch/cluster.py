@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from threading import RLock
 from typing import Any
 
-import torch
-
 from ...autotune.lowered import lower
 from ...autotune.recompile import told_if_long
 from ...codegen.plan.counters import count
@@ -17,7 +15,7 @@ from ...ir.errors import LimitError, NestwrightWarning, UnsupportedError
 from ...ir.frontends.torch.dtypes import as_array
 from ...ir.hlo.nodes import HloModule
 from .border import Call, border, guarded, or_eager, without
-from .layouts import Order, in_memory_order, order_of
+from .layouts import Order, laid_out, order_of
 from .settings import Settings
 
 REBUILDS = 2  # after this many, weights that change are passed with every call
@@ -42,11 +40,10 @@ class CompiledCluster:
     ) -> None:
         self.gm = gm
         self._inputs = [n.meta.get("val") for n in gm.graph.find_nodes(op="placeholder")]
-        self._results = [n.meta["val"] for n in gm.graph.output_node().args[0]]
-        self._results += [torch.empty((), dtype=torch.bool)] * checked
         self._checked = checked
         self._orders = [_order(t, i in static) for i, t in enumerate(self._inputs)]
-        self.module = in_memory_order(module, self._orders, [order_of(t) for t in self._results])
+        results = gm.graph.output_node().args[0]
+        self.module, self._results = laid_out(module, self._orders, results, checked)
         self.executable: Executable | None = None
         self._settings = settings
         self._static = static if settings.freeze else frozenset[int]()

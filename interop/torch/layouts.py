@@ -3,23 +3,69 @@
 A graph says how every result lies in memory, and torch makes views of it by that. So a result is
 computed with its dimensions in the order of its memory, and a tensor that goes in is read as it
 lies. The order of a tensor lists its dimensions from the outermost to the innermost.
+
+What a forward graph keeps for the backward graph may lie in any order, if torch is told. It lies as
+the optimized program computes it: images with their channels last, for example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 import torch
+from torch._guards import TracingContext
 
 from ...ir.frontends.lax.graph import Graph
 from ...ir.frontends.lax.shaping import transpose
 from ...ir.frontends.lax.term import Term, unpacked
 from ...ir.hlo.nodes import HloModule, Shape
+from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.passes.pipeline import optimize
 
 Order: TypeAlias = tuple[int, ...]
 Strides: TypeAlias = tuple[int, ...]
+
+FREE = "nestwright_free_layout"
+"""Where nodes whose values only a backward graph reads have a ``FreeLayout`` in their ``meta``."""
+
+
+@dataclass(slots=True)
+class FreeLayout:
+    """The strides that were chosen for a value; None for those that torch gave it."""
+
+    strides: Strides | None = None
+
+
+@contextmanager
+def free_layouts(graph: Any) -> Iterator[None]:
+    """Let the clusters of a forward graph choose how what it keeps lies in memory; tell torch."""
+    context = TracingContext.try_get()
+    told = None if context is None else context.output_strides
+    if context is None or told is None or context.fw_metadata is None:
+        yield
+        return
+    results = list(graph.graph.output_node().args[0])
+    kept = results[context.fw_metadata.tensors_saved_for_backwards_slice]
+    for n in kept:
+        if isinstance(n, torch.fx.Node) and results.count(n) == 1:
+            n.meta[FREE] = FreeLayout()
+    yield
+    told += [n.meta[FREE].strides if _is_free(n) else None for n in results]
+
+
+def restride(graph: Any, given: Sequence[Any]) -> None:
+    """Give the inputs of a backward graph the strides of what it is called with."""
+    for n, value in zip(graph.graph.find_nodes(op="placeholder"), given, strict=True):
+        if isinstance(value, torch.Tensor):
+            n.meta["val"] = value
+
+
+def _is_free(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and FREE in node.meta
 
 
 def order_of(tensor: Any) -> Order:
@@ -62,3 +108,33 @@ def in_memory_order(
     made = unpacked(graph, graph.infer("call", given, to_apply=module.entry))
     placed = [transpose(t, order).value for t, order in zip(made, results, strict=True)]
     return graph.module(placed, module.name)
+
+
+def laid_out(
+    module: HloModule, inputs: Sequence[Order], results: Sequence[Any], checked: bool
+) -> tuple[HloModule, list[Any]]:
+    """Return a module in memory order and its results as tensors, restrided where that was chosen.
+
+    ``results`` are nodes; ``checked`` modules have a truth value after theirs. The layout of a free
+    one that the optimized module transposes at its end is that of what it transposes.
+    """
+    values = [n.meta["val"] for n in results] + [torch.empty((), dtype=torch.bool)] * checked
+    orders = [order_of(v) for v in values]
+    plain = in_memory_order(module, inputs, orders)
+    free = [i for i, n in enumerate(results) if _is_free(n) and values[i].dim() > 2]
+    if not free:
+        return plain, values
+    made = optimize(plain).entry.root.operands if len(values) > 1 else ()
+    for i in free:
+        if made and definition(made[i].opcode).permutes:
+            back = inverse(made[i].attrs["dimensions"])
+            orders[i] = tuple(orders[i][k] for k in back)
+            values[i] = _restrided(values[i], orders[i])
+            results[i].meta[FREE].strides = values[i].stride()
+    return in_memory_order(module, inputs, orders), values
+
+
+def _restrided(value: Any, order: Order) -> Any:
+    """Return a tensor without memory that lies in an order."""
+    lies = torch.empty([value.shape[k] for k in order], dtype=value.dtype, device="meta")
+    return lies.permute(inverse(order))

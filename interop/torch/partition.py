@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule
 from ...ir.clusters import Partition, partitions
 from ...ir.frontends.torch.walk import unreadable
 from .in_place import write_in_place
+from .layouts import FREE
 from .views import draws, is_view, outside_views, writes
 
 Reasons: TypeAlias = Mapping[Any, str]
@@ -128,6 +129,9 @@ def _part(gm: GraphModule, members: Sequence[Any]) -> tuple[GraphModule, list[An
     for n in members:
         known[n] = graph.node_copy(n, known.__getitem__)
     made = [n for n in members if any(user not in inside for user in n.users)]
+    for n in made:
+        if any(user not in inside and user.op != "output" for user in n.users):
+            known[n].meta.pop(FREE, None)
     graph.output(tuple(known[n] for n in made))
     return GraphModule(gm, graph), given, made
 

@@ -85,3 +85,28 @@ def test_views_by_places_in_memory() -> None:
     x = torch.randn(4, 6)
     with torch.no_grad():
         torch.testing.assert_close(run(model, x), model(x))
+
+
+def test_what_is_kept_for_the_backward_graph_lies_as_it_is_computed() -> None:
+    """Convolutions compute images with their channels last; torch's own lie in planes."""
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)
+    )
+    x = torch.randn(2, 3, 9, 9)
+    kept: list[Any] = []
+
+    def keep(t: Any) -> Any:
+        kept.append(t)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        found = run(model, x)
+    images = [t for t in kept if t.dim() == 4 and t.shape[0] == 2 and t.shape[1] == 8]
+    assert images and all(t.stride(1) == 1 for t in images)
+    assert found.is_contiguous()
+    found.square().sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    model[1].reset_running_stats()
+    model(x).square().sum().backward()
+    torch.testing.assert_close(gradients, [p.grad for p in model.parameters()])
