@@ -64,6 +64,7 @@ from .simplify.online_softmax import online_softmax
 from .simplify.order_argmax import order_argmax
 from .simplify.raise_erfc import raise_erfc
 from .simplify.raise_ragged_dot import raise_ragged_dot
+from .simplify.raise_reshapes import raise_reshapes
 from .simplify.raise_slices import raise_slices
 from .simplify.raise_top_k import raise_top_k
 from .simplify.shapes import simplify_shapes
@@ -170,6 +171,8 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         _pass(integer_products, "Products of dequantized operands multiply integers."),
         _pass(fold_batch_norm, "Scales and offsets after constant weights are part of them."),
         replace(CANONICALIZE, reaches=CANONICAL),
+        _pass(raise_reshapes, "Arithmetic on parameters has the shape in which it is read."),
+        _SHAPES,
         _pass(split_sums, "Long sums over columns run in steps, so that they stay exact."),
         _pass(explicit_tuples, "Each element of a computed tuple has a buffer.", BY_ELEMENT),
         _CSE,

@@ -208,8 +208,8 @@ def _row(
 def _slides(info: BlockInfo, axis: Var) -> bool:
     """True if a window slides along an axis: an index is made of it and of an axis of terms."""
     terms = {a.var for a in info.reduce}
-    at = (f for a in info.inputs for f in a.coefficients)
-    return any(axis in f and not terms.isdisjoint(f) for f in at)
+    at = (form for a in info.inputs for form in a.coefficients)
+    return any(form is None or (axis in form and not terms.isdisjoint(form)) for form in at)
 
 
 def _stored_axis(
