@@ -53,10 +53,12 @@ def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
     return None
 
 
-def iterations_apart(path: Path, buffer: Buffer) -> Reason | None:
-    """Require that each iteration of the loop at the end of ``path`` has elements of its own."""
+def iterations_apart(path: Path, buffer: Buffer, blocks: Sequence[Path]) -> Reason | None:
+    """Require that in each iteration of the loop at the end of ``path`` these ``blocks`` of it have
+    elements of a buffer of their own.
+    """
     loop = loop_of(path)
-    users = [p for p in blocks_under(path) if _touches(block_of(p), buffer)]
+    users = [p for p in blocks if _touches(block_of(p), buffer)]
     return None if extent_of(loop) == 1 else _disjoint(loop, path, users, buffer)
 
 

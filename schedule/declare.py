@@ -130,7 +130,7 @@ class Primitive:
 
     def _fitted(self, func: Func, p: Parameter, given: Mapping[str, object]) -> object:
         if p.name not in given:
-            return () if p.variadic else p.default
+            return p.default
         try:
             return p.convert(func, given[p.name])
         except ArgumentMismatch:
@@ -211,8 +211,9 @@ def sampling(hole: Callable[..., Hole]) -> Callable[[F], F]:
 
 
 def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:
-    variadic = p.kind is inspect.Parameter.VAR_POSITIONAL
-    return Parameter(p.name, tuple[hint, ...] if variadic else hint, p.default, variadic)
+    if p.kind is inspect.Parameter.VAR_POSITIONAL:
+        return Parameter(p.name, tuple[hint, ...], (), variadic=True)
+    return Parameter(p.name, hint, p.default)
 
 
 def declared(name: str, asked: str) -> Primitive:

@@ -21,7 +21,7 @@ class ArgumentMismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a primitive; ``variadic`` if it is ``*name``."""
+    """One parameter of a primitive; ``variadic`` if it is ``*name``, whose default is ``()``."""
 
     name: str
     hint: object
@@ -42,7 +42,7 @@ class Parameter:
         star = "*" if self.variadic else ""
         hint = get_args(self.hint)[0] if self.variadic else self.hint
         text = f"{star}{self.name}: {type_text(hint)}"
-        return f"{text} = {_literal(self.default)}" if self.optional else text
+        return f"{text} = {_literal(self.default)}" if self.optional and not star else text
 
 
 def _literal(value: object) -> str:

@@ -110,9 +110,9 @@ class Methods:
         given: tuple[BlockRef, BlockRef] = self.perform("in_pieces", block, count)
         return given
 
-    def merge(self, first: LoopRef | str, second: LoopRef | str) -> LoopRef:
-        """Merge two consecutive loops of the same extent into one, which is ``first``."""
-        given: LoopRef = self.perform("merge", first, second)
+    def merge(self, first: LoopRef | str, second: LoopRef | str, *more: LoopRef | str) -> LoopRef:
+        """Merge loops of the same extent into an earlier one, ``first``."""
+        given: LoopRef = self.perform("merge", first, second, *more)
         return given
 
     def narrow(self, block: BlockRef | str) -> None:

@@ -1,9 +1,10 @@
-"""Merging two adjacent loops: merge."""
+"""Merging consecutive loops into one: merge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from ...ir.loop.names import called
 from ...ir.loop.nodes import Buffer, For, Func, Seq, Stmt
@@ -27,12 +28,12 @@ from ..legality import constant_extent, fills, in_step, only_blocks, plain_loops
 
 
 @primitive
-def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
-    """Merge two consecutive loops of the same extent into one, which is ``first``.
+def merge(func: Func, first: LoopRef, second: LoopRef, *more: LoopRef) -> tuple[Func, LoopRef]:
+    """Merge loops of the same extent into an earlier one, ``first``.
 
-    ``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``. The loops are in one
-    sequence. Statements between them are independent of ``B``, and ``B`` needs only what the same
-    iteration of ``A`` computes.
+    ``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``; ``more`` loops are merged
+    after it, in the order given. The loops are in one sequence. Statements between them are
+    independent of ``B``, and ``B`` needs only what the same iteration of ``A`` computes.
 
     Refused:
         - loops of different extents, or not in one sequence
@@ -46,45 +47,67 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
         (i,), (j,) = sch.get_loops("B"), sch.get_loops("C")
         sch.merge(i, j)
     """
-    asked = f"merge loop `{named(func, second)}` into loop `{named(func, first)}`"
-    above, below = find_loop(func, first, asked), find_loop(func, second, asked)
-    loop, other = loop_of(above), loop_of(below)
-    require(func, asked, _siblings(above, below))
+    others = (second, *more)
+    names = ", ".join(f"`{named(func, r)}`" for r in others)
+    asked = f"merge loop{'s' * bool(more)} {names} into loop `{named(func, first)}`"
+    paths = [find_loop(func, r, asked) for r in (first, *others)]
+    loop, *rest = map(loop_of, paths)
+    places = _places(paths[0])
+    require(func, asked, *(_siblings(paths[0], p, places) for p in paths[1:]))
     require(
         func,
         asked,
-        plain_loops((loop, other)),
+        plain_loops((loop, *rest)),
         constant_extent(loop),
-        constant_extent(other),
-        _same_extent(loop, other),
-        only_blocks(above),
-        only_blocks(below),
-        fills((*blocks_under(above), *blocks_under(below))),
-        _independent(above, below),
+        *map(constant_extent, rest),
+        *(_same_extent(loop, x) for x in rest),
+        *map(only_blocks, paths),
+        fills([b for p in paths for b in blocks_under(p)]),
+        _independent(paths, places),
     )
-    both = _buffers(blocks_under(above)) & _buffers(blocks_under(below))
-    moved = substitute(other.body, {other.var: loop.var})
+    moved = [substitute(x.body, {x.var: loop.var}) for x in rest]
 
     def join(s: Stmt) -> Stmt:
         assert isinstance(s, For)
-        return replace(s, body=seq(s.body, moved))
+        return replace(s, body=seq(s.body, *moved))
 
-    new = edit(func, [(below, lambda _: None), (above, join)])
+    new = edit(func, [*((p, lambda _: None) for p in paths[1:]), (paths[0], join)])
     at = nest(new).loops[loop.var]
-    paths = blocks_under(at)
-    require(func, asked, *(iterations_apart(at, b) for b in both))
-    joined = paths[-len(blocks_under(below)) :]
-    require(func, asked, in_step(paths, joined), check_loop_kinds(new, paths))
+    blocks, ends = blocks_under(at), [*accumulate(len(blocks_under(p)) for p in paths)]
+    require(func, asked, *_exchanges(at, blocks, ends), check_loop_kinds(new, blocks))
     return new, first
 
 
-def _siblings(above: Path, below: Path) -> Reason | None:
+def _exchanges(loop: Path, blocks: Sequence[Path], ends: Sequence[int]) -> Iterator[Reason | None]:
+    """Yield what is wrong with the values that the blocks of a merged loop exchange.
+
+    The blocks of each original loop end at one of ``ends``. A buffer that several of these loops
+    write has to have elements for each iteration, up to the last loop that writes it.
+    """
+    written: dict[Buffer, list[int]] = {}
+    for start, end in pairwise((0, *ends)):
+        for buffer in _buffers(blocks[start:end]):
+            written.setdefault(buffer, []).append(end)
+    for buffer, found in written.items():
+        if len(found) > 1:
+            yield iterations_apart(loop, buffer, blocks[: found[-1]])
+    yield in_step(blocks, blocks[ends[0] :])
+
+
+def _places(path: Path) -> Mapping[int, int]:
+    """Return the place of each statement, by its identity, in the sequence that a path's end is in.
+
+    There are none if it is in no sequence.
+    """
+    parent = path[-2] if len(path) > 1 else None
+    return {id(s): n for n, s in enumerate(parent.stmts)} if isinstance(parent, Seq) else {}
+
+
+def _siblings(above: Path, below: Path, places: Mapping[int, int]) -> Reason | None:
     loop, other = loop_of(above), loop_of(below)
-    parent = above[-2] if len(above) > 1 else None
-    if isinstance(parent, Seq) and len(below) == len(above) and below[-2] is parent:
-        order = [id(s) for s in parent.stmts]
-        if order.index(id(loop)) < order.index(id(other)):
-            return None
+    at, after = places.get(id(loop)), places.get(id(other))
+    if at is not None and after is not None and at < after:
+        return None
     return Reason(
         f"loop `{called(other)}` does not follow `{called(loop)}` in the same body",
         (loop, other),
@@ -102,14 +125,26 @@ def _same_extent(loop: For, other: For) -> Reason | None:
     )
 
 
-def _independent(above: Path, below: Path) -> Reason | None:
-    """Require that the second loop is independent of what is between."""
-    loop, other = loop_of(above), loop_of(below)
-    parent = above[-2]
+def _independent(paths: Sequence[Path], places: Mapping[int, int]) -> Reason | None:
+    """Require that each loop is independent of what is between the first loop and it, when those
+    given before it are merged.
+    """
+    *above, parent, first = paths[0]
     assert isinstance(parent, Seq)
-    order = [id(s) for s in parent.stmts]
-    inside = parent.stmts[order.index(id(loop)) + 1 : order.index(id(other))]
-    between = [p for s in inside for p in blocks_under((*above[:-1], s))]
+    merged = {id(first)}
+    for path in paths[1:]:
+        inside = parent.stmts[places[id(first)] : places[id(path[-1])]]
+        left = [s for s in inside if id(s) not in merged]
+        between = [p for s in left for p in blocks_under((*above, parent, s))]
+        if (reason := _apart(path, between)) is not None:
+            return reason
+        merged.add(id(path[-1]))
+    return None
+
+
+def _apart(below: Path, between: Iterable[Path]) -> Reason | None:
+    """Require that a loop and the blocks before it exchange no values."""
+    other = loop_of(below)
     mine = _buffers(blocks_under(below))
     reads = _buffers(blocks_under(below), of_writes=False)
     for path in between:
@@ -129,7 +164,7 @@ def _independent(above: Path, below: Path) -> Reason | None:
     return None
 
 
-def _buffers(paths: Iterable[Path] | Sequence[Path], of_writes: bool = True) -> set[Buffer]:
+def _buffers(paths: Iterable[Path], of_writes: bool = True) -> set[Buffer]:
     found: set[Buffer] = set()
     for p in paths:
         block = block_of(p)

@@ -16,7 +16,7 @@ from ...cursor import extent_of
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices, Sketch, cheapest
-from .launches.clusters import Cluster
+from .launches.clusters import Cluster, merged
 from .launches.machine import (
     BARRIER,
     LATENCY,
@@ -92,11 +92,8 @@ def stages_sketch(k: Cluster, target: Target) -> Sketch:
 def apply_stages(s: Staged, sch: Schedule, c: Choices) -> None:
     """Bind groups of rows to blocks of threads, and the columns of each stage to threadIdx.x."""
     k, threads = s.cluster, int(c["threads"])
-    first, *others = (sch.get_loops(b.name)[: k.count] for b in k.blocks)
-    for other in others:
-        for x, y in zip(first, other, strict=True):
-            sch.merge(x, y)
-    row = first[0] if len(first) == 1 else sch.fuse(*first)
+    rows = merged(sch, [sch.get_loops(b.name)[: k.count] for b in k.blocks])
+    row = rows[0] if len(rows) == 1 else sch.fuse(*rows)
     block, row = sch.split(row, [None, int(c["rows"])])
     sch.bind(block, BLOCKS)
     sch.bind(row, Y)

@@ -9,6 +9,7 @@ import pytest
 from nestwright.ir.loop.printer import show
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 
 Make = Callable[[str], Schedule]
 
@@ -50,6 +51,22 @@ def test_merge(schedule: Make) -> None:
     sch.merge(rows[0], rows[2])
     assert sch.get_loops("E")[0] == rows[0]
     sch.merge(sch.get_loops("C")[1], sch.get_loops("D")[1])
+
+
+def test_several_loops_merge_in_one_step(schedule: Make) -> None:
+    """They become what merges of two make; a step with two has no third argument in a trace."""
+    pairs, sch = schedule("siblings"), schedule("siblings")
+    rows = [pairs.get_loops(b)[0] for b in "CDE"]
+    pairs.merge(rows[0], rows[1])
+    pairs.merge(rows[0], rows[2])
+    assert len(pairs.trace.steps[-1].arguments) == 2
+    sch.merge(*(sch.get_loops(b)[0] for b in "CDE"))
+    assert show(sch.func) == show(pairs.func)
+    again = Trace.from_json(sch.trace.to_json()).replay(sch.origin)
+    assert show(again.func) == show(sch.func)
+    sch = schedule("siblings")
+    with pytest.raises(ScheduleError, match="merge it first"):
+        sch.merge(*(sch.get_loops(b)[0] for b in "CED"))
 
 
 def test_merge_refuses_what_would_change_results(schedule: Make, programs: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ LEAST_SQUARE = 4  # lanes from which squares are transposed in registers
 SQUARE = 16  # rows of those that are; wider vectors are several squares
 GATHERED = 8.0  # operations for each load from which lanes that gather pay
 PLANES = 8  # of which rows of neighbors are made in registers: more take too many shuffles
-RUN = 32  # blocks of one nest: each that joins is held against all that are there
+RUN = 32  # blocks of one nest
 TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
@@ -178,11 +178,9 @@ def schedule_together(
 
     ``ScheduleError`` if a block needs other elements of an earlier one than those at its place.
     """
-    first, *others = run
-    for info in others:
-        for x, y in zip(sch.get_loops(first.name), sch.get_loops(info.name), strict=True):
-            sch.merge(x, y)
-    _share(sch, _vectors(sch, first, target, unroll, False, _joined(run, target)), parallel)
+    for level in zip(*(sch.get_loops(info.name) for info in run), strict=True):
+        sch.merge(*level)
+    _share(sch, _vectors(sch, run[0], target, unroll, False, _joined(run, target)), parallel)
 
 
 def runs_of(

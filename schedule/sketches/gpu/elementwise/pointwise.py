@@ -13,7 +13,7 @@ from ....language.schedule import Schedule
 from ....space.analyze import AccessPattern, BlockInfo
 from ....space.space import Choices, Sketch, cheapest
 from ...cpu.nests.pointwise import trailing
-from ..launches.clusters import CLUSTERS, Cluster, place
+from ..launches.clusters import CLUSTERS, Cluster, merged, place
 from ..launches.machine import (
     LaunchShape,
     access_bytes,
@@ -81,14 +81,9 @@ def find_flat(k: Cluster) -> Flat | None:
 
 def apply_flat(k: Flat, sch: Schedule, c: Choices) -> None:
     """Bind the vectors of the blocks' elements to threads."""
-    rows: list[LoopRef] = []
     lanes: list[LoopRef] = []
-    for info in k.cluster.blocks:
-        own = _vector_loops(k, sch, info, int(c["vector"]), lanes)
-        for first, second in zip(rows, own, strict=False):
-            sch.merge(first, second)
-        rows = rows or own
-    every = fused(sch, rows)
+    nests = [_vector_loops(k, sch, b, int(c["vector"]), lanes) for b in k.cluster.blocks]
+    every = fused(sch, merged(sch, nests))
     assert every is not None
     place(k.cluster, sch)
     block, step, _ = bind_flat(sch, every, int(c["threads"]), int(c["steps"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .....ir.gpus import FEW_ROWS, LONG_ROW
@@ -232,15 +233,26 @@ def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
     Loops of extent 1 are moved inside: if they were fused with the others, a tail would have to be
     guarded in them, too.
     """
-    rows: list[LoopRef] = []
+    nests = []
     for info in k.blocks:
         own = _wide_rows(k, sch, info) or [_unit(sch, info)]
         if vector > 1:
             own[-1], _ = sch.split(own[-1], [None, vector])
-        for first, second in zip(rows, own, strict=False):
-            sch.merge(first, second)
-        rows = rows or own
-    return rows
+        nests.append(own)
+    return merged(sch, nests)
+
+
+def merged(sch: Schedule, nests: Sequence[Sequence[LoopRef]]) -> list[LoopRef]:
+    """Merge consecutive nests level by level, and return the loops of the first.
+
+    A nest of fewer loops is merged in the outer ones only.
+    """
+    first = list(nests[0])
+    for level in range(len(first)):
+        loops = [nest[level] for nest in nests if level < len(nest)]
+        if len(loops) > 1:
+            sch.merge(*loops)
+    return first
 
 
 def stage_loops(k: Cluster, sch: Schedule, info: BlockInfo, at: LoopRef) -> list[LoopRef]:

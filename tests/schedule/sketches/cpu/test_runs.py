@@ -61,6 +61,18 @@ def test_stages_before_a_sum_share_a_loop(rows: int, columns: int) -> None:
     np.testing.assert_array_equal(nw.build(module)(a, b), evaluate(module, [a, b]))
 
 
+def test_the_loops_of_a_run_are_merged_in_one_step() -> None:
+    """The time to schedule many pieces grows as their number does: each step looks at them all."""
+    rows = range(96)
+    pieces = "\n".join(f"s{n} = f32[1,16] slice(x), slice={{[{n}:{n + 1}], [0:16]}}" for n in rows)
+    sch = scheduled(f"""HloModule pieces
+ENTRY main {{ x = f32[96,16] parameter(0)
+  {pieces}
+  ROOT r = f32[96,16] concatenate({", ".join(f"s{95 - n}" for n in rows)}), dimensions={{0}} }}""")
+    merged = [len(step.results) for step in sch.trace.steps if step.name == "merge"]
+    assert len(sch.blocks()) == 96 and 0 < len(merged) <= 8
+
+
 ROW = """HloModule row
 ENTRY main { x = f32[4096,1024] parameter(0)
   i = s32[] parameter(1)
