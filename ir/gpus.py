@@ -22,6 +22,9 @@ FEW_ROWS = 32
 LONG_ROW = 1 << 14
 """Elements of a row above which a few rows, each with a block of threads, do not fill a GPU."""
 
+REGISTERS = 8
+"""Registers of a thread are allocated in multiples of this number."""
+
 _CUT = 14  # bits of sums of f8, as others measured them on H100 and GeForce 40 boards
 
 
@@ -76,6 +79,24 @@ class Gpu:
     def f8(self) -> bool:
         """True if there are products of f8e4m3fn and f8e5m2, and conversions of pairs of them."""
         return {"f8e4m3fn", "f8e5m2"} <= self.tensor_flops.keys()
+
+    def blocks_at_once(self, threads: int, registers: int, shared: int) -> int:
+        """Return the most blocks of a launch that run on a multiprocessor at once; 0 if none fits.
+
+        ``threads`` and the bytes of ``shared`` memory are those of a block, ``registers`` those of
+        a thread.
+        """
+        if threads > self.threads_per_block or shared > self.shared_per_block:
+            return 0
+        warps = max(1, -(-threads // self.warp))
+        held = warps * self.warp * max(1, -(-registers // REGISTERS) * REGISTERS)
+        reserved = self.shared_per_multiprocessor - self.shared_per_block  # in each block
+        return min(
+            self.blocks_per_multiprocessor,
+            self.warps_per_multiprocessor // warps,
+            self.registers_per_multiprocessor // held,
+            self.shared_per_multiprocessor // max(1, shared + reserved),
+        )
 
     def runs_on(self, capability: int) -> bool:
         """True if code for this architecture runs on a device of this compute capability."""

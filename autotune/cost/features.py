@@ -225,12 +225,8 @@ class Encoder:
 def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> float:
     """Return the share of a multiprocessor's warps that can be resident, in [0, 1]."""
     warps = -(-threads // gpu.warp)
-    held = warps * gpu.warp * max(1.0, -(-registers // 8) * 8)
-    fit = [gpu.blocks_per_multiprocessor, gpu.warps_per_multiprocessor // max(1, warps)]
-    fit += [gpu.registers_per_multiprocessor // max(1, held)]
-    if shared:
-        fit += [gpu.shared_per_multiprocessor // shared]
-    return min(1.0, min(fit) * warps / gpu.warps_per_multiprocessor)
+    blocks = gpu.blocks_at_once(int(threads), int(registers), int(shared))
+    return min(1.0, blocks * warps / gpu.warps_per_multiprocessor)
 
 
 def _unknown(launches: Launches, target: Target) -> Compiled:

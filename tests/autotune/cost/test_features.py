@@ -120,3 +120,5 @@ def test_occupancy_is_what_the_scarcest_resource_leaves() -> None:
     assert occupancy(gpu, 255, 0, 256) == 0.125
     assert occupancy(gpu, 32, 100 << 10, 256) == 0.125
     assert occupancy(gpu, 16, 0, 32) == 0.5, "at most 32 blocks"
+    assert occupancy(gpu, 32, 82 << 10, 256) == 0.125, "a KiB of each block is the system's"
+    assert Target.parse("cuda -arch=sm_75").gpu.blocks_at_once(256, 32, 32 << 10) == 2

@@ -44,18 +44,7 @@ class LaunchShape:
 
 def resident(target: Target, shape: LaunchShape) -> int:
     """Return the blocks that run concurrently on a multiprocessor; 0 if not even one fits."""
-    gpu = target.gpu
-    warps = -(-shape.threads // gpu.warp)
-    registers = warps * gpu.warp * -(-shape.registers // 8) * 8
-    most = min(
-        gpu.blocks_per_multiprocessor,
-        gpu.warps_per_multiprocessor // warps,
-        gpu.registers_per_multiprocessor // max(registers, 1),
-    )
-    if shape.shared:
-        most = min(most, gpu.shared_per_multiprocessor // (shape.shared + 1024))
-    fits = shape.shared <= gpu.shared_per_block and shape.threads <= gpu.threads_per_block
-    return most if fits else 0
+    return target.gpu.blocks_at_once(shape.threads, shape.registers, shape.shared)
 
 
 def launch_seconds(target: Target, shape: LaunchShape, bytes_: float, flops: float) -> float:
