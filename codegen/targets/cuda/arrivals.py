@@ -13,6 +13,7 @@ from ....ir.loop.nodes import Buffer
 from ...emit.expr import Emitter
 from ...emit.launches import LaunchNest
 from ...emit.llvm.core import IRValue
+from .assembly import assembly_result
 
 
 def counters_of(nest: LaunchNest, buffer: Buffer) -> tuple[str, str]:
@@ -36,8 +37,7 @@ def emit_arrival(em: Emitter, nest: LaunchNest, counter: str, to: IRValue, block
         "selp.u32 $0, 1, 0, p;",
     )
     text = f"{{ {' '.join(lines)} }}"
-    call = f'call i32 asm sideeffect "{text}", "=r,r,l,~{{memory}}"'
-    answer = em.function.result(f"{call}({_thread(em, nest)}, {counter}) convergent", s32)
+    answer = assembly_result(em, text, s32, 1, _thread(em, nest), counter)
     em.function.write(f"store {answer}, ptr {to.text}, align 4")
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ....ir.dtypes import index, s32
 from ....ir.errors import UnsupportedError
-from ....ir.loop.build import add
-from ....ir.loop.nodes import Intrinsic, Load, Region
+from ....ir.loop.nodes import Intrinsic
 from ...emit.expr import Emitter
-from ...emit.llvm.core import IRValue
+from .assembly import assembly, register, shared_address
 
 _PLAIN: Mapping[str, str] = MappingProxyType(
     {
@@ -50,12 +48,12 @@ def emit_bulk(em: Emitter, s: Intrinsic) -> None:
     """Emit an intrinsic of barriers with phases or of the asynchronous proxy."""
     match s.name:
         case name if name in _PLAIN:
-            _assembly(em, _PLAIN[name].format(*s.args))
+            assembly(em, _PLAIN[name].format(*s.args))
         case name if name in _BARS:
-            _assembly(em, _BARS[name].format(*s.args), shared_address(em, s.writes[0]))
+            assembly(em, _BARS[name].format(*s.args), shared_address(em, s.writes[0]))
         case "mbarrier_wait":
             code = _WAIT.format("try" if em.target.gpu.sm >= _TRIES else "test")
-            _assembly(em, code, shared_address(em, s.reads[0]), _register(em, s.reads[1], 0))
+            assembly(em, code, shared_address(em, s.reads[0]), register(em, s.reads[1]))
         case _:
             raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it")
 
@@ -65,32 +63,8 @@ def emit_bulk_copy(em: Emitter, s: Intrinsic, map_: str) -> None:
     load = s.name == "tma_load"
     box, place = (s.writes[0], s.reads[1]) if load else (s.reads[0], s.reads[1])
     at = shared_address(em, box)
-    where = [_register(em, place, n) for n in range(2)]
+    where = [register(em, place, n) for n in range(2)]
     if load:
-        _assembly(em, _LOAD, at, f"ptr {map_}", *where, shared_address(em, s.reads[2]))
+        assembly(em, _LOAD, at, f"ptr {map_}", *where, shared_address(em, s.reads[2]))
     else:
-        _assembly(em, _STORE, f"ptr {map_}", *where, at)
-
-
-def _assembly(em: Emitter, code: str, *operands: str) -> None:
-    kinds = {"i32": "r", "ptr": "l"}
-    constraints = [*(kinds[o.split()[0]] for o in operands), "~{memory}"]
-    call = f'asm sideeffect "{code}", "{",".join(constraints)}"({", ".join(operands)})'
-    em.function.write(f"call void {call} convergent")
-
-
-def shared_address(em: Emitter, r: Region) -> str:
-    """Return the address of a box in shared memory as the instructions take it."""
-    (only,) = r.ranges
-    form = em.form(only.start)
-    assert form is not None
-    pointer = em.pointer(r.buffer, form)
-    text = f"addrspacecast ptr {pointer.text} to ptr addrspace(3)"
-    shared = em.pure(text, index, 0, pointer.depth)
-    return str(em.pure(f"ptrtoint ptr addrspace(3) {shared.text} to i32", s32, 0, shared.depth))
-
-
-def _register(em: Emitter, r: Region, at: int) -> str:
-    """Return an element of a box of registers."""
-    value: IRValue = em.value(Load(r.buffer, (add(r.ranges[0].start, at),)))
-    return str(value)
+        assembly(em, _STORE, f"ptr {map_}", *where, at)

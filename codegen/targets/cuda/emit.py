@@ -35,8 +35,9 @@ from ...plan.code.device import TensorMap
 from ...plan.memory import GPU_ALIGNMENT
 from . import clusters
 from .arrivals import counters_of, emit_arrival
+from .assembly import in_space, start_of
 from .bulk import emit_bulk_copy
-from .lanes import emit_intrinsic, in_space, start_of
+from .lanes import emit_intrinsic
 from .reduce import Reducer
 
 PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from ....ir.dtypes import DType, f16, f32, index, s32, u32
-from ....ir.errors import UnsupportedError, VerifyError
+from itertools import accumulate
+
+from ....ir.dtypes import f16, f32, s32, u32
+from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
 from ....ir.loop.fragments import Matrix
 from ....ir.loop.intrinsics import TABLE
-from ....ir.loop.nodes import Intrinsic, Load, Region
+from ....ir.loop.nodes import Intrinsic
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
+from .assembly import (
+    assembly,
+    in_space,
+    names,
+    register,
+    shared_address,
+    start_of,
+    store_words,
+    struct_of,
+    word_type,
+    words_of,
+)
 from .bulk import emit_bulk
 from .tcgen05 import emit_tensor
 from .warpgroup import emit_group_fence, emit_group_product, emit_group_wait
@@ -58,22 +72,6 @@ def _call(em: Emitter, name: str, *operands: str) -> None:
     em.function.write(f"call void @{name}({', '.join(operands)})")
 
 
-def start_of(em: Emitter, r: Region) -> IRValue:
-    """Return the address of a box of a flat buffer."""
-    (only,) = r.ranges
-    form = em.form(only.start)
-    if form is None:
-        raise VerifyError(f"a box of {r.buffer.name}", "it begins elsewhere in every lane")
-    return em.pointer(r.buffer, form)
-
-
-def in_space(em: Emitter, pointer: IRValue, space: int) -> str:
-    """Return a pointer, with its type, as one of an address space."""
-    text = f"addrspacecast ptr {pointer.text} to ptr addrspace({space})"
-    cast = em.pure(text, index, 0, pointer.depth)
-    return f"ptr addrspace({space}) {cast.text}"
-
-
 def _copy(em: Emitter, s: Intrinsic) -> None:
     (size,) = s.args
     way = "cg" if size == 16 else "ca"  # past the first-level cache where that can be
@@ -83,37 +81,9 @@ def _copy(em: Emitter, s: Intrinsic) -> None:
         in_space(em, start_of(em, s.reads[0]), 1),
     ]
     if s.name == "copy_async_zfill":
-        count = s.reads[1]
-        operands.append(str(em.value(Load(count.buffer, (count.ranges[0].start,)))))
+        operands.append(str(register(em, s.reads[1])))
         name += ".s"
     _call(em, name, *operands)
-
-
-def _words(em: Emitter, r: Region, count: int, dtype: DType) -> list[IRValue]:
-    """Return the elements of a thread's own box, as ``dtype`` of as many bits."""
-    start, found = r.ranges[0].start, []
-    form = em.form(start)
-    assert form is not None
-    for k in range(count):
-        at = em.offset(em.pointer(r.buffer, form), em.const(k, index), _element(dtype))
-        text = f"load {_element(dtype)}, ptr {at.text}, align 4"
-        found.append(em.read(text, dtype, 0, r.buffer, at, at.depth))
-    return found
-
-
-def _element(dtype: DType) -> str:
-    return "float" if dtype == f32 else "i32"
-
-
-def put_words(em: Emitter, r: Region, result: IRValue, type_: str, count: int) -> None:
-    """Emit stores of the words of a struct to a box of registers."""
-    start = start_of(em, r)
-    element = type_.strip("{} ").split(", ")[0]
-    for k in range(count):
-        word = em.function.result(f"extractvalue {type_} {result.text}, {k}", s32)
-        at = em.offset(start, em.const(k, index), element)
-        em.function.write(f"store {element} {word.text}, ptr {at.text}, align 4")
-    em.function.forget(r.buffer)
 
 
 def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
@@ -121,42 +91,28 @@ def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
     count = {"x1": 1, "x2": 2, "x4": 4}[number]
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{number}{trans}.b16.p3"
     pointer = in_space(em, start_of(em, s.reads[0]), 3)
-    type_ = "i32" if count == 1 else f"{{ {', '.join(['i32'] * count)} }}"
+    type_ = struct_of("i32", count)
     em.declare(name, type_, ["ptr addrspace(3)"])
     result = em.function.result(f"call {type_} @{name}({pointer})", s32)
-    if count == 1:
-        at = start_of(em, s.writes[0])
-        em.function.write(f"store i32 {result.text}, ptr {at.text}, align 4")
-        em.function.forget(s.writes[0].buffer)
-    else:
-        put_words(em, s.writes[0], result, type_, count)
+    store_words(em, s.writes[0], result, count)
 
 
 def _store_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
     """``stmatrix`` by inline assembly: only the latest LLVM has an intrinsic for it."""
     number, trans = how[0], ".trans" if how[1:] == ["trans"] else ""
-    count, own = int(number[1:]), s.reads[0]
-    start, words = start_of(em, own), []
-    for k in range(count):
-        at = em.offset(start, em.const(k, index), "i32")
-        words.append(em.read(f"load i32, ptr {at.text}, align 4", s32, 0, own.buffer, at, at.depth))
-    row = in_space(em, start_of(em, s.writes[0]), 3)
-    held = ", ".join(f"${n + 1}" for n in range(count))
-    text = f"stmatrix.sync.aligned.m8n8.{number}{trans}.shared.b16 [$0], {{{held}}};"
-    constraints = ",".join(["r", *("r" for _ in words), "~{memory}"])
-    place = em.function.result(f"ptrtoint {row} to i32", s32)
-    operands = ", ".join(map(str, (place, *words)))
-    call = f'asm sideeffect "{text}", "{constraints}"({operands}) convergent'
-    em.function.write(f"call void {call}")
+    count = int(number[1:])
+    words = words_of(em, s.reads[0], s32)
+    code = f"stmatrix.sync.aligned.m8n8.{number}{trans}.shared.b16 [$0], {names(1, count)};"
+    assembly(em, code, shared_address(em, s.writes[0]), *words)
     em.function.forget(s.writes[0].buffer)
 
 
 def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -> None:
     """``mma.m16n8k16.bf16.f32``: C += A B for the tiles that the 32 threads hold together."""
     sums, (a, b, c) = matrix.sums, matrix.words
-    words = [*_words(em, s.reads[1], a, u32), *_words(em, s.reads[2], b, u32)]
-    given = [*(_operand(em, w, operands) for w in words), *_words(em, s.reads[0], c, sums)]
-    type_ = f"{{ {', '.join([_element(sums)] * c)} }}"
+    words = [*words_of(em, s.reads[1], u32), *words_of(em, s.reads[2], u32)]
+    given = [*(_operand(em, w, operands) for w in words), *words_of(em, s.reads[0], sums)]
+    type_ = struct_of(word_type(sums), c)
     if is_narrow(matrix.operands):
         callee = _narrow_mma(shape, _kinds(matrix), (c, a, b))
     else:
@@ -164,16 +120,14 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
         em.declare(callee[1:], type_, [g.type for g in given])
     call = f"call {type_} {callee}({', '.join(map(str, given))}) convergent"
     result = em.function.result(call, sums)
-    put_words(em, s.writes[0], result, type_, c)
+    store_words(em, s.writes[0], result, c)
 
 
 def _narrow_mma(shape: str, kinds: str, words: tuple[int, int, int]) -> str:
     """Return a product of bytes of floats as inline assembly: LLVM 20 has no intrinsic for it."""
     c, a, b = words
-    sizes, lists, first = (c, a, b, c), [], 0
-    for size in sizes:
-        lists.append(f"{{{', '.join(f'${first + n}' for n in range(size))}}}")
-        first += size
+    firsts = accumulate((c, a, b, c), initial=0)
+    lists = [names(first, size) for first, size in zip(firsts, (c, a, b, c), strict=False)]
     text = f"mma.sync.aligned.{shape}.row.col.{kinds} {', '.join(lists)};"
     constraints = ",".join([*["=f"] * c, *["r"] * (a + b), *["f"] * c])
     return f'asm "{text}", "{constraints}"'

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ....ir.dtypes import BY_NAME, bf16, f16, f32, index, s8, s32
+from ....ir.dtypes import BY_NAME, bf16, f16, f32, s8, s32
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int
 from ....ir.loop.intrinsics import TABLE, WARP
-from ....ir.loop.nodes import Intrinsic, Load, Region
+from ....ir.loop.nodes import Intrinsic, Region
 from ....ir.loop.tensor_memory import LANES, TensorMatrix
 from ....ir.loop.warpgroups import descriptors_of
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
-from .warpgroup import SharedFields, describe_shared, emit_tied, held_words
+from .assembly import assembly, assembly_result, names, register, shared_address, store_words
+from .warpgroup import SharedFields, describe_shared, update
 
 _E4M3, _E5M2 = BY_NAME["f8e4m3fn"], BY_NAME["f8e5m2"]
 _KINDS = MappingProxyType(
@@ -54,50 +55,27 @@ def emit_tensor(em: Emitter, s: Intrinsic) -> None:
             _alloc(em, s)
         case ["tensor_free"]:
             code = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {s.args[0]};"
-            _asm(em, code, "r", _base(em, s.reads[0]))
+            assembly(em, code, register(em, s.reads[0]))
         case ["tensor_commit"]:
             way = "cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
-            _asm(em, f"tcgen05.commit.{way} [$0];", "r", _shared(em, s.writes[0]))
+            assembly(em, f"tcgen05.commit.{way} [$0];", shared_address(em, s.writes[0]))
         case ["tensor_fence_before"]:
-            _asm(em, "tcgen05.fence::before_thread_sync;", "")
+            assembly(em, "tcgen05.fence::before_thread_sync;")
         case ["tensor_fence_after"]:
-            _asm(em, "tcgen05.fence::after_thread_sync;", "")
+            assembly(em, "tcgen05.fence::after_thread_sync;")
         case ["tensor_load", _]:
             _load(em, s)
         case ["tensor_wait"]:
-            places, words = held_words(em, s.writes[0])
-            emit_tied(em, "tcgen05.wait::ld.sync.aligned;", places, words, ())
-            em.function.forget(s.writes[0].buffer)
+            update(em, "tcgen05.wait::ld.sync.aligned;", s.writes[0])
         case _:
             raise UnsupportedError(f"intrinsic {s.name}", "no thread can do it by itself")
-
-
-def _asm(em: Emitter, code: str, kinds: str, *operands: IRValue) -> None:
-    constraints = ",".join([*kinds, "~{memory}"])
-    args = ", ".join(map(str, operands))
-    em.function.write(f'call void asm sideeffect "{code}", "{constraints}"({args}) convergent')
-
-
-def _shared(em: Emitter, r: Region) -> IRValue:
-    """Return the address of a place in shared memory, as 32 bits."""
-    form = em.form(r.ranges[0].start)
-    assert form is not None
-    at = em.pointer(r.buffer, form)
-    text = f"addrspacecast ptr {at.text} to ptr addrspace(3)"
-    place = em.pure(text, index, 0, at.depth)
-    return em.pure(f"ptrtoint ptr addrspace(3) {place.text} to i32", s32, 0, place.depth)
-
-
-def _base(em: Emitter, r: Region) -> IRValue:
-    """Return where the block's columns begin."""
-    return em.value(Load(r.buffer, (r.ranges[0].start,)))
 
 
 def _place(em: Emitter, column: Region, base: Region) -> IRValue:
     """Return the address of a column, in the first lane."""
     at = em.value(column.ranges[0].start)
     short = em.pure(f"trunc i64 {at.text} to i32", s32, 0, at.depth)
-    first = _base(em, base)
+    first = register(em, base)
     return em.function.result(f"add i32 {first.text}, {short.text}", s32)
 
 
@@ -105,7 +83,7 @@ def _alloc(em: Emitter, s: Intrinsic) -> None:
     """Allocate columns, and let other blocks do so."""
     code = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {s.args[0]}; "
     code += "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
-    _asm(em, code, "r", _shared(em, s.writes[0]))
+    assembly(em, code, shared_address(em, s.writes[0]))
 
 
 def _product(em: Emitter, s: Intrinsic) -> None:
@@ -118,16 +96,15 @@ def _product(em: Emitter, s: Intrinsic) -> None:
         describe_shared(em, r, d, _FIELDS)
         for r, d in zip(starts, descriptors_of(s.args), strict=True)
     )
-    to, adds = _place(em, s.writes[0], base), _base(em, flag)
+    to, adds = _place(em, s.writes[0], base), register(em, flag)
     name = f"tcgen05.mma.cta_group::1.kind::{_KINDS[x.operands][0]}"
     head = f".reg .pred p; .reg .b32 d; mov.b32 d, {instruction_descriptor(x, turned)};"
     text = f"{{ {head} setp.ne.b32 p, $3, 0; {name} [$0], $1, $2, d, p; }}"
-    _asm(em, text, "rllr", to, a, b, adds)
+    assembly(em, text, to, a, b, adds)
 
 
 def _load(em: Emitter, s: Intrinsic) -> None:
     """Emit a load of columns of the warp's lanes, which ``tensor_wait`` waits for."""
-    places, _ = held_words(em, s.writes[0])
     call = "llvm.nvvm.read.ptx.sreg.tid.x"
     em.declare(call, "i32", [])
     thread = em.pure(f"call i32 @{call}()", s32, 0, 0)
@@ -135,16 +112,8 @@ def _load(em: Emitter, s: Intrinsic) -> None:
     lane = em.pure(f"shl i32 {warp.text}, 16", s32, 0, 0)
     column = _place(em, *s.reads)
     at = em.function.result(f"add i32 {column.text}, {lane.text}", s32)
-    count = as_int(s.writes[0].ranges[0].extent) or 0
-    dtype = s.writes[0].buffer.dtype
-    kind, letter = ("float", "f") if dtype.is_float else ("i32", "r")
-    words = ", ".join(f"${n}" for n in range(count))
-    code = f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{words}}}, [${count}];"
-    type_ = f"{{ {', '.join([kind] * count)} }}"
-    constraints = ",".join([*[f"={letter}"] * count, "r", "~{memory}"])
-    text = f'call {type_} asm sideeffect "{code}", "{constraints}"({at}) convergent'
-    made = em.function.result(text, dtype)
-    for n, place in enumerate(places):
-        word = em.function.result(f"extractvalue {type_} {made.text}, {n}", dtype)
-        em.function.write(f"store {kind} {word.text}, ptr {place.text}, align 4")
-    em.function.forget(s.writes[0].buffer)
+    to = s.writes[0]
+    count = as_int(to.ranges[0].extent)
+    assert count is not None
+    code = f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {names(0, count)}, [${count}];"
+    store_words(em, to, assembly_result(em, code, to.buffer.dtype, count, at), count)

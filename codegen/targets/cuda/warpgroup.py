@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ....ir.dtypes import f32, index, s32, s64
-from ....ir.loop.build import as_int
+from ....ir.dtypes import s64
 from ....ir.loop.intrinsics import TABLE
 from ....ir.loop.nodes import Intrinsic, Region, Scope
 from ....ir.loop.warpgroups import Descriptor, GroupMatrix, descriptors_of
 from ...emit.expr import Emitter
 from ...emit.llvm.core import IRValue
+from .assembly import assembly, assembly_result, in_space, names, store_words, words_of
 
 _KINDS: Mapping[str, str] = MappingProxyType({"f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "f32": "tf32"})
 
@@ -43,23 +43,16 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
     turned, shared = s.args[:2], [r for r in s.reads[1:] if r.buffer.scope is Scope.SHARED]
     found = zip(shared, descriptors_of(s.args), strict=True)
     right = [describe_shared(em, r, d, _FIELDS) for r, d in found]
-    left = [] if shared[1:] else held_words(em, s.reads[1])[1]
-    places, sums = held_words(em, s.writes[0])
+    left = [] if shared[1:] else words_of(em, s.reads[1])
     kinds = ".".join(_KINDS.get(t.name, t.name) for t in x.types)
     name = f"wgmma.mma_async.sync.aligned.m{x.m}n{x.n}k{x.k}.{x.sums}.{kinds}"
     at = 2 * x.words
-    operands = [_words(0, x.words), *([_words(at, len(left))] if left else [])]
+    operands = [names(0, x.words), *([names(at, len(left))] if left else [])]
     operands += [f"${n}" for n in range(at + len(left), at + len(left) + len(right))]
     more = "".join(f", {n}" for n in _more(x, turned[2 - len(right) :]))
     code = f"{name} {', '.join(operands)}, p{more};"
     text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {code} }}"
-    emit_tied(em, text, places, sums, (*left, *right))
-    em.function.forget(s.writes[0].buffer)
-
-
-def _words(first: int, count: int) -> str:
-    """Return operands of an instruction as a vector."""
-    return f"{{{', '.join(f'${n}' for n in range(first, first + count))}}}"
+    update(em, text, s.writes[0], *left, *right)
 
 
 def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
@@ -76,9 +69,7 @@ def emit_group_fence(em: Emitter, s: Intrinsic) -> None:
     LLVM would make them where they are used, which is behind it: a product is all that names them.
     """
     for r in s.writes:
-        places, words = held_words(em, r)
-        emit_tied(em, "", places, words, ())
-        em.function.forget(r.buffer)
+        update(em, "", r)
     em.declare(_FENCE, "void", [])
     em.function.write(f"call void @{_FENCE}()")
 
@@ -87,48 +78,20 @@ def emit_group_wait(em: Emitter, s: Intrinsic) -> None:
     """Emit a wait for groups; sums that it names are read after it."""
     text = f"wgmma.wait_group.sync.aligned {s.args[0]};"
     if not s.writes:
-        em.function.write(f'call void asm sideeffect "{text}", "~{{memory}}"() convergent')
-        return
-    places, sums = held_words(em, s.writes[0])
-    emit_tied(em, text, places, sums, ())
-    em.function.forget(s.writes[0].buffer)
+        assembly(em, text)
+    else:
+        update(em, text, s.writes[0])
 
 
-def held_words(em: Emitter, r: Region) -> tuple[list[IRValue], list[IRValue]]:
-    """Return the addresses of the 32-bit words of a box of a thread's registers, and these."""
-    (only,) = r.ranges
-    form, count = em.form(only.start), as_int(only.extent)
-    assert form is not None and count is not None
-    start, dtype = em.pointer(r.buffer, form), r.buffer.dtype if r.buffer.dtype == f32 else s32
-    type_ = "float" if dtype == f32 else "i32"
-    words = range(count * r.buffer.dtype.bytes // 4)
-    places = [em.offset(start, em.const(k, index), type_) for k in words]
-    loads = (f"load {type_}, ptr {at.text}, align 4" for at in places)
-    return places, [
-        em.read(text, dtype, 0, r.buffer, at, at.depth)
-        for text, at in zip(loads, places, strict=True)
-    ]
+def update(em: Emitter, code: str, r: Region, *others: IRValue) -> None:
+    """Emit code that changes the words of a box of registers in place, after ``others`` are read.
 
-
-def emit_tied(
-    em: Emitter,
-    code: str,
-    places: Sequence[IRValue],
-    sums: Sequence[IRValue],
-    others: Sequence[IRValue],
-) -> None:
-    """Emit code that updates sums in place."""
-    kind, letter = (sums[0].type, "f" if sums[0].type == "float" else "r")
-    type_ = f"{{ {', '.join([kind] * len(sums))} }}"
-    ties = [f"={letter}"] * len(sums) + [str(n) for n in range(len(sums))]
-    more = ("r" if x.type == "i32" else "l" for x in others)
-    constraints = ",".join([*ties, *more, "~{memory}"])
-    operands = ", ".join(map(str, (*sums, *others)))
-    call = f'call {type_} asm sideeffect "{code}", "{constraints}"({operands}) convergent'
-    result = em.function.result(call, sums[0].dtype)
-    for n, at in enumerate(places):
-        word = em.function.result(f"extractvalue {type_} {result.text}, {n}", sums[0].dtype)
-        em.function.write(f"store {kind} {word.text}, ptr {at.text}, align 4")
+    The words are ``$0`` and so on, once as results and once as operands; ``others`` follow.
+    """
+    words = words_of(em, r)
+    count = len(words)
+    result = assembly_result(em, code, words[0].dtype, count, *words, *others, tied=count)
+    store_words(em, r, result, count)
 
 
 def describe_shared(em: Emitter, r: Region, d: Descriptor, how: SharedFields) -> IRValue:
@@ -140,10 +103,7 @@ def describe_shared(em: Emitter, r: Region, d: Descriptor, how: SharedFields) ->
     assert form is not None
     units = form.constant * r.buffer.dtype.bytes // _UNIT
     pointer = em.pointer(r.buffer, replace(form, constant=0))
-    shared = em.pure(
-        f"addrspacecast ptr {pointer.text} to ptr addrspace(3)", index, 0, pointer.depth
-    )
-    place = em.pure(f"ptrtoint ptr addrspace(3) {shared.text} to i64", s64, 0, shared.depth)
+    place = em.pure(f"ptrtoint {in_space(em, pointer, 3)} to i64", s64, 0, pointer.depth)
     near = em.pure(f"and i64 {place.text}, {_REACH - 1}", s64, 0, place.depth)
     unit = em.pure(f"lshr i64 {near.text}, 4", s64, 0, near.depth)
     fields = d.leading // _UNIT << 16 | d.stride // _UNIT << 32 | how.fixed
