@@ -17,7 +17,7 @@ from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DeviceRecord, device_id
 from nestwright.autotune.lowered import lower
-from nestwright.autotune.measure.harness import Harness
+from nestwright.autotune.measure.harness import MARGIN, Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.reference import ExpectedOutput, ReferenceCase, judge
 from nestwright.cli.main import main
@@ -159,6 +159,21 @@ def test_the_harness_judges_by_the_error_and_counts_the_products(tmp_path: Path)
         (outcome,) = Harness(lambda phase: None).run(job)
         assert outcome.status == status, outcome.note
     assert 0.25 < work_share(lower_group(parse(text).entry, "kernel"), sch.func) < 0.5
+
+
+def test_results_may_be_as_wrong_as_the_schedule_explains_and_the_target_allows(
+    tmp_path: Path,
+) -> None:
+    text = MODEL.replace("28,28", "9,10").replace("64", "24")
+    sch = Schedule(lower_group(parse(text).entry, "kernel"))
+    sch.winograd("conv", 4)
+    error, candidate = excess_error(sch.func), Candidate("by trace", {}, sch.trace.to_json())
+    for accuracy, allowed in ((1.5 * error, 1.5 * error), (10 * error, MARGIN * error)):
+        spec, reference = f"{SPEC} -accuracy={accuracy}", str(tmp_path / "reference.npz")
+        job = Job(1, "measure", "k", "hlo", text, spec, (candidate,), reference)
+        harness = Harness(lambda phase: None)
+        built = harness._compile(harness._load(job), candidate)
+        assert built.excess == pytest.approx(allowed)
 
 
 def expected(values: Array, bound: Array | None) -> ReferenceCase:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from nestwright.autotune.cost.model import CostModel
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial
 from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.tasks.extract import extract
+from nestwright.autotune.tuner.jobs import FILL, RACE_FILL, JobMaker
 from nestwright.autotune.tuner.taskstate import TRUSTED, TaskState
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -48,6 +51,25 @@ def test_after_some_trials_the_roofline_is_believed() -> None:
 def test_slow_tasks_promise_more() -> None:
     gains = [at_share_of_roof(share, 4).gain() for share in (0.9, 1.0, 1.5, 3.0)]
     assert gains == sorted(gains) and gains[-1] > 5 * gains[1]
+
+
+def test_only_schedules_near_the_fastest_are_raced() -> None:
+    state = at_share_of_roof(1.0, 1)
+    for n, share in enumerate((0.5, 0.55, 0.7)):
+        runs, trace = (share * state.encoder.roof,), [["unroll", [n], []]]
+        found = Trial(state.task.key, "d", "s", {"n": n}, "ok", "prior", runs, trace)
+        state.add(found)
+    assert [t.decisions["n"] for t in state.finalists(5)] == [0, 1]
+    assert [t.decisions["n"] for t in state.finalists(1)] == [0]
+
+
+def test_a_job_says_how_cold_the_task_s_operands_are_and_how_long_it_is_timed(tmp_path) -> None:
+    (task,) = extract(optimize(parse(MODEL)), TARGET)
+    task, maker = replace(task, reuse=(1e6, 2e9, 3.0)), JobMaker(TARGET, 7, tmp_path)
+    one, race = (maker.job(task, kind, (), 1e-3) for kind in ("measure", "race"))
+    assert one.reuse == race.reuse == task.reuse
+    assert (one.fill, race.fill) == (FILL, RACE_FILL)
+    assert (one.seed, one.incumbent, race.number) == (7, 1e-3, one.number + 1)
 
 
 def test_predictions_are_seconds_by_the_best_so_far() -> None:

@@ -14,6 +14,7 @@ from nestwright.autotune.api import tune
 from nestwright.autotune.fleet.fleet import Fleet
 from nestwright.autotune.fleet.identity import question
 from nestwright.autotune.fleet.worker_pool import ExecutorPool
+from nestwright.autotune.log.contents import best_trial
 from nestwright.autotune.log.journal import LogWriter, check, read
 from nestwright.autotune.measure.protocol import Job, Measurer, Outcome, Watch
 from nestwright.autotune.search.rounds import next_round
@@ -111,10 +112,12 @@ def test_it_resumes_and_ignores_what_other_machines_measured(tmp_path: Path) -> 
 def test_trials_of_another_class_of_machines_do_not_rank(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     tuned(path, Local(), trials=6)
+    before = read(path)
+    before.bests.append(best_trial(before.trials))
     tasks = extract(optimize(parse(TEXT)), TARGET)
     plan = TuningPlan("small", TARGET, tasks, 6, strategy="random", machine="x", peaks=(0.0, 0.0))
-    with LogWriter(path) as writer, closing(Tuner(plan, writer, read(path), Local(), None)) as t:
-        assert t.trials == 0
+    with LogWriter(path) as writer, closing(Tuner(plan, writer, before, Local(), None)) as t:
+        assert t.trials == 0 and all(s.race is None for s in t.states)
         assert t.run().measured == 6
     assert {t.machine for t in read(path).trials} == {MACHINE, "x"}
 

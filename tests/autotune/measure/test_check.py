@@ -117,6 +117,17 @@ def test_right_kernels_pass(text: str) -> None:
     assert verdict(text, lambda outputs, inputs, n: None) == ""
 
 
+def test_the_error_that_is_told_is_that_of_ordinary_values() -> None:
+    machine, reference = subject(POWERS)
+    schedule = make_schedule(Program("hlo", POWERS).func, {}, TARGET, Candidate(DEFAULT_SKETCH, {}))
+    run = machine.compile(schedule.func)
+    errors = [
+        judge(run.trial(c.arguments, 0xFF, True).results, c, reference.outputs)[0]
+        for c in reference.cases
+    ]
+    assert check(run, reference, lambda doing: None) == errors[0] != errors[-1]
+
+
 def test_a_few_wrong_integers_are_found_though_a_parameter_is_float() -> None:
     def spoil(outputs, inputs, n) -> None:
         outputs[0].view(np.int32)[-1:] += 1

@@ -252,6 +252,18 @@ def test_a_step_in_the_clock_rate_between_two_kernels_is_not_the_second_ones_fau
         assert typical(runs) / drift == pytest.approx(1e-4), trial
 
 
+def test_a_slowdown_before_the_runs_alone_is_not_divided_out() -> None:
+    """It was an interruption: that of the runs is what both of the yardstick's readings show."""
+    m, drifts = Machine(1e-4), iter((1.5, 1.0, 1.5, 1.4))
+
+    class Told(Yardstick):
+        def drift(self, clock: object, least: float = SAMPLE) -> float:
+            return next(drifts)
+
+    read = [read_off(m.call, m.clock, Told(), 0.0, 1e-3, 0.0) for _ in range(2)]
+    assert [found and found[1] for found in read] == [1.0, 1.4]
+
+
 def test_a_core_that_stalls_in_some_samples_does_not_count() -> None:
     m = Machine(1e-4)
     turn = 0

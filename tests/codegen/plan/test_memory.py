@@ -124,6 +124,11 @@ def test_coalesce_keeps_a_copy_of_a_value_that_has_a_home() -> None:
     assert coalesce(before, sizes(2), frozenset({0, 1})) == before
 
 
+def test_coalesce_keeps_a_copy_into_a_part_of_a_value() -> None:
+    before = (call([], [0]), copy(0, 1), call([1], [2]))
+    assert coalesce(before, {**sizes(3), 1: 2 * SIZE}, frozenset()) == before
+
+
 def test_coalesce_in_a_loop_writes_the_next_state_in_place() -> None:
     body = (call([0], [2]), call([2], [3]), copy(3, 0))
     before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))

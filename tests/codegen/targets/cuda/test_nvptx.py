@@ -103,6 +103,44 @@ def again(X: f32[64], Y: f32[64]):
     assert "ld.shared" in loop[: loop.index("bra")]
 
 
+def test_what_threads_exchange_in_global_memory_is_not_promised_to_be_alone() -> None:
+    """LLVM might move its loads over the barrier, or take them from before it."""
+    text = """
+@func(outputs=1)
+def exchange(X: f32[64], Y: f32[64]):
+    for t in thread("threadIdx.x", 64):
+        Y[t] = X[t]
+        intrinsic("barrier")
+        with let(f32, Y[63 - t]) as other:
+            intrinsic("barrier")
+            Y[t] = other
+"""
+    code = emit(parse(text), Target.parse("cuda -arch=sm_80"))
+    assert "ptr noalias readonly align 16 %p0, ptr align 16 %p1" in code
+
+
+def test_warps_are_numbered_over_all_dimensions_of_a_block() -> None:
+    text = """
+@func(outputs=1)
+def sums(X: f32[512], Y: f32[512]):
+    for z in thread("threadIdx.z", 2):
+        for y in thread("threadIdx.y", 4):
+            for x in thread("threadIdx.x", 64):
+                V = alloc(f32[1], scope="register")
+                V[0] = X[z * 256 + y * 64 + x]
+                all_reduce(64, V, lambda u, v: u + v)
+                Y[z * 256 + y * 64 + x] = V[0]
+"""
+    code = emit(parse(text), Target.parse("cuda -arch=sm_80"))
+    read = re.findall(r"(%\w+) = call range\(.*sreg\.tid\.([xyz])\(\)", code)
+    x, y, z = (name for name, _ in sorted(read, key=lambda pair: pair[1]))
+    (warp,) = re.findall(r"= lshr i32 (%\w+), 5", code)
+    terms = {text: name for name, text in re.findall(r"(%\w+) = mul i32 (%\w+, \d+)", code)}
+    sums = {name: text for name, text in re.findall(r"(%\w+) = add i32 (%\w+, %\w+)", code)}
+    assert sums[warp].endswith(terms[f"{z}, 256"]), "4 rows of 64 threads"
+    assert sums[sums[warp].split(",")[0]] == f"{x}, {terms[f'{y}, 64']}"
+
+
 def reduction(threads: int, rows: int = 1, grid: int = 4) -> str:
     size = threads * rows * grid
     return f"""

@@ -266,6 +266,16 @@ FORMS: dict[str, Form] = {
         [V.astype(F).reshape(1, 1, 3), np.array([1, 10], F).reshape(1, 1, 2)],
         [[[3, 31, 12]]],
     ),
+    "convolution of a batch in groups, its input dilated": (
+        "%r = stablehlo.convolution(%a, %b) dim_numbers = [b, f, 0]x[o, i, 0]->[b, f, 0],"
+        " window = {stride = [1], pad = [[0, 0]], lhs_dilate = [2], rhs_dilate = [1]}"
+        " {batch_group_count = 2 : i64, feature_group_count = 1 : i64}"
+        " : (tensor<2x1x3xf32>, tensor<2x1x2xf32>) -> tensor<1x2x4xf32>",
+        "tensor<2x1x3xf32> tensor<2x1x2xf32>",
+        "tensor<1x2x4xf32>",
+        [np.array([[[1, 2, 3]], [[4, 5, 6]]], F), np.array([[[1, 10]], [[1, 100]]], F)],
+        [[[1, 20, 2, 30], [4, 500, 5, 600]]],
+    ),
     "convolution with raw numbers": (
         '%r = "stablehlo.convolution"(%a, %b) {dimension_numbers = #stablehlo.conv<raw'
         " input_batch_dimension = 0, input_feature_dimension = 1, input_spatial_dimensions = [2],"
