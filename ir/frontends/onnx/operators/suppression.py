@@ -6,7 +6,7 @@ from math import inf
 
 from ....dtypes import f32, s32, s64
 from ...lax import bounded, indexing, shaping
-from ...lax.suppression import chosen_of_best, corners
+from ...lax.images.suppression import chosen_of_best, corners
 from ...lax.term import Term
 from ..nodes.node import Node
 from ..nodes.table import operator

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ....hlo.nodes import ConvLabels
 from ...lax.functions import wide
+from ...lax.images.sampling import deformed_conv
 from ...lax.linear import conv, conv_transpose
 from ...lax.reductions import sum_
-from ...lax.sampling import deformed_conv
 from ...lax.shaping import full, per_channel, slice_
 from ...lax.term import Term
 from .call import AtenCall, Rows, Sized

@@ -11,8 +11,9 @@ import numpy as np
 from ....arrays import Array
 from ....dtypes import s32, s64
 from ....hlo.nodes import Shape
-from ...lax import bounded, regions
+from ...lax import bounded
 from ...lax.functions import mean
+from ...lax.images import regions
 from ...lax.indexing import Update, put_along_axis, take, take_along_axis
 from ...lax.reductions import argmax, max_
 from ...lax.shaping import (

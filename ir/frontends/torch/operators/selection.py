@@ -10,11 +10,11 @@ from math import inf, prod
 from ....dtypes import f32, s32, s64
 from ...lax import bounded
 from ...lax.distinct import groups_of, runs_of
+from ...lax.images.suppression import chosen
 from ...lax.indexing import scatter_nd, take
 from ...lax.order import argsort
 from ...lax.reductions import cumulative, max_, sum_
 from ...lax.shaping import expand_dims, full, iota, move_axis, reshape, stack, unstack
-from ...lax.suppression import chosen
 from ...lax.term import Term
 from .call import NO_BOUND, AtenCall, Rows, sized, wide
 from .logic import truth

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ....lax import bounded, regions, shaping
+from ....lax import bounded, shaping
+from ....lax.images import regions
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator

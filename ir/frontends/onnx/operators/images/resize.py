@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .....hlo.limits import require_bytes
-from ....lax.resize import Rule, Stretch, resize
+from ....lax.images.resize import Rule, Stretch, resize
 from ....lax.term import Term
 from ...nodes.node import Node
 from ...nodes.table import operator

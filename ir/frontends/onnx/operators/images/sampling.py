@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ....lax import sampling
-from ....lax.sampling import MODES
+from ....lax.images import sampling
+from ....lax.images.sampling import MODES
 from ....lax.shaping import per_channel
 from ....lax.term import Term
 from ...nodes.node import Node

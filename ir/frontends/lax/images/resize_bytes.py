@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...arrays import Array
-from ...dtypes import s32, u8
+from ....arrays import Array
+from ....dtypes import s32, u8
+from ..term import Term
 from .resize import Rule, Samples, Stretch, resample, samples
-from .term import Term
 
 _WEIGHT_BITS = 15
 _MOST_SHIFT = 22

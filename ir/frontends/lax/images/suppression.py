@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ...dtypes import s32
-from .control import cond, while_loop
-from .indexing import dynamic_update_slice, take_along_axis
-from .order import top_k
-from .reductions import any_, argmax, max_, sum_
-from .shaping import broadcast_to, full, iota, unstack
-from .term import Term
+from ....dtypes import s32
+from ..control import cond, while_loop
+from ..indexing import dynamic_update_slice, take_along_axis
+from ..order import top_k
+from ..reductions import any_, argmax, max_, sum_
+from ..shaping import broadcast_to, full, iota, unstack
+from ..term import Term
 
 FEWEST = 256
 """Boxes of each class, at least, that take part at first; and at least two for each to choose."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...dtypes import s32
-from . import control, functions, indexing, reductions, shaping
+from ....dtypes import s32
+from .. import control, functions, indexing, reductions, shaping
+from ..term import Term
 from .sampling import Tap, neighbors, sample
-from .term import Term
 
 
 @dataclass(frozen=True, slots=True)

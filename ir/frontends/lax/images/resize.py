@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
-from ...dtypes import DType, f32, f64, pred, s32
-from .indexing import take
-from .linear import matmul
-from .shaping import broadcast_to, expand_dims, literal, reshape, slice_, transpose
-from .term import Term
+from ....arrays import Array
+from ....dtypes import DType, f32, f64, pred, s32
+from ..indexing import take
+from ..linear import matmul
+from ..shaping import broadcast_to, expand_dims, literal, reshape, slice_, transpose
+from ..term import Term
 
 MOST_TAPS = 8
 """Most neighbors that are added one by one; more of them make a product with a matrix."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from ...dtypes import f32, s32
-from . import indexing, linear, shaping
-from .reductions import sum_
-from .term import Term
+from ....dtypes import f32, s32
+from .. import indexing, linear, shaping
+from ..reductions import sum_
+from ..term import Term
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Functions of images: at another size, read at computed places, and boxes in them."""
