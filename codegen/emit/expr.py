@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import gcd
 
 from ...ir.dtypes import DType, f32, index, pred, s32
@@ -19,7 +20,7 @@ from .fetch import LINE, FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, synchronizes
 from .llvm.convert import convert, reinterpret
-from .llvm.core import IRValue, register_type
+from .llvm.core import Function, IRValue, register_type
 from .llvm.f8_pairs import PAIRS, last_number, narrow_pairs
 from .ops import apply
 
@@ -56,6 +57,21 @@ class Emitter(Indices):
         self.threaded = False
         self.shared = 0
         self.polls: Mapping[int, int] = {}
+
+    @contextmanager
+    def outlined(self, function: Function) -> Iterator[None]:
+        """Emit the body of a parallel loop into a function of its own, in a ``with`` block.
+
+        It knows the constants in ``env`` and nothing else that is in scope around it.
+        """
+        outside = self.function, self.env, self.buffers, self.parallel
+        self.function, self.parallel = function, True
+        self.env = {k: v for k, v in self.env.items() if v.literal is not None}
+        self.buffers = {}
+        try:
+            yield
+        finally:
+            self.function, self.env, self.buffers, self.parallel = outside
 
     def value(self, e: Expr) -> IRValue:
         """Emit an expression."""

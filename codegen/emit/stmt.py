@@ -294,35 +294,36 @@ def _outline(
 
     True if it uses tile registers, which are the caller's, too.
     """
-    outer, env, buffers = em.function, em.env, em.buffers
-    em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
-    em.env = {k: v for k, v in env.items() if v.literal is not None}
-    em.buffers, em.parallel = {}, True
+    function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
+    with em.outlined(function):
+        _load_context(em, taken)
+        begin, end = IRValue("%begin", index), IRValue("%end", index)
+        if pieces is not None:
+            begin, end = (_first_of(em, s, x, pieces) for x in (begin, end))
+        counter, loop = function.open_loop(em.stores(s.body), True)
+        em.env[s.var] = counter
+        emit_stmt(em, s.body)
+        close_loop(em, s, loop, begin.text, end.text, 1, index.bits)
+        end_streams(em)
+        end_tiles(em)
+        tiled = uses_tiles(em)
+        em.finished += definitions(function, "#0", "internal ")
+    return tiled
+
+
+def _load_context(em: Emitter, taken: Mapping[Var | Buffer, IRValue]) -> None:
+    """Load what ``_parallel`` stored: eight bytes for each variable and each buffer's address."""
     context = IRValue("%context", index)
     for slot, (key, value) in enumerate(taken.items()):
         at = em.offset(context, em.const(8 * slot, index), "i8") if slot else context
         if isinstance(key, Buffer):
-            text = em.function.result(f"load ptr, ptr {at.text}, align 8", index)
-            em.buffers[key] = text
+            em.buffers[key] = em.function.result(f"load ptr, ptr {at.text}, align 8", index)
         else:
             type_ = memory_type(value.dtype)
             got = em.function.result(f"load {type_}, ptr {at.text}, align 8", value.dtype)
             byte = replace(got, dtype=s8)
             is_pred = value.dtype == pred
             em.env[key] = em.compare("ne", byte, em.like(0, byte)) if is_pred else got
-    begin, end = IRValue("%begin", index), IRValue("%end", index)
-    if pieces is not None:
-        begin, end = (_first_of(em, s, x, pieces) for x in (begin, end))
-    counter, loop = em.function.open_loop(em.stores(s.body), True)
-    em.env[s.var] = counter
-    emit_stmt(em, s.body)
-    close_loop(em, s, loop, begin.text, end.text, 1, index.bits)
-    end_streams(em)
-    end_tiles(em)
-    tiled = uses_tiles(em)
-    em.finished += definitions(em.function, "#0", "internal ")
-    em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
-    return tiled
 
 
 def _first_of(em: Emitter, s: For, piece: IRValue, pieces: int) -> IRValue:
