@@ -169,24 +169,24 @@ def build(
     Raises ``ScheduleError`` for a schedule of the DSL that is unfinished or exceeds the GPU.
     """
     if not _is_function(model):
-        options: dict[str, Any] = {
-            "target": target,
-            "freeze": freeze,
-            "constants": constants,
-            "excess_precision": excess_precision,
-            "weights": weights,
-            "accuracy": accuracy,
-            "denormals": denormals,
-            "fallback": fallback,
-            "checks": checks,
-        }
+        lowered = partial(
+            lower,
+            freeze=freeze,
+            constants=constants,
+            excess_precision=excess_precision,
+            weights=weights,
+            accuracy=accuracy,
+            denormals=denormals,
+            fallback=fallback,
+            checks=checks,
+        )
         if shapes and is_open(shapes):
             _require_exact(checks, rule)
             from .sized import SizedModel  # with what else it takes to compile
 
-            return SizedModel(model, shapes, rule, partial(lower, **options), log)
-        example = as_arguments(example)
-        return built(model, example, fixed(shapes), log, timings, cache, **options).flat
+            return SizedModel(model, shapes, rule, partial(lowered, target=target), log)
+        lowered = partial(lowered, model, *as_arguments(example), shapes=fixed(shapes))
+        return built(lowered, target, log, timings, cache).flat
     machine = with_arithmetic(target, accuracy, denormals)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 
 from ...ir.errors import ArgumentError
 from ..display.built import library_lines, variant_lines, weight_lines
-from ..syntax.options import ModelCommand, RecipeOptions, read_shapes, recipe_options
+from ..syntax.options import ModelCommand, RecipeOptions, recipe_options
 
 if TYPE_CHECKING:
     from ...codegen.plan.interface import CLibrary
@@ -105,17 +106,7 @@ def build(
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    exe = built(
-        model,
-        (),
-        read_shapes(recipe.shapes),
-        log,
-        stages,
-        not no_cache,
-        target=target,
-        **recipe.arguments(),
-        **recipe.arithmetic,
-    )
+    exe = built(partial(recipe.lowered, model), target, log, stages, not no_cache)
     made = exe.export_c(output, **library.options) if output and library else None
     if output is not None and made is None:
         exe.save(output, sign)

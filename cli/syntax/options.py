@@ -15,6 +15,7 @@ from ...ir.errors import ArgumentError
 if TYPE_CHECKING:  # `--help` needs no tuner
     from ...autotune.lowered import Lowered
     from ...autotune.rules import OpenShapes, OpenSize, SizeRule
+    from ...ir.target import Target
 
 SHAPE_HINT = "--shape input=1x3x224x224, or --shape 0=8x? for the first input"
 RANGE_HINT = "--shape input=1..64x3x224x224 --rule buckets"
@@ -220,7 +221,7 @@ class RecipeOptions:
             "excess_precision": self.excess_precision is not False,
         }
 
-    def lowered(self, model: str, target: str) -> Lowered:
+    def lowered(self, model: str, target: str | Target) -> Lowered:
         """Return the model with these options; raises what ``lower`` raises."""
         from ...autotune.lowered import lower
 
