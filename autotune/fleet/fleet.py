@@ -32,7 +32,7 @@ FAULTS = 3  # errors in succession after which a worker is not used
 REFUSALS = 20  # refusals in succession after which no worker of an executor is expected to fit
 ARRIVAL = 15.0  # seconds to wait for the first worker
 PATIENCE = 60.0  # seconds to wait for others when none is left
-LATE = 2.0, 4.0  # seconds, and times the usual ones, after which an idle worker tries a job, too
+LATE = 2.0, 4.0  # seconds, and multiple of the usual time, after which an idle worker helps out
 
 
 class Fleet(Measurer):
@@ -45,7 +45,7 @@ class Fleet(Measurer):
     def __init__(
         self, pool: WorkerPool, request: Request, clock: Clock = time.monotonic, nap: float = NAP
     ) -> None:
-        """``request`` is the question what a worker is; ``nap`` the longest wait for an answer."""
+        """``request`` asks a worker what it is; ``nap`` is the longest wait for an answer."""
         self.machine, self.peaks = request.machine, (0.0, 0.0)
         self._pool, self._request, self._clock, self._nap = pool, request, clock, nap
         self._workers: dict[str, WorkerState] = {}
@@ -113,6 +113,7 @@ class Fleet(Measurer):
         return [w for w in self._workers.values() if w.state == "fit"]
 
     def _late(self, began: float, patience: float) -> bool:
+        """True if ``patience`` seconds have passed since ``began``."""
         return self._clock() - began >= patience
 
     def _look(self) -> None:

@@ -24,10 +24,10 @@ PROTOCOL = 1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A job for a worker; without a job, the question what the worker is.
+    """A job for a worker; without a job, it asks what the worker is.
 
     ``code`` is the tuner's version, ``spec`` and ``device`` are the target and its device id,
-    ``machine`` the class of machines that measures (""; any), ``libraries`` what children need to
+    ``machine`` the class of machines that measures ("": any), ``libraries`` what children need to
     call registered library functions.
     """
 

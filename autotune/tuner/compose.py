@@ -34,11 +34,12 @@ class TimeUp(Exception):
 
 
 def compose(winners: Sequence[str], race: Race) -> Composition:
-    """Return the groups of ``winners``, best the most promising first, to keep tuned.
+    """Return which of the groups in ``winners`` to keep tuned.
 
-    All winners are tried at once. If that is not clearly faster, each half of them is added to the
-    groups kept so far and tried, down to single groups; then each group that was added together
-    with others is tried without. The race of the result against the default decides. When time is
+    The order of ``winners`` is that in which they are tried, so the most promising belong first.
+    All are tried at once. If that is not clearly faster, each half of them is added to the groups
+    kept so far and tried, down to single groups; then the model is tried without each group that
+    was added together with others. A race of the result against the default decides. When time is
     up, the last set that beat the default is returned.
     """
     kept: Kept = NOTHING

@@ -10,15 +10,15 @@ from ..tasks.counting import certain_reads
 from ..tasks.extract import Task
 
 HOT = 2.0
-"""Times the measured bandwidth, above which operands must have been in a nearer cache."""
+"""Multiple of the measured bandwidth above which operands must have come from a nearer cache."""
 
 
 def least_seconds(task: Task, rate: float, stream: float, target: Target) -> float:
     """Return the seconds that any schedule of a task takes at least; 0 if nothing is certain.
 
     ``rate`` is the machine's peak of f32 operations per second, ``stream`` its bytes per second
-    from beyond the L2 caches; 0: unknown. The second is exceeded by far by operands that a trial
-    left in a cache, and by less by those that a larger cache of a neighbor holds.
+    from beyond the L2 caches; 0: unknown. Operands that a trial left in a cache arrive far faster
+    than ``stream``; those in a neighbor's larger cache a little faster, which ``HOT`` allows.
     """
     arithmetic = task.certain / rate if rate else 0.0
     c = task.program.computation

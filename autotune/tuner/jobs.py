@@ -19,11 +19,11 @@ from .floor import least_seconds
 
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
-RUN_LIMIT = 20.0  # seconds for a candidate of a task of which nothing is known, and its work
-PACES = (1e9, 1e8)  # operations and bytes a second of the slowest schedule that is waited for
-CALLS = 40  # times the best schedule's seconds that a candidate may take for all of its calls
-BESIDE = {"measure": 2.0, "race": 4.0}  # seconds that it may take besides
-MEMORY = 6 << 30  # bytes of address space of a child, besides 16 times those of the task
+RUN_LIMIT = 20.0  # seconds for a candidate before any has succeeded, in addition to its work:
+PACES = (1e9, 1e8)  # operations and bytes per second of the slowest schedule worth waiting for
+CALLS = 40  # limit on a candidate's seconds for all of its calls, in runs of the best schedule
+BESIDE = {"measure": 2.0, "race": 4.0}  # seconds that it may take in addition to these runs
+MEMORY = 6 << 30  # bytes of address space of a child, in addition to 16 times those of the task
 
 
 @dataclass(slots=True)

@@ -50,9 +50,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSession:
-    """The options of a call of ``tune``, which has their meanings; its time runs from now on.
+    """The options of a call of ``tune``, which documents them; its time budget starts here.
 
-    Schedules are tuned with denormals kept: they serve builds that flush them as well.
+    Schedules are tuned with denormals kept, and serve builds that flush them as well.
     """
 
     target: Target

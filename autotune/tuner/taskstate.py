@@ -23,7 +23,7 @@ from ..tasks.extract import Task
 from .progress import TaskResult
 
 REFUSED = 1e9  # estimated seconds of a schedule that cannot be made
-LEAST_MERIT = 0.01  # of a prediction: below, the model tells a failure
+LEAST_MERIT = 0.01  # predictions below this mean that a schedule fails
 HOPELESS = 4  # trials without a success after which a task is given up
 HOPE = 0.05  # share of its time that a task may save, even if it seems to be at the roofline
 TRUSTED = 32  # trials after which the roofline is believed: a clock may be faster, padding skipped

@@ -39,8 +39,10 @@ class GraphExplained:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A model as ``torch.compile(model, backend="nestwright")`` takes it: its ``graphs``, and a
-    reason for each place where Python breaks it into more than one."""
+    """How ``torch.compile(model, backend="nestwright")`` divides a model.
+
+    ``graphs`` are what torch extracts; ``breaks`` say why it ended a graph, for each place.
+    """
 
     graphs: tuple[GraphExplained, ...]
     breaks: tuple[str, ...]

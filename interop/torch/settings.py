@@ -56,8 +56,9 @@ _WHERE = 'torch.compile(backend="nestwright")'
 
 
 def parse(mode: object = None, options: object = None) -> Settings:
-    """Return the settings of torch's ``mode`` and ``options``; ``ArgumentError`` if one is unknown
-    or of another type.
+    """Return the settings of torch's ``mode`` and ``options``.
+
+    ``ArgumentError`` for an option that is unknown or of another type, and for an unknown mode.
     """
     if mode is not None and mode not in _MODES:
         raise ArgumentError(f"mode={mode!r}", f"the modes are {', '.join(_MODES)}", _WHERE)

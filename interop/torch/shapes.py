@@ -22,7 +22,7 @@ _LOG = logging.getLogger("nestwright.torch")
 
 
 class CompiledGraph(NamedTuple):
-    """A function that runs a graph, and one that tells the bytes which its code takes by now."""
+    """A function that runs a graph, and one that returns the bytes its code takes so far."""
 
     run: Callable[..., Any]
     nbytes: Callable[[], int]
@@ -115,8 +115,11 @@ class PerShape:
 
 @contextmanager
 def _session() -> Iterator[None]:
-    """Compile as dynamo does: alone, because tracing changes classes for all threads, and told to
-    the others, whose calls of compiled functions would take it for a trace of their own."""
+    """Compile in a session as dynamo does.
+
+    One thread compiles at a time, because tracing changes classes for all of them. Other threads
+    are told, as their calls of compiled functions would take the trace for one of their own.
+    """
     told = getattr(torch.compiler, "_compile_session_context", nullcontext)  # older ones have none
     with compile_lock, told():
         yield

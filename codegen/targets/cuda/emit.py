@@ -147,7 +147,7 @@ class Nvptx(DeviceEmitter):
         return IRValue(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
     def tensor(self, buffer: Buffer) -> IRValue:
-        """Return none: columns count from what the allocation said."""
+        """Return a null pointer: columns are relative to what the allocation returned."""
         return IRValue("null", index)
 
     def counters(self, buffer: Buffer) -> IRValue:
@@ -191,8 +191,9 @@ class Nvptx(DeviceEmitter):
 
 
 def _annotation(nest: LaunchNest, blocks: int, maps: Sequence[int]) -> str:
-    """Return a launch's bounds as LLVM before 21 reads them, and which parameters are tensor maps:
-    it would copy them to the thread's own memory.
+    """Return a launch's bounds as LLVM before 21 reads them, and which parameters are tensor maps.
+
+    LLVM would copy a tensor map that is not marked to the thread's own memory.
     """
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
@@ -206,10 +207,10 @@ def _annotation(nest: LaunchNest, blocks: int, maps: Sequence[int]) -> str:
 
 
 def _min_blocks(s: Stmt) -> int:
-    """Return what a launch's thread loops note of ``MIN_BLOCKS``; 0 where they do not.
+    """Return the ``MIN_BLOCKS`` that a launch's thread loops are annotated with, 0 for none.
 
-    1 where groups change their numbers of registers, which asks for a number to begin with, and
-    with tensor memory, or else ptxas takes 64 registers for the most, and spills.
+    It is at least 1 where groups change their number of registers, which needs an initial number,
+    and with tensor memory, where ptxas otherwise limits threads to 64 registers and spills.
     """
     found = int(any(isinstance(x, Intrinsic) and x.name in _ASKING for x in walk(s)))
     while isinstance(s, For) and s.kind is Kind.THREAD:

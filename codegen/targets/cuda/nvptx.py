@@ -32,7 +32,7 @@ PTX_VERSIONS: Mapping[int, int] = MappingProxyType(
     {75: 78, 80: 78, 86: 78, 89: 78, 90: 80, 100: 86, 103: 88, 120: 87, 121: 88}
 )
 """The PTX version to ask for, by the architecture's number: the oldest that knows it, so that old
-drivers take the code too. LLVM must know it, or else it takes another without a word."""
+drivers take the code too. An LLVM that does not know the version silently takes another."""
 
 
 LATER: Mapping[str, int] = MappingProxyType(
@@ -81,7 +81,7 @@ def compile(text: str, target: Target) -> str:
 
 
 def _check_version(ptx: str, arch: str, asked: str) -> None:
-    """LLVM takes some other PTX version, and says nothing, for one that it does not know."""
+    """Raise ``TargetError`` if LLVM silently took another PTX version than it was asked for."""
     got = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.MULTILINE)
     if got is None or f"+ptx{got[1]}{got[2]}" != asked:
         raise TargetError(

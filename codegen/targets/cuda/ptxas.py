@@ -149,8 +149,7 @@ def _read(place: Path) -> Cubin | None:
         if data["key"] != place.name or data["sha256"] != hashlib.sha256(code).hexdigest():
             return None
         kernels = {name: Usage(**usage) for name, usage in data["kernels"].items()}
-        cubin = Cubin(code, kernels, tuple(data["warnings"]))
-        return cubin
+        return Cubin(code, kernels, tuple(data["warnings"]))
     except PermissionError as error:
         _refuse(place, error.strerror or str(error))
         return None
@@ -215,7 +214,7 @@ def _lines(output: str, *kinds: str) -> list[str]:
 
 
 def warnings(output: str) -> list[str]:
-    """Warnings, and notes that carry a number such as ``(C7510)``."""
+    """Return the warnings of ptxas, and its notes that carry a number such as ``(C7510)``."""
     numbered = [x for x in _lines(output, "info") if re.match(r"\(C\d+\)", x)]
     return [*_lines(output, "warning"), *numbered]
 

@@ -81,7 +81,7 @@ class Reducer:
         return total
 
     def _mask(self) -> IRValue:
-        """Return the mask of this warp's threads, in a last warp those that are there."""
+        """Return the mask of this warp's threads; a partial last warp has fewer."""
         em = self.em
         warps, rest = divmod(self.nest.threads, WARP)
         full = em.const(-1, s32)
@@ -115,7 +115,10 @@ class Reducer:
     def _combined(
         self, s: AllReduce, left: Sequence[IRValue], right: Sequence[IRValue]
     ) -> list[IRValue]:
-        """Not contracted: a product fused on one side only would differ from thread to thread."""
+        """Return combined values, without contraction of products and sums.
+
+        One fused on one side only would make the result differ from thread to thread.
+        """
         self.em.env |= dict(zip((*s.left, *s.right), (*left, *right), strict=True))
         self.em.contracts = False
         result = [self.em.value(e) for e in s.combined]
@@ -145,7 +148,7 @@ class Reducer:
         return em.function.result(text, x.dtype)
 
     def _across_warps(self, s: AllReduce, values: Sequence[IRValue]) -> list[IRValue]:
-        """Combine what the warps of a group came to."""
+        """Return the values combined across the warps of a group, from each warp's own results."""
         em, group = self.em, s.threads // WARP
         linear = self._linear()
         warp = em.binary("lshr", linear, em.const(5, s32))
@@ -172,7 +175,7 @@ class Reducer:
         return found
 
     def _open_scratch(self, values: Sequence[IRValue]) -> list[str]:
-        """Addresses of one array per value, with an element for each warp."""
+        """Return the addresses of an array for each value, with an element for each warp."""
         straight = self.em.function.depth == 0
         if not (straight and self.ordered):
             self._barrier()

@@ -22,8 +22,11 @@ _KINDS: Mapping[str, str] = MappingProxyType({"f8e4m3fn": "e4m3", "f8e5m2": "e5m
 
 @dataclass(frozen=True, slots=True)
 class SharedFields:
-    """How a generation writes descriptors of shared memory: what it calls a swizzle (of so many
-    bytes), at which bit that stands, and bits that are always set."""
+    """How a generation of GPUs encodes descriptors of shared memory.
+
+    ``modes`` maps the bytes of a swizzle to its code, ``at`` is the bit at which the code begins,
+    ``fixed`` are bits that are always set.
+    """
 
     modes: Mapping[int, int]
     at: int
@@ -56,9 +59,10 @@ def emit_group_product(em: Emitter, s: Intrinsic) -> None:
 
 
 def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
-    """Factors of 1 for products in floats, and for elements of two bytes whether k is outermost.
+    """Return the immediate operands of ``wgmma`` after its predicate.
 
-    That is told of operands in shared memory.
+    Products of floats have factors of 1 for A and B, elements of two bytes a flag for each operand
+    in shared memory: whether k is its outermost dimension.
     """
     return (*((1, 1) if x.sums.is_float else ()), *(turned if x.operands.bytes == 2 else ()))
 
@@ -66,7 +70,7 @@ def _more(x: GroupMatrix, turned: Sequence[int]) -> tuple[int, ...]:
 def emit_group_fence(em: Emitter, s: Intrinsic) -> None:
     """Emit a fence; the registers that it names get their values before it.
 
-    LLVM would make them where they are used, which is behind it: a product is all that names them.
+    LLVM would otherwise sink these values below the fence, to the product that alone uses them.
     """
     for r in s.writes:
         update(em, "", r)

@@ -16,7 +16,7 @@ from .....ir.loop.nodes import BlockAxis, Func, Var
 from .....ir.target import Target
 from ....cursor import LoopRef
 from ....language.schedule import Schedule
-from ....space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
+from ....space.analyze import LINE, AccessPattern, BlockInfo, frozen_inputs, product_operands
 from ....space.lookup import block_node, own_loops, read_number
 from ....space.space import Choice, Choices, Sketch
 from ..nests.contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
@@ -29,6 +29,11 @@ from ..nests.registers import keep_result, vectorize_init, vectorize_tile
 MOST_ROWS = 28
 VECTORS = (1, 2, 3, 4)
 SHUFFLED = 16  # bytes of a vector that an instruction shuffles by an order of its own
+LEAST_STEP = 4.0  # cycles of a step: FMAs on one sum depend on each other
+STORED = 3.0  # cycles for each vector of a tile beside its steps
+STARTED = 20.0  # cycles for each tile beside these
+PART_OF_LINE = 1.2  # times the cycles, where groups that share cache lines are far apart
+UNPACKED = 1.1  # times the cycles, with weights as they were given
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +224,12 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
     tiles = _tiles_of_features(g, c)
     tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
     each = 1 + g.crosses(c) + _spills(g, c, target)  # instructions: a shuffle and a product
-    step = max(each * rows * vectors / 2, (rows + vectors) / 2, 4.0)
-    cycles = tiles * (depth * step + 3.0 * rows * vectors + 20.0)
-    line = 64 / g.dtype.bytes
-    if c["order"] == "group" and g.anchor.reduce[-1].extent < line:
-        cycles *= 1.2
+    step = max(each * rows * vectors / 2, (rows + vectors) / 2, LEAST_STEP)
+    cycles = tiles * (depth * step + STORED * rows * vectors + STARTED)
+    if c["order"] == "group" and g.anchor.reduce[-1].extent * g.dtype.bytes < LINE:
+        cycles *= PART_OF_LINE
     if c["pack"] != AHEAD:
-        cycles *= 1.1
+        cycles *= UNPACKED
     if target.threads == 1 or not c["parallel"]:
         return target.core.seconds(cycles)
     n = int(c["chunks"]) * (g.group.extent if c["order"] == "group" else 1)
