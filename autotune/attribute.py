@@ -17,6 +17,7 @@ from .log.records import DEFAULT_SKETCH, Json, canonical
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .search.space import Space
 from .tasks.extract import Task
+from .tuner.jobs import race_of
 
 FILL = 0.1  # seconds of timing for each variant
 LIMITS = Limits(run=120.0)
@@ -139,22 +140,11 @@ def _variant(won: WonSchedule, sketch: Sketch, names: tuple[str, ...]) -> Revert
 
 
 def _job(number: int, plan: _Plan, target: Target, folder: Path, seed: int) -> Job:
-    won, task = plan.won, plan.won.task
+    won = plan.won
     winner = Candidate(won.sketch, won.decisions, won.trace)
-    return Job(
-        number=number,
-        kind="race",
-        key=task.key,
-        form=task.program.form,
-        text=task.program.text,
-        target=target.spec,
-        candidates=(winner, *(c for c in plan.candidates if c is not None)),
-        reference=str(folder / f"{task.key}.npz"),
-        seed=seed,
-        fill=FILL,
-        reuse=task.reuse,
-        limits=LIMITS,
-    )
+    candidates = (winner, *(c for c in plan.candidates if c is not None))
+    job = race_of(number, won.task, target, candidates, folder, seed, LIMITS)
+    return replace(job, fill=FILL)
 
 
 def _read(plan: _Plan, outcomes: Sequence[Outcome]) -> Attribution:

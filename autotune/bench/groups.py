@@ -19,6 +19,7 @@ from ..measure.pool import Pool
 from ..measure.protocol import Candidate, Job, Limits, Outcome
 from ..tasks.counting import flops, moved
 from ..tasks.extract import Task
+from ..tuner.jobs import race_of
 from .data import EdgeBench, GroupBench, ScheduleBench, TrialBench
 
 RUN = 120.0  # seconds for the runs of a race
@@ -51,19 +52,7 @@ def _job(number: int, t: Task, target: Target, best: Best | None, folder: Path, 
     default = Candidate(DEFAULT_SKETCH, {})
     changed = best is not None and best.sketch != DEFAULT_SKETCH
     tuned = (Candidate(best.sketch, best.decisions, best.trace),) if best and changed else ()
-    return Job(
-        number=number,
-        kind="race",
-        key=t.key,
-        form="hlo",
-        text=t.program.text,
-        target=target.spec,
-        candidates=(default, *tuned),
-        reference=str(folder / f"{t.key}.npz"),
-        seed=seed,
-        reuse=t.reuse,
-        limits=Limits(run=RUN),
-    )
+    return race_of(number, t, target, (default, *tuned), folder, seed, Limits(run=RUN))
 
 
 def _group(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -54,23 +54,40 @@ class JobMaker:
         if kind == "race":
             run = BESIDE["race"] + 4 * len(candidates) * (fill + CALLS * best)
         limited = meter_row(self.target).limited
-        memory = int(MEMORY + 16 * task.bytes) if limited else 0
-        return Job(
-            number=next(self._numbers),
-            kind=kind,
-            key=task.key,
-            form=task.program.form,
-            text=task.program.text,
-            target=self.target.spec,
-            candidates=candidates,
-            reference=str(self.folder / f"{task.key}.npz"),
-            seed=self.seed,
-            incumbent=best if known else 0.0,
-            fill=fill,
-            floor=least_seconds(task, self.rate, self.stream, self.target),
-            reuse=task.reuse,
-            limits=Limits(run=run, memory=memory),
-        )
+        limits = Limits(run=run, memory=int(MEMORY + 16 * task.bytes) if limited else 0)
+        number = next(self._numbers)
+        job = race_of(number, task, self.target, candidates, self.folder, self.seed, limits)
+        floor = least_seconds(task, self.rate, self.stream, self.target)
+        incumbent = best if known else 0.0
+        return replace(job, kind=kind, incumbent=incumbent, fill=fill, floor=floor)
+
+
+def race_of(
+    number: int,
+    task: Task,
+    target: Target,
+    candidates: tuple[Candidate, ...],
+    folder: Path,
+    seed: int,
+    limits: Limits,
+) -> Job:
+    """Return a race of a task's candidates; each run finds the caches as it does in the model.
+
+    ``folder`` is for the task's reference results.
+    """
+    return Job(
+        number=number,
+        kind="race",
+        key=task.key,
+        form=task.program.form,
+        text=task.program.text,
+        target=target.spec,
+        candidates=candidates,
+        reference=str(folder / f"{task.key}.npz"),
+        seed=seed,
+        reuse=task.reuse,
+        limits=limits,
+    )
 
 
 def candidate(space: Space, point: Point) -> Candidate:
