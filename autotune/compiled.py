@@ -40,11 +40,18 @@ def built(
     unread = not isinstance(model.model, Imported) and is_one_file(model.model)
     frozen = dict(model.constants) if unread else _frozen(model, timings)
     module, held = _module_of(model.model if unread else model.imported), FrozenWeights(frozen)
-    target, strict, weights = model.target, model.excess_precision, model.weights
+    target, wide, weights = model.target, model.excess_precision, model.weights
 
     def stage(name: str) -> str:
-        held_now = held.arrays()
-        return stage_text(module(), target, name, None, schedules, held_now, strict, weights)
+        return stage_text(
+            module(),
+            target,
+            name,
+            schedules=schedules,
+            constants=held.arrays(),
+            excess_precision=wide,
+            weights=weights,
+        )
 
     def fresh() -> Executable:
         with timed(timings, "parse"):
@@ -55,7 +62,7 @@ def built(
             schedules,
             frozen,
             timings,
-            strict,
+            excess_precision=wide,
             weights=weights,
             inputs=known.names(frozen),
             outputs=known.outputs,
@@ -87,8 +94,15 @@ def _key(
     content = content_of(model.model if unread else model.imported)
     if content is None:
         return None
-    strict, weights, fallback = model.excess_precision, model.weights, model.fallback
-    return build_key(content, model.target, schedules, frozen, strict, weights, fallback)
+    return build_key(
+        content,
+        model.target,
+        schedules,
+        frozen,
+        excess_precision=model.excess_precision,
+        weights=model.weights,
+        fallback=model.fallback,
+    )
 
 
 def _frozen(model: BuildRecipe, timings: dict[str, float]) -> dict[int | str, Any]:

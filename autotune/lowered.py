@@ -137,9 +137,9 @@ class Lowered(BuildRecipe):
             stage,
             group,
             self.schedules(log),
-            self.frozen,
-            self.excess_precision,
-            self.weights,
+            constants=self.frozen,
+            excess_precision=self.excess_precision,
+            weights=self.weights,
         )
 
     def cost_analysis(self) -> dict[str, float]:

@@ -161,18 +161,25 @@ def _case(
         excess_precision = origin is None or origin.excess_precision
     setting = Setting(machine, _schedules(records, machine), frozen, excess_precision)
     entry = (freeze(module, frozen) if frozen else module).entry
-    if inputs is None and seed is None and report is not None:
-        seed = report.seed
-        stored = None if report.inputs is None else list(report.inputs)
-        args = stored if stored is not None else _drawn(entry, seed or 0)
-    elif inputs is None:
-        seed = seed or 0
-        args = _drawn(entry, seed)
-    elif seed is None:
-        args = _read(inputs, entry)
-    else:
+    args, drawn = _arguments(entry, inputs, seed, report)
+    return ReplayCase(module, args, drawn, setting, records, report)
+
+
+def _arguments(
+    entry: Computation, inputs: str | None, seed: int | None, report: Report | None
+) -> tuple[list[Array], int | None]:
+    """Return the arguments of a run, and the seed that they are drawn by; None if they are read.
+
+    Without either option they are those of the report, else drawn by the seed 0.
+    """
+    if inputs is not None and seed is not None:
         raise ArgumentError("--inputs and --random exclude each other", hint="give one of them")
-    return ReplayCase(module, args, seed if inputs is None else None, setting, records, report)
+    if inputs is not None:
+        return _read(inputs, entry), None
+    if seed is None and report is not None:
+        stored = report.inputs
+        return _drawn(entry, report.seed or 0) if stored is None else list(stored), report.seed
+    return _drawn(entry, seed or 0), seed or 0
 
 
 def _drawn(entry: Computation, seed: int) -> list[Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ from ..syntax.options import (
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ...autotune.lowered import Lowered
-    from ...ir.target import Target
-    from ...schedule.language.trace import Trace
 
 DEFAULT = "optimized"
 STDOUT = "-"
@@ -97,14 +94,9 @@ def show(
             return
     refuse_trusted(model, trusted)
     whole = passes + sum(given is not None for given in (dump, html, dot))
-    if (stage is not None) + whole > 1:
-        text = "--stage, --passes, --dump, --html and --dot exclude each other"
-        raise ArgumentError(text, "give one")
-    if group is not None and whole:
-        raise ArgumentError("--group needs --stage", hint="leave --group out")
+    _refuse_together(stage, whole, group)
     if stages is not None and html is None:
         raise ArgumentError("--stages needs --html", hint="--stage prints one stage")
-
     lowered = recipe.lowered(model, target)
     if passes:
         facts, text = _passes(lowered, log)
@@ -126,22 +118,29 @@ def show(
 Shown = tuple[dict[str, Any], str]  # for programs, for people
 
 
-def _traces(log: str | None, target: Target) -> Mapping[str, Trace]:
-    """Return the best schedules of a log; none without one."""
-    if log is None:
-        return {}
-    from ...autotune.log.best import best_traces
+def _refuse_together(stage: str | None, whole: int, group: str | None) -> None:
+    """Raise ``ArgumentError`` for options that exclude each other.
 
-    return best_traces(log, target)
+    ``whole`` is the number of options given that show the model as a whole.
+    """
+    if (stage is not None) + whole > 1:
+        text = "--stage, --passes, --dump, --html and --dot exclude each other"
+        raise ArgumentError(text, "give one")
+    if group is not None and whole:
+        raise ArgumentError("--group needs --stage", hint="leave --group out")
 
 
 def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
     from ...codegen.driver.dump import dump_stages
 
-    traces = _traces(log, model.target)
-    module, frozen = model.imported.module, model.frozen
     paths = dump_stages(
-        module, model.target, folder, traces, frozen, model.excess_precision, model.weights
+        model.imported.module,
+        model.target,
+        folder,
+        model.schedules(log),
+        model.frozen,
+        excess_precision=model.excess_precision,
+        weights=model.weights,
     )
     written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
@@ -177,7 +176,7 @@ def _passes(model: Lowered, log: str | None) -> Shown:
     from ...ir.hlo.passes.pipeline import finish
     from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 
-    machine, traces = model.target, _traces(log, model.target)
+    machine, traces = model.target, model.schedules(log)
     graph, optimized = graph_report(freeze(model.imported.module, model.frozen))
     wide = model.excess_precision
     finished, _ = finish(optimized, model.weights, machine, excess_precision=wide)

@@ -223,20 +223,27 @@ class PreparedModule:
 
     def _stages(self, schedules: Mapping[str, Trace]) -> Callable[[str], str]:
         """Return the function that shows a stage. It does not keep what was prepared here."""
-        module, target, strict = self.module, self.target, self.excess_precision
+        module, target, wide = self.module, self.target, self.excess_precision
         held, weights = FrozenWeights(self.constants), self.weights
 
         def show_stage(stage: str) -> str:
-            frozen = held.arrays()
-            return stage_text(module, target, stage, None, schedules, frozen, strict, weights)
+            return stage_text(
+                module,
+                target,
+                stage,
+                schedules=schedules,
+                constants=held.arrays(),
+                excess_precision=wide,
+                weights=weights,
+            )
 
         return show_stage
 
     def _notes(self, schedules: Mapping[str, Trace], facts: Sequence[Facts]) -> dict[str, str]:
         """Return what the bundle says of itself."""
         hlo = {} if self.constants or self.weights else _hlo(self.module)
-        strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
-        given = hlo | strict | _draws(self.frozen) | _devices(self.frozen)
+        rounding = {EXCESS_PRECISION: str(int(self.excess_precision))}
+        given = hlo | rounding | _draws(self.frozen) | _devices(self.frozen)
         made = _scheduled(self.groups, schedules) | {FACTS: facts_json(facts)}
         return given | made | self._narrow() | self._interpreted()
 
