@@ -23,7 +23,7 @@ DEPTH = 5
 ROUNDS = 70
 RATE = 0.12
 ENOUGH = 12  # rows from which a fit is useful
-KEEP = 4000  # number of latest rows that are fitted
+KEEP = 4000  # most rows that are fitted: the latest of each task, in proportion
 NEIGHBORS = 3
 FORGET = 0.6  # weight of the past in a running rank correlation
 FEWEST = 4  # programs of a round that ran, from which their ranks are correlated
@@ -142,10 +142,12 @@ class CostModel:
     def fit(self, samples: Sequence[Sample]) -> None:
         """Refit on every task's sample; too few rows leave the model unfitted."""
         used = [s for s in samples if len(s.costs) > 1]
-        if sum(len(s.costs) for s in used) < ENOUGH:
+        total = sum(len(s.costs) for s in used)
+        if total < ENOUGH:
             return
-        rows = np.concatenate([np.stack(s.rows) for s in used])[-KEEP:]
-        labels = np.concatenate([s.labels() for s in used])[-KEEP:]
+        latest = [slice(-max(1, len(s.costs) * min(KEEP, total) // total), None) for s in used]
+        rows = np.concatenate([np.stack(s.rows[n]) for s, n in zip(used, latest, strict=True)])
+        labels = np.concatenate([s.labels()[n] for s, n in zip(used, latest, strict=True)])
         self._regressor.fit(rows, labels, np.maximum(labels, LEAST_WEIGHT))
         self.fitted = True
 

@@ -34,7 +34,8 @@ class RaceRules:
     """The options of a race: ``seconds`` of timing for each way, unless it is clear before.
 
     ``callers`` are numbers of threads whose throughput is measured. ``error`` compares results with
-    the oracle's (None: they are not checked); ``folder`` is for files.
+    the oracle's (None: they are not checked); ``folder`` is for files. ``tell`` gets a line of text
+    at each step.
     """
 
     seconds: float

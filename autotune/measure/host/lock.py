@@ -27,7 +27,6 @@ from ....ir.files import cache_folder, open_lock
 
 VARIABLE = "NESTWRIGHT_MEASURE_LOCK"
 PATIENCE = 60.0  # seconds to wait for a lock that belongs to another user
-_POLL = 0.02
 
 
 def lock_path() -> Path:
@@ -39,7 +38,8 @@ def lock_path() -> Path:
 Waiting: TypeAlias = Callable[[tuple[int, ...]], object]
 """Called with other processes that hold the lock, about every second of a wait for it."""
 TELL = 1.0  # seconds between two calls
-POLL = 0.005  # seconds between two attempts of a waiting process that reports
+POLL = 0.02  # seconds between two attempts to take a lock
+POLL_TELLING = 0.005  # the same for one who reports while waiting
 
 
 class MachineLock:
@@ -173,7 +173,7 @@ def _take(fd: int, how: int, patience: float | None, tell: Callable[[], object] 
         if tell is not None and now >= told + TELL:
             told = now
             tell()
-        time.sleep(_POLL if tell is None else POLL)
+        time.sleep(POLL if tell is None else POLL_TELLING)
 
 
 def _own_path() -> Path:

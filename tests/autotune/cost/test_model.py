@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from nestwright.autotune.cost import model
 from nestwright.autotune.cost.model import (
     Blend,
     CostModel,
@@ -35,6 +36,24 @@ def sample(count: int, fail: bool = False) -> Sample:
     for row, cost in zip(x, seconds(x), strict=True):
         found.add(row, math.inf if fail and row[2] > 0.5 else float(cost))
     return found
+
+
+def test_of_too_many_rows_the_latest_of_every_task_are_fitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[np.ndarray] = []
+
+    class Told(Neighbors):
+        def fit(self, rows: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> None:
+            seen.extend((rows, labels))
+
+    monkeypatch.setattr(model, "KEEP", 15)
+    monkeypatch.setattr(model, "make_regressor", lambda seed: (Told(), ""))
+    tasks = sample(10), sample(20)
+    CostModel(0).fit(tasks)
+    expected = [np.stack(tasks[0].rows[-5:]), np.stack(tasks[1].rows[-10:])]
+    np.testing.assert_array_equal(seen[0], np.concatenate(expected))
+    np.testing.assert_array_equal(seen[1][:5], tasks[0].labels()[-5:])
 
 
 def test_model_orders_unseen_rows() -> None:
