@@ -69,9 +69,10 @@ def check(path: Path) -> None:
     for home, name, registered in _classes(config):
         known = isinstance(name, str) and _is_own(home) and name not in CODE
         if not known or registered not in (None, name):
+            asked = f"{home}.{name}" if home else str(registered or name)
             raise UnsupportedError(
                 "cannot read this Keras model",
-                f"it asks for {home or ''}.{name}, which may be any code",
+                f"it asks for {asked}, which may be any code",
                 str(path),
                 hint="build the model in Python: nw.lower(model, x)",
             )

@@ -52,6 +52,12 @@ def test_files_that_ask_for_code_are_refused(tmp_path: Path, config: Any) -> Non
         nw.build(written(tmp_path / "m.keras", config))
 
 
+def test_classes_of_no_module_are_called_by_their_registered_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.keras", layer("Mine", None, "package>Mine"))
+    with pytest.raises(UnsupportedError, match="asks for package>Mine, which"):
+        archive.check(path)
+
+
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.keras"
     for config, told in (("{", "JSONDecodeError"), ("[" * 100000, "RecursionError|Error")):
