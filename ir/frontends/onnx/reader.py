@@ -164,7 +164,7 @@ def _read(
 def _used(model: CheckedModel, results: list[str]) -> list[str]:
     """The names of weights that results depend on, in the model's order."""
     used = set(results)
-    for node in needed(model.graph.node, results):
+    for node, _ in needed(model.graph.node, results):
         used.update(names_used(node))
     return [name for name in model.weights if name in used]
 

@@ -50,13 +50,14 @@ class Frame:
                 return value
 
 
-def needed(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
-    """Return the nodes that results depend on, in order."""
+def needed(nodes: Iterable[Any], results: Iterable[str]) -> list[tuple[Any, frozenset[str]]]:
+    """Return the nodes that results depend on, in order, each with those of its outputs that are
+    used."""
     wanted, kept = set(results), []
     for node in reversed(list(nodes)):
-        if not wanted.isdisjoint(name for name in node.output if name):
+        if used := frozenset(name for name in node.output if name and name in wanted):
             wanted.update(names_used(node))
-            kept.append(node)
+            kept.append((node, used))
     return kept[::-1]
 
 

@@ -40,9 +40,10 @@ class Node:
     """A node with the values of its inputs.
 
     ``inputs`` are as many as the node names, None where one is left out. ``outputs`` are its
-    outputs' names, empty where one is not wanted. ``version`` is that of the operator's domain in
-    the model. ``graph`` is where constants may be written. ``attributes`` are AttributeProtos by
-    name, ``defaults`` those of the operator's definition. ``place`` names the node in messages.
+    outputs' names, empty where one is left out; ``used`` are those that something uses.
+    ``version`` is that of the operator's domain in the model. ``graph`` is where constants may be
+    written. ``attributes`` are AttributeProtos by name, ``defaults`` those of the operator's
+    definition. ``place`` names the node in messages.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Node:
     version: int
     inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
+    used: frozenset[str]
     graph: Graph
     place: str
     attributes: Mapping[str, Any]
@@ -65,7 +67,7 @@ class Node:
 
     def wants(self, n: int) -> bool:
         """True if output ``n`` is used."""
-        return n < len(self.outputs) and bool(self.outputs[n])
+        return n < len(self.outputs) and self.outputs[n] in self.used
 
     def input(self, n: int) -> Term:
         """Return input ``n``, an array."""

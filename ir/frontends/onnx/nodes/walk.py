@@ -46,15 +46,15 @@ class Walk:
             raise LimitError(
                 "the model is nested too deep", why, self._model.source, "", frame.depth, CALL_DEPTH
             )
-        for node in needed(nodes, names):
-            self._node(node, frame)
+        for node, used in needed(nodes, names):
+            self._node(node, used, frame)
         return [self._find(name, frame, "the graph's result") for name in names]
 
-    def _node(self, proto: Any, frame: Frame) -> None:
-        """Compute one node and give its outputs their values."""
+    def _node(self, proto: Any, used: frozenset[str], frame: Frame) -> None:
+        """Compute one node and give the outputs that are used their values."""
         self._count()
         place = f"{self._model.source}: node `{_name(proto)}` ({proto.op_type})"
-        node = self._described(proto, frame, place)
+        node = self._described(proto, used, frame, place)
         frame.graph.label = next((name for name in proto.output if name), "")
         frame.graph.origin = Metadata(op_type=proto.op_type, op_name=_name(proto))
         try:
@@ -68,9 +68,9 @@ class Walk:
             raise ParseError(f"{node.op} is malformed", told or type(e).__name__, place) from e
         results = found if isinstance(found, tuple) else (found,)
         for n, name in enumerate(proto.output):
-            if name and n >= len(results):
+            if name in used and n >= len(results):
                 raise UnsupportedError(f"output {n} of {node.op} is not computed here", "", place)
-            if name:
+            if name in used:
                 _fits(results[n], place)
                 if frame.depth == 0:
                     self._require_declared(name, results[n], place)
@@ -83,7 +83,7 @@ class Walk:
             why = f"`{name}` is declared as {declared} and computed as {type_name(value)}"
             raise ParseError("the model's types do not fit", why, place)
 
-    def _described(self, proto: Any, frame: Frame, place: str) -> Node:
+    def _described(self, proto: Any, used: frozenset[str], frame: Frame, place: str) -> Node:
         where = domain(proto.domain)
         version = frame.opsets.get(where, 1)
         known = definition(where, proto.op_type, version)
@@ -93,6 +93,7 @@ class Walk:
             version=version,
             inputs=tuple(self._find(name, frame, place) if name else None for name in proto.input),
             outputs=tuple(proto.output),
+            used=used,
             graph=frame.graph,
             place=place,
             attributes=attributes_of(proto, frame),
@@ -133,7 +134,7 @@ class Walk:
             attributes={**node.defaults, **defaults, **node.attributes},
             depth=frame.depth + 1,
         )
-        wanted = [name for name, out in zip(function.output, node.outputs, strict=False) if out]
+        wanted = [name for n, name in enumerate(function.output) if node.wants(n)]
         found = dict(zip(wanted, self.results(function.node, wanted, inside), strict=True))
         return tuple(found.get(name) for name in function.output)
 

@@ -32,7 +32,9 @@ def repeated(x: Term, count: int) -> Term:
 def _batch_normalization(node: Node) -> tuple[Term, ...]:
     x, scale, bias, mean, variance = (node.input(n) for n in range(5))
     wide = max((x, scale, mean), key=lambda t: t.dtype.bits).dtype
-    if node.int_("training_mode", 0):
+    training = node.int_("training_mode", 0) or (node.version < 14 and any(node.outputs[1:]))
+    if training:  # up to operator set 13, further outputs say so
+        node.leave_out(spatial=1)
         scale, bias = scale.to(wide), bias.to(wide)
         y, means, variances = _batch_normalized(node, x.to(wide), scale, bias, mean, variance)
         return y.to(x.dtype), means, variances

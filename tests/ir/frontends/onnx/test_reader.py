@@ -142,6 +142,31 @@ def test_nodes_that_nothing_needs_are_not_read(make) -> None:
     np.testing.assert_array_equal(nw.build(model)(np.ones(3, "f")), np.ones(3, "f"))
 
 
+def test_further_outputs_of_old_batch_norms_mean_training(make) -> None:
+    """As PyTorch wrote them up to 1.5, with names that nothing uses."""
+    dead = " ".join(f"dead{n}" for n in range(3))
+    nodes = [("BatchNormalization", "x one zero zero one", f"y mean {dead}", {"epsilon": 0.0})]
+    weights = {"one": np.ones(3, "f"), "zero": np.zeros(3, "f")}
+    model = make(nodes, {"x": (np.float32, [4, 3])}, ["y", "mean"], weights, opset=9)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    y, mean = nw.build(model)(x)
+    np.testing.assert_allclose(y, (x - x.mean(0)) / x.std(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(mean, x.mean(0) / 10, rtol=1e-4, atol=1e-6)
+
+
+def test_a_stack_that_nothing_uses_needs_no_trip_count(onnx, make) -> None:
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    takes = [value("i", 7, []), value("on", 9, []), value("v", 1, [3])]
+    gives = [value("goes", 9, []), value("w", 1, [3]), value("row", 1, [3])]
+    pairs = [("on", "goes"), ("v", "row")]
+    steps = [node("Add", ["v", "x"], ["w"]), *(node("Identity", [a], [b]) for a, b in pairs)]
+    body = onnx.helper.make_graph(steps, "body", takes, gives)
+    nodes, weights = [("Loop", "n yes x", "y rows", {"body": body})], {"yes": np.array(True)}
+    inputs = {"x": (np.float32, [3]), "n": (np.int64, [])}
+    exe = nw.build(make(nodes, inputs, ["y"], weights))
+    assert exe(np.arange(3, dtype="f"), np.array(9)) == pytest.approx(np.arange(3) * 10)
+
+
 def test_data_beside_the_model_is_read(onnx, make, tmp_path: Path) -> None:
     model = make(LINEAR, {"x": (np.float32, [3, 4])}, ["y"], {"w": W})
     place = tmp_path / "m.onnx"
