@@ -68,6 +68,14 @@ def test_an_object_takes_its_sizes_from_an_example(make) -> None:
     assert model.SerializeToString() == before
 
 
+def test_inputs_may_have_no_shape(make) -> None:
+    model = make([("Relu", "x", "y", {})], {"x": (np.float32, None)}, ["y"])
+    with pytest.raises(ArgumentError, match=r"`x`: has no shape in the model"):
+        nw.build(model)
+    assert nw.build(model, example=(-X,))(-X).shape == X.shape
+    assert nw.build(model, shapes={"x": (2, 1)})(X[:2, :1]).shape == (2, 1)
+
+
 def test_one_name_is_one_size(make) -> None:
     inputs = {"a": (np.float32, ["n"]), "b": (np.float32, ["n"])}
     model = make([("Add", "a b", "y", {})], inputs, ["y"])
