@@ -15,7 +15,8 @@ _COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n|/\*.*?\*/)+", re.S)
 STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?:stablehlo|mhlo)\.'
 
 MLIR_BYTECODE = b"ML\xefR"
-PORTABLE = MLIR_BYTECODE + b"\rStableHLO_v"  # bytecode, and what a portable artifact says wrote it
+PORTABLE = re.compile(MLIR_BYTECODE + rb".StableHLO_v", re.S)
+"""Bytecode, the version of its format, and what a portable artifact says wrote it."""
 
 
 def text_start(data: bytes) -> bytes:
@@ -60,7 +61,7 @@ def is_hlo_proto(data: bytes) -> bool:
 def is_serialized_export(data: bytes) -> bool:
     """True for a flatbuffer around StableHLO bytecode, as ``jax.export`` serializes functions."""
     root = int.from_bytes(data[:4], "little")
-    return 4 <= root < HEAD and PORTABLE in data[root:HEAD]
+    return 4 <= root < HEAD and PORTABLE.search(data[root:HEAD]) is not None
 
 
 def is_exported_program(data: bytes) -> bool:

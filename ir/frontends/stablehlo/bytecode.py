@@ -34,16 +34,18 @@ def of_file(path: Path) -> Declared:
 
 def _text(data: bytes, source: str) -> str:
     """Return the module as text; errors as for ``parse``."""
-    if not data.startswith(PORTABLE):
+    if not PORTABLE.match(data):
         raise UnsupportedError(
             "cannot read this MLIR bytecode",
             "it is no portable artifact of StableHLO",
             source,
             "write one with `stablehlo-translate --serialize`, or give the module's text",
         )
-    ir, stablehlo = _bindings(source)
+    ir, stablehlo, beside = _bindings(source)
     said: list[str] = []
     with ir.Context() as context:
+        for dialect in beside:
+            dialect.register_dialect(context)
         context.attach_diagnostic_handler(partial(_noted, said))
         try:
             module = stablehlo.deserialize_portable_artifact(context, data)
@@ -59,11 +61,12 @@ def _noted(said: list[str], diagnostic: Any) -> bool:
     return True
 
 
-def _bindings(source: str) -> tuple[Any, Any]:
-    """Return jaxlib's bindings of MLIR and of StableHLO."""
+def _bindings(source: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return jaxlib's bindings of MLIR, of StableHLO, and of the dialects that an artifact may mix
+    with it."""
     try:
         from jaxlib.mlir import ir
-        from jaxlib.mlir.dialects import stablehlo
+        from jaxlib.mlir.dialects import chlo, sdy, stablehlo
     except ImportError:
         raise UnsupportedError(
             "cannot read this StableHLO bytecode",
@@ -72,4 +75,4 @@ def _bindings(source: str) -> tuple[Any, Any]:
             'pip install "nestwright[jax]"; or give StableHLO text: print the module, e.g. with '
             "`jax.export.deserialize(data).mlir_module()`",
         ) from None
-    return ir, stablehlo
+    return ir, stablehlo, (chlo, sdy)

@@ -38,6 +38,27 @@ def test_bytecode_is_what_its_text_is(exported: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(served(x), got, rtol=1e-6)
 
 
+def test_bytecode_of_shardings_is_read(tmp_path: Path) -> None:
+    """Shardy's operations stay in what JAX exports."""
+    jax = pytest.importorskip("jax", reason="writes bytecode, and brings jaxlib, which decodes it")
+    export = pytest.importorskip("jax.export")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, rows) * 2)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    path = tmp_path / "model.mlirbc"
+    path.write_bytes(export.export(f)(x).mlir_module_serialized)
+    np.testing.assert_array_equal(nw.build(path)(x), x * 2)
+
+
+def test_bytecode_of_the_oldest_format_is_read(tmp_path: Path) -> None:
+    jaxlib = pytest.importorskip("jaxlib.mlir.dialects.stablehlo", reason="writes bytecode")
+    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    path = tmp_path / "model.mlirbc"
+    path.write_bytes(jaxlib.serialize_portable_artifact_str(text, "0.9.0"))
+    assert nw.build(path)(np.ones(2, np.float32)).tolist() == [1, 1]
+
+
 def test_bytecode_cut_short_is_a_parse_error(exported: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.mlirbc"
     path.write_bytes(exported.mlir_module_serialized[:-9])
