@@ -17,6 +17,7 @@ from ...meaning.values import simple_op
 from ...nodes import HloModule, Instruction, Shape, SliceDim
 from ...patterns import build
 from ...patterns.match import all_static, nonunit
+from ...patterns.ranges import interval, limits
 from ...rewrite import make, map_computations, rebuild
 
 LARGEST = 1 << 22
@@ -108,6 +109,8 @@ def _range(x: Instruction, vector: int | None, k: int) -> PlaceRange | None:
             return _literal_range(literal, vector, k) if literal.size <= LARGEST else None
         case "iota":
             dim = x.attrs["iota_dimension"]
+            if x.array.dims[dim] - 1 > limits(x.array.dtype)[1]:
+                return None  # it wraps around
             return PlaceRange(k, None) if dim == vector else PlaceRange(0, dim)
         case "concatenate" if vector is not None and x.attrs["dimensions"] == (vector,):
             for part in x.operands:
@@ -120,10 +123,17 @@ def _range(x: Instruction, vector: int | None, k: int) -> PlaceRange | None:
             return _moved(_range(x.operands[0], _position(mapped, vector), k), mapped)
         case "reshape" if nonunit(x.array.dims) == nonunit(x.operands[0].array.dims):
             return _reshaped(x, vector, k)
-        case "convert" if x.array.dtype.is_int:
+        case "convert" if _keeps_places(x):
             return _range(x.operands[0], vector, k)
         case _:
             return None
+
+
+def _keeps_places(x: Instruction) -> bool:
+    """True if a conversion takes integers, and its type has all of them."""
+    least, most = limits(x.array.dtype)
+    found = interval(x.operands[0])
+    return found is not None and least <= found[0] and found[1] <= most
 
 
 def _position(mapped: tuple[int, ...], d: int | None) -> int | None:

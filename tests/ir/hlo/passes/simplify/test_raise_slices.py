@@ -54,6 +54,11 @@ RAISED = {
         "  i = s32[1,3,2] concatenate(kb, nb), dimensions={2}",
         updates="1,3",
     ),
+    "a conversion": scattered(
+        "  n = u8[200,1] iota(), iota_dimension=0  i = s64[200,1] convert(n)",
+        operand="400",
+        updates="200",
+    ),
 }
 
 LEFT = {
@@ -65,6 +70,22 @@ LEFT = {
         "  p = s32[3] constant({1,2,3})  pb = s32[3,1] reshape(p)\n"
         "  i = s32[3,2] concatenate(pb, pb), dimensions={1}",
         updates="3",
+    ),
+    "a narrow iota, which wraps": scattered(
+        "  i = u8[300,1] iota(), iota_dimension=0", operand="400", updates="300"
+    ),
+    "places that a conversion wraps": scattered(
+        "  n = s32[300,1] iota(), iota_dimension=0  i = s8[300,1] convert(n)",
+        operand="400",
+        updates="300",
+    ),
+    "places that were rounded": scattered(
+        "  n = bf16[300,1] iota(), iota_dimension=0  i = s32[300,1] convert(n)",
+        operand="400",
+        updates="300",
+    ),
+    "places that were no numbers": scattered(
+        "  n = f32[1,1] constant({{nan}})  i = s32[1,1] convert(n)", operand="4", updates="1"
     ),
 }
 
