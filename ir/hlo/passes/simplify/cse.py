@@ -59,5 +59,7 @@ def _key(value: Any) -> Any:
             return (str(value.dtype), value.shape, value.tobytes())
         case np.ndarray() | Computation():
             return id(value)
+        case tuple():
+            return (type(value), *map(_key, value))
         case _:
             return repr(value)

@@ -94,6 +94,14 @@ def test_equal_reducers_are_one():
     assert sum(i.opcode == "reduce" for i in new.entry.instructions) == 1
 
 
+def test_tuples_of_constants_are_compared_exactly(becomes):
+    pair = " = (f64[1], s32[]) constant(({1.0000000000}, 2))  "
+    near = pair.replace("00}", "01}")
+    last = "ROOT t = ((f64[1], s32[]), (f64[1], s32[])) tuple"
+    becomes(cse, entry(f"a{pair}b{near}{last}(a, b)"), None)
+    becomes(cse, entry(f"a{pair}b{pair}{last}(a, b)"), entry(f"a{pair}{last}(a, a)"))
+
+
 def test_random_numbers_are_never_shared(becomes):
     draw = " = f32[3] rng(a, b), distribution=rng_uniform  "
     body = f"a = f32[] constant(0)  b = f32[] constant(1)  r{draw}s{draw}ROOT t = f32[3] add(r, s)"
