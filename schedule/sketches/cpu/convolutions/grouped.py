@@ -175,8 +175,9 @@ def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) ->
 
 def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
     full, each = max(1, target.lanes(g.dtype)), g.column.extent
-    lanes = {each} if each <= full else {full} | {n for n in (full, full // 2) if each % n == 0}
-    lanes |= {full // 2} if each == full else set()
+    half = full // 2 if full > 2 else full  # one lane is no vector
+    lanes = {each} if each <= full else {full} | {n for n in (full, half) if each % n == 0}
+    lanes |= {half} if each == full else set()
     lanes |= {full} if g.may_cross(full) else set()
     most = min(g.row.extent, MOST_ROWS)
     rows = {math.ceil(g.row.extent / n) for n in range(1, g.row.extent + 1)}

@@ -135,6 +135,19 @@ def test_lanes_take_the_inputs_of_their_groups_by_shuffles(machine: str) -> None
     assert 0 < shuffles <= len(re.findall(r"\svfmadd\w+ps\s", text))
 
 
+@pytest.mark.parametrize("groups", [16, 4])
+def test_vectors_of_two_lanes_have_no_half(groups: int) -> None:
+    case = f"f32[1,3,9,16] f32[1,3,{16 // groups},32] f32[1,3,7,32] {groups} size=1x3"
+    func = lowered(grouped_text(case, "").replace("f32", "f64"), False)
+    sketch = generate(func, Target.parse("cpu -mcpu=x86-64-v2 -threads=1"))[0]
+    assert sketch.name == "grouped@1"
+    for values in product(*sketch.decisions.values()):
+        choices = dict(zip(sketch.decisions, values, strict=True))
+        if choices["chunks"] == 1 and sketch.valid(choices):
+            sketch.apply(Schedule(func), choices)
+    assert 1 not in sketch.decisions["lanes"]
+
+
 @pytest.mark.parametrize("name", ["padded", "a vector and a half", "two vectors and a half"])
 @pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
 def test_defaults_do_not_spill(machine: str, name: str) -> None:
