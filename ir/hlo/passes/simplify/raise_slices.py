@@ -168,6 +168,8 @@ def _literal_range(literal: np.ndarray[Any, Any], vector: int | None, k: int) ->
     if vector is not None:
         literal = np.take(literal, [k], vector)
     start = int(literal.flat[0])
+    if start > np.iinfo(np.int64).max - literal.size:
+        return None  # of u64, beyond every array
     long = [d for d, n in enumerate(literal.shape) if n > 1]
     if (literal == start).all():
         return PlaceRange(start, None)

@@ -84,6 +84,9 @@ LEFT = {
         operand="400",
         updates="300",
     ),
+    "places that only u64 has": scattered(
+        f"  i = u64[2,1] constant({{{{{2**64 - 1}}},{{0}}}})", operand="4", updates="2"
+    ),
     "places that were no numbers": scattered(
         "  n = f32[1,1] constant({{nan}})  i = s32[1,1] convert(n)", operand="4", updates="1"
     ),
