@@ -7,6 +7,7 @@ the graph into nested ``Let`` statements around a statement. Both are linear in 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,10 +37,15 @@ class Interner:
 
 
 def _key(e: Expr) -> Hashable:
-    """Equality of nodes whose children are interned. ``repr`` keeps 0.0 apart from -0.0."""
+    """Equality of nodes whose children are interned.
+
+    Floats are equal if their bits are: 0.0 is apart from -0.0, and NaN from one of the other sign.
+    """
     match e:
         case Var():
             return id(e)
+        case Const(value=float() as value, dtype=dtype):
+            return "const", struct.pack("<d", value), dtype
         case Const(value=value, dtype=dtype):
             return "const", repr(value), dtype
         case Op(name=name, args=args, dtype=dtype):

@@ -151,7 +151,7 @@ def round_f32(number: float) -> float:
 def bf16_bits(number: float) -> int:
     """Return the bits of the nearest bf16, as a signed 16-bit number."""
     if math.isnan(number):
-        return 0x7FC0
+        return 0x7FC0 if math.copysign(1.0, number) > 0 else 0xFFC0 - 0x10000
     bits = int(struct.unpack("<I", struct.pack("<f", round_f32(number)))[0])
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return bits - 0x10000 if bits & 0x8000 else bits

@@ -17,6 +17,7 @@ from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType, to_numpy
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Cast, Const, Expr, For, Func, Kind, Load, Store, Var
 from nestwright.ir.loop.visit import seq
@@ -201,3 +202,26 @@ def test_a_shift_by_a_literal_of_the_width_or_more_leaves_no_bits(n: int) -> Non
     np.testing.assert_array_equal(left, (wide << by).astype(np.int32))
     np.testing.assert_array_equal(logical, ((wide & 0xFFFFFFFF) >> by).astype(np.int32))
     np.testing.assert_array_equal(arithmetic, wide >> by)
+
+
+SIGNS = """HloModule signs
+ENTRY main {
+  p = pred[20] parameter(0)
+  a = f32[] constant(nan)    aw = f32[20] broadcast(a), dimensions={}
+  b = f32[] constant(-nan)   bw = f32[20] broadcast(b), dimensions={}
+  c = bf16[] constant(nan)   cw = bf16[20] broadcast(c), dimensions={}
+  d = bf16[] constant(-nan)  dw = bf16[20] broadcast(d), dimensions={}
+  e = f32[20] select(p, aw, bw)
+  f = bf16[20] select(p, cw, dw)
+  g = s32[20] bitcast-convert(e)
+  h = s16[20] bitcast-convert(f)
+  ROOT r = (s32[20], s16[20]) tuple(g, h)
+}
+"""
+
+
+def test_nans_keep_their_signs() -> None:
+    module, p = nw.parse(SIGNS), np.arange(20) % 3 == 0
+    for got, want in zip(nw.build(module, "cpu")(p), evaluate(module, [p]), strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert {bool(g > 0) for g in got} == {True, False}
