@@ -4,6 +4,7 @@
 
     python benchmarks/doors/speed.py --json doors.json              # all torch models
     python benchmarks/doors/speed.py --models bert vit --tune 200   # and tuned: 200 trials a graph
+    python benchmarks/doors/speed.py --training                     # a step without its optimizer
     python benchmarks/doors/onnx/models.py folder                   # write ONNX files, and
     python benchmarks/doors/speed.py --onnx folder/*.onnx           # measure them
 
@@ -45,6 +46,7 @@ from nestwright.ir.lazy import resolve
 
 Call: TypeAlias = Callable[[], Any]
 TOLERANCE = 1e-4  # of the largest value of a result
+OF_GRADIENTS = 2e-2  # the same: an activation at a kink has one slope or the other
 PAUSE = 0.2  # seconds; threads of OpenMP, TBB and ONNX Runtime spin for up to a tenth of one
 
 
@@ -214,14 +216,14 @@ def at_ease() -> Iterator[None]:
     yield
 
 
-def show(rows: list[Row]) -> None:
-    """Print the rows of a model."""
+def show(rows: list[Row], tolerance: float) -> None:
+    """Print the rows of a model; errors above ``tolerance`` are wrong."""
     base = next((r.seconds for r in rows if not r.skipped), math.nan)
     for r in rows:
         if r.skipped:
             print(f"{r.model:17} {r.way:18} skipped: {r.skipped[:160]}", flush=True)
             continue
-        wrong = "" if r.error <= TOLERANCE else "  WRONG"
+        wrong = "" if r.error <= tolerance else "  WRONG"
         print(
             f"{r.model:17} {r.way:18} {show_seconds(r.seconds):>9} {base / r.seconds:6.2f}x "
             f"first call {show_seconds(r.first):>9}  error {r.error:.1e}{wrong}",
@@ -253,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", help="torch models by name, all by default")
     parser.add_argument("--onnx", nargs="*", type=Path, default=[], help="ONNX files instead")
+    parser.add_argument("--training", action="store_true", help="losses and their gradients")
     parser.add_argument("--tune", type=int, default=0, help="trials for each graph")
     parser.add_argument("--small", action="store_true", help="small sizes, to try it out")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -264,7 +267,7 @@ def main() -> None:
     rows: list[Row] = []
     for name, ways in chosen(options):
         rows += (found := measure(name, ways, options.seconds, options.realtime))
-        show(found)
+        show(found, OF_GRADIENTS if options.training else TOLERANCE)
     for ours in ("nestwright", "nestwright tuned"):
         summarize(rows, ours)
     if options.json:
@@ -280,12 +283,14 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Call | 
     import torch
 
     from doors.torch.models import MODELS
+    from doors.torch.training import TRAINED
 
-    for name in options.models or MODELS:
+    models = TRAINED if options.training else MODELS
+    for name in options.models or models:
         torch._dynamo.reset()
         torch.manual_seed(0)
-        with torch.no_grad():
-            yield name, torch_ways(MODELS[name](options.small), options.tune, options.threads)
+        with torch.set_grad_enabled(options.training):
+            yield name, torch_ways(models[name](options.small), options.tune, options.threads)
 
 
 if __name__ == "__main__":
