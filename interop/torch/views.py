@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import getitem
 from typing import Any
 
 import torch
 
 
 def is_view(node: Any) -> bool:
-    """True for an operator whose result shares the memory of its first argument."""
+    """True for an operator whose result shares the memory of its first argument, or whose results
+    do, and for the selection of one of these."""
+    if node.op == "call_function" and node.target is getitem:
+        return is_view(node.args[0])
     return _is_operator(node) and any(
         r.alias_info is not None and not r.alias_info.is_write for r in node.target._schema.returns
     )
@@ -50,7 +54,7 @@ def outside_views(graph: Any) -> set[Any]:
     for node in results:
         if base(node).op == "placeholder" or shared[base(node)] > 1:
             output.replace_input_with(node, _again(graph, output, node, added))
-    return set(added.values())
+    return {n for n in added.values() if n.target is not getitem}
 
 
 def _again(graph: Any, output: Any, node: Any, added: dict[Any, Any]) -> Any:

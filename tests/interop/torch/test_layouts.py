@@ -34,6 +34,19 @@ def test_views_of_a_result_share_its_memory_and_order(grad: bool) -> None:
     assert found[1].data_ptr() == found[0].data_ptr()
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_parts_share_the_memory_of_what_is_divided(grad: bool) -> None:
+    def model(x: Any) -> Any:
+        y = torch.sin(x) * 2
+        return *x.unbind(0), y, *y.split(2)
+
+    x = torch.randn(2, 4, requires_grad=grad)
+    first, second, y, whole = run(model, x)
+    assert [first.data_ptr(), second.data_ptr()] == [row.data_ptr() for row in x]
+    assert whole.data_ptr() == y.data_ptr()
+    torch.testing.assert_close((first, second, y, whole), model(x))
+
+
 @pytest.mark.parametrize(
     "dims, order",
     [
