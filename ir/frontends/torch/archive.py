@@ -1,9 +1,11 @@
 """Saved exported programs (``.pt2``), checked before torch reads them.
 
 ``torch.export.load`` unpickles some parts of an archive and evaluates the expressions of symbolic
-sizes. So an archive is read only if it has no such part: its tensors are raw bytes, its example
+sizes; later torch runs code that it writes with the names and the guards of the program. So an
+archive is read only if none of this is more than it seems: its tensors are raw bytes, its example
 inputs pickle nothing but tensors, its sizes are numbers or plain arithmetic of sizes that values
-decide, and its graph calls no function but operators.
+decide, its names are plain, its guards compare sizes, and its graph calls no function but
+operators.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 import logging
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +26,7 @@ from .export import exported
 
 MAX_GRAPH = 1 << 28  # bytes of the graph's text
 _SAVED = "torch.export.save(torch.export.export(model, args), path) with a recent torch makes one"
+_UNREAD = "torch.export.load reads a file that you trust: give what it returns"
 _OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims|higher_order)\.\w+(\.\w+)?|_operator\.(getitem|add|sub|mul|floordiv|mod"
     r"|neg|eq|ne|lt|le|gt|ge|and_|or_)|math\.\w+|torch\.sym_\w+"
@@ -32,18 +35,26 @@ _REFUSED = ("torch.ops.aten.from_file",)
 _SYMBOL = re.compile(r"Symbol\('(\w{1,40})'(, \w+=True)*\)")
 _NUMBER = re.compile(r"-?\d+")
 _EXPRESSION = re.compile(
-    r"(Symbol\('u\d{1,9}'(, (integer|positive|nonnegative)=True)*\)|Integer\(-?\d{1,18}\)"
+    r"(Symbol\('[su]\d{1,9}'(, (integer|positive|nonnegative)=True)*\)|Integer\(-?\d{1,18}\)"
     r"|(Add|Mul|Min|Max|FloorDiv|CleanDiv|Mod|PythonMod|LessThan|GreaterThan|StrictLessThan"
     r"|StrictGreaterThan|Equality|Unequality|Not)\(|\)|, )+"
 )
 """Arithmetic of sizes that values decide, as SymPy writes it, without powers."""
+_GUARD = re.compile(
+    r"(L(\['[\w .-]{1,200}'\]|\[\d{1,9}\])+\.((size|stride)\(\)\[\d{1,9}\]|storage_offset\(\))"
+    r"|\d{1,18}| (<|<=|>|>=|==|!=|\+|-|\*|//|%|and|or) |\*(?!\*)|not |-|\(|\))+"
+)
+"""What a program requires of the sizes and strides of its inputs, as a comparison in Python."""
+_PLAIN = re.compile(r"[\w .:/#+*-]*")
+_SPEC = re.compile(r"\[1, (.*)\]", re.DOTALL)
 
 
 def read(path: Path) -> Imported:
     """Return the exported program in a file; nothing in it is executed.
 
     ``ParseError`` for a file that is damaged; ``UnsupportedError`` for one that torch would have to
-    unpickle, that has symbolic sizes, or that calls something else than operators of ATen.
+    unpickle, that has symbolic sizes, whose names or guards could be code, or that calls something
+    else than operators of ATen.
     """
     try:
         import torch
@@ -166,33 +177,49 @@ def _check_tensors(data: bytes, source: str) -> None:
 
 
 def _check_graph(graph: Any, source: str) -> None:
-    for key, value in _entries(graph):
-        match key, value:
-            case "expr_str", str() if not (
-                _NUMBER.fullmatch(value) or _EXPRESSION.fullmatch(value)
-            ):
-                named = _SYMBOL.fullmatch(value)
-                raise UnsupportedError(
-                    "cannot read the exported program",
-                    f"it has the symbolic size `{named[1] if named else value[:40]}`",
-                    source,
-                    "export it without dynamic_shapes",
-                )
-            case "target", str() if _calls(value) and not _is_operator(value):
-                raise UnsupportedError(
-                    "cannot read the exported program",
-                    f"it calls `{value[:80]}`",
-                    source,
-                    "only operators of ATen are compiled",
-                )
-            case (("in_spec" | "out_spec" | "treespec" | "dataclass_name"), str()) if (
-                "default_factory" in value and "builtins" not in value
-            ):
-                raise UnsupportedError(
-                    "cannot read the exported program", "its arguments name a module", source
-                )
-            case _:
-                pass
+    for key, value in _entries(graph, _is_text):
+        if told := _danger(key, value):
+            why, hint = told
+            raise UnsupportedError("cannot read the exported program", why, source, hint)
+
+
+def _danger(key: str, value: Any) -> tuple[str, str] | None:
+    """Return why torch must not see an entry of a graph, and a hint; None if it may."""
+    names = list(value) if isinstance(value, list | dict) else [value]
+    match key, value:
+        case "expr_str", str() if not (_NUMBER.fullmatch(value) or _EXPRESSION.fullmatch(value)):
+            named = _SYMBOL.fullmatch(value)
+            why = f"it has the symbolic size `{named[1] if named else value[:40]}`"
+            return why, "export it without dynamic_shapes"
+        case "guards_code", list() if found := [g for g in value if not _GUARD.fullmatch(str(g))]:
+            return f"its guard `{str(found[0])[:80]}` is no comparison of sizes", _UNREAD
+        case (("target" | "as_operator"), str()) if _calls(value) and not _is_operator(value):
+            return f"it calls `{value[:80]}`", "only operators of ATen are compiled"
+        case (("in_spec" | "out_spec" | "treespec" | "dataclass_name"), str()) if (
+            "default_factory" in value and "builtins" not in value
+        ):
+            return "its arguments name a module", ""
+        case "in_spec", str() if not all(map(str.isidentifier, _keywords(value))):
+            return "the name of an argument is none of Python's", ""
+        case "forward_arg_names", list() if not all(str(n).isidentifier() for n in value):
+            return "the name of an argument is none of Python's", ""
+        case (("expr_str" | "guards_code" | "in_spec" | "out_spec" | "treespec"), _):
+            return None
+        case _ if found := [n for n in names if isinstance(n, str) and not _PLAIN.fullmatch(n)]:
+            return f"its `{key}` is `{found[0][:80]}`, which is no name", _UNREAD
+    return None
+
+
+def _keywords(spec: str) -> list[str]:
+    """Return the names of arguments by keyword in the tree of a call; "" for what is no tree."""
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        return [""]
+    try:
+        _, named = json.loads(found[1])["children_spec"]
+        return [str(k) for k in json.loads(named["context"])]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return [""]
 
 
 def _calls(target: str) -> bool:
@@ -204,13 +231,26 @@ def _is_operator(target: str) -> bool:
     return bool(_OPERATOR.fullmatch(target)) and not target.startswith(_REFUSED)
 
 
-def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every key of nested objects, with its value."""
+def _entries(value: Any, free: Callable[[str, Any], bool] = lambda key, _: False) -> Iterator[Any]:
+    """Yield every key of nested objects, with its value, but for those that are ``free``."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            yield from one.items()
-            waiting += one.values()
+            found = [(k, v) for k, v in one.items() if not free(k, v)]
+            yield from found
+            waiting += [v for _, v in found]
         elif isinstance(one, list):
             waiting += one
+
+
+def _is_text(key: str, value: Any) -> bool:
+    """True for texts of a graph that torch never writes into code: values, and notes on nodes."""
+    match key, value:
+        case "as_string", str():
+            return True
+        case "as_strings", list():
+            return all(isinstance(v, str) for v in value)
+        case "metadata", dict():
+            return all(isinstance(v, str) for v in value.values())
+    return False

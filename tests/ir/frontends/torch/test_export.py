@@ -313,14 +313,54 @@ def test_only_arithmetic_of_sizes_is_evaluated(tmp_path: Path, text: str) -> Non
         load(hostile)
 
 
-def test_symbolic_sizes_are_not_evaluated(tmp_path: Path) -> None:
-    x = torch.zeros(4, 3)
-    program = torch.export.export(
-        torch.nn.ReLU(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=64)},)
-    )
+CALL = "open('executed', 'w')"
+"""Code that leaves a trace in the working directory."""
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ('"guards_code": []', f'"guards_code": ["{CALL} != 0"]'),
+        ('"guards_code": []', '"guards_code": ["(1 ** 9) > 0"]'),
+        ('"forward_arg_names": ["x", "y"]', f'"forward_arg_names": ["x", "y={CALL}"]'),
+        (r"[\\\"y\\\"]", r"[\\\"y()\\\"]"),
+        ('"name": "x"', f'"name": "x={CALL}"'),
+        ('"as_bool": true', '"as_operator": "torch.os.system"'),
+        ("buffer_name", f'b": "{CALL}", "buffer_name'),
+    ],
+)
+def test_texts_that_could_be_code_are_refused(
+    tmp_path: Path, text: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch writes code with the names and the guards of a program, and runs it."""
+    monkeypatch.chdir(tmp_path)
+    x = torch.ones(2)
+    program = torch.export.export(Scaled(), (x,), {"y": x})
     torch.export.save(program, tmp_path / "m.pt2")
-    with pytest.raises(UnsupportedError, match=r"symbolic size `\w+`"):
-        load(tmp_path / "m.pt2")
+    assert load(tmp_path / "m.pt2").inputs == ("x", "y")
+    changed: list[bool] = []
+
+    def change(data: bytes) -> bytes:
+        found = data.replace(text.encode(), other.encode())
+        changed.append(found != data)
+        return found
+
+    hostile = rewritten(tmp_path / "m.pt2", "model.json", change)
+    assert changed == [True]
+    with pytest.raises(UnsupportedError):
+        load(hostile)
+    assert not (tmp_path / "executed").exists()
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """Has a buffer, an argument by keyword, and an operator with a flag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(2))
+
+    def forward(self, x: Any, *, y: Any) -> Any:
+        return (x * self.scale + y).sum(0, keepdim=True)
 
 
 @pytest.mark.parametrize(
