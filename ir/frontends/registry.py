@@ -170,7 +170,9 @@ FILES: tuple[FileFrontend, ...] = (
         hint="torch.export.save(torch.export.export(model, args), path)",
         endings=(".pt2",),
         opens=True,
+        sized=True,
         family="torch",
+        declares=".torch.archive:declared",
     ),
     FileFrontend(name="a saved torch model", recognizes=is_torch_archive, hint=_TORCH),
     FileFrontend(
@@ -262,7 +264,9 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
         recognizes=instance_of("torch", "ExportedProgram"),
         read=".torch.export:exported",
         hint="torch.export.export(model, args)",
+        sized=True,
         family="torch",
+        declares=".torch.open_programs:declared",
     ),
     ObjectFrontend(
         name="an ONNX model",

@@ -3,9 +3,8 @@
 ``torch.export.load`` unpickles some parts of an archive and evaluates the expressions of symbolic
 sizes; later torch runs code that it writes with the names and the guards of the program. So an
 archive is read only if none of this is more than it seems: its tensors are raw bytes, its example
-inputs pickle nothing but tensors, its sizes are numbers or plain arithmetic of sizes that values
-decide, its names are plain, its guards compare sizes, and its graph calls no function but
-operators.
+inputs pickle nothing but tensors, its sizes are numbers or plain arithmetic of symbols, its names
+are plain, its guards compare sizes, and its graph calls no function but operators.
 """
 
 from __future__ import annotations
@@ -18,11 +17,16 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from ...errors import NestwrightError, ParseError, UnsupportedError
+from ..declared import Declared
 from ..imported import Imported
+from ..registry import Shapes
 from .export import exported
+from .open_programs import declared as of_program
+
+_T = TypeVar("_T")
 
 MAX_GRAPH = 1 << 28  # bytes of the graph's text
 _SAVED = "torch.export.save(torch.export.export(model, args), path) with a recent torch makes one"
@@ -39,7 +43,7 @@ _EXPRESSION = re.compile(
     r"|(Add|Mul|Min|Max|FloorDiv|CleanDiv|Mod|PythonMod|LessThan|GreaterThan|StrictLessThan"
     r"|StrictGreaterThan|Equality|Unequality|Not)\(|\)|, )+"
 )
-"""Arithmetic of sizes that values decide, as SymPy writes it, without powers."""
+"""Arithmetic of sizes that calls or values decide, as SymPy writes it, without powers."""
 _GUARD = re.compile(
     r"(L(\['[\w .-]{1,200}'\]|\[\d{1,9}\])+\.((size|stride)\(\)\[\d{1,9}\]|storage_offset\(\))"
     r"|\d{1,18}| (<|<=|>|>=|==|!=|\+|-|\*|//|%|and|or) |\*(?!\*)|not |-|\(|\))+"
@@ -49,13 +53,23 @@ _PLAIN = re.compile(r"[\w .:/#+*-]*")
 _SPEC = re.compile(r"\[1, (.*)\]", re.DOTALL)
 
 
-def read(path: Path) -> Imported:
+def read(path: Path, shapes: Shapes | None = None) -> Imported:
     """Return the exported program in a file; nothing in it is executed.
 
-    ``ParseError`` for a file that is damaged; ``UnsupportedError`` for one that torch would have to
-    unpickle, that has symbolic sizes, whose names or guards could be code, or that calls something
-    else than operators of ATen.
+    ``shapes`` are the sizes of inputs that the program leaves open. ``ParseError`` for a file that
+    is damaged; ``UnsupportedError`` for one that torch would have to unpickle, whose names or
+    guards could be code, or that calls something else than operators of ATen.
     """
+    return _loaded(path, lambda program: exported(program, shapes=shapes))
+
+
+def declared(path: Path) -> Declared:
+    """Return the sizes that the program in a file declares; errors as for reading it."""
+    return _loaded(path, of_program)
+
+
+def _loaded(path: Path, take: Callable[[Any], _T]) -> _T:
+    """Return what ``take`` makes of the program in a file, which is checked first."""
     try:
         import torch
     except ImportError:
@@ -70,7 +84,7 @@ def read(path: Path) -> Imported:
         with path.open("rb") as file, _kept_from_log(causes):
             _check(file, str(path))
             file.seek(0)
-            return exported(torch.export.load(file))
+            return take(torch.export.load(file))
     except NestwrightError:
         raise
     except Exception as e:

@@ -15,8 +15,10 @@ from ...errors import ArgumentError, NestwrightError, UnsupportedError
 from ..imported import Flatten, Imported, Rebuild
 from ..lax.graph import Graph
 from ..lax.term import Term
+from ..registry import Shapes
 from .decompositions import export_decompositions
 from .dtypes import as_array, as_tensor
+from .open_programs import of_sizes
 from .operators.call import Raising, Required
 from .walk import check, operator, outputs, parameters, write
 
@@ -54,14 +56,18 @@ def module(model: torch.nn.Module, example: Any) -> Imported:
     return exported(program)
 
 
-def exported(program: ExportedProgram, example: None = None) -> Imported:
+def exported(
+    program: ExportedProgram, example: None = None, shapes: Shapes | None = None
+) -> Imported:
     """Return an exported program: inputs first, then parameters and buffers as weights.
 
-    A buffer or input that the program changes is an input, and its new value a further result,
-    after the program's own: the names of both are the buffer's, as ``bn.running_mean``.
+    ``shapes`` are the sizes of inputs that it leaves open. A buffer or input that the program
+    changes is an input, and its new value a further result, after the program's own: the names of
+    both are the buffer's, as ``bn.running_mean``.
     """
     with _torch_errors("the program"):
-        program = program.run_decompositions(export_decompositions())
+        sized = of_sizes(program, shapes or {})
+        program = sized.run_decompositions(export_decompositions())
     return _TakenApart(program).imported()
 
 
