@@ -80,6 +80,10 @@ class FleetError(NestwrightError):
     """Workers that cannot be reached, do not fit or have gone; what they measured is kept."""
 
 
+class MeasureError(NestwrightError):
+    """Measuring processes that cannot start on this machine; what was measured before is kept."""
+
+
 class PlaceError(NestwrightError, IndexError):
     """A place beyond an array in a model that was built with checks; ``where`` is the line of the
     model, ``what`` the operator."""

@@ -89,7 +89,7 @@ class Attempt:
         if self.assignment is None:
             return GREETING
         limits, count = self.assignment.job.limits, len(self.assignment.job.candidates)
-        return ALLOWANCE + limits.load + count * (limits.build + 2 * limits.run)
+        return ALLOWANCE + limits.start + limits.load + count * (limits.build + 2 * limits.run)
 
 
 def models_of(job: Job) -> tuple[bytes, ...]:

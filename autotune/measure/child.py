@@ -16,7 +16,15 @@ from typing import BinaryIO
 
 from ...ir.library.functions import adopt
 from .host.lock import MachineLock
-from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
+from .protocol import (
+    LIBRARIES,
+    OUT_OF_MEMORY,
+    Outcome,
+    Phase,
+    decode_job,
+    encode_outcomes,
+    encode_phase,
+)
 
 PR_SET_PDEATHSIG = 1
 
@@ -43,10 +51,12 @@ def private_output() -> BinaryIO:
     return pipe
 
 
-def _limit_memory(size: int) -> None:
-    """Limit the address space to ``size`` bytes; 0 for no limit."""
+def limit_memory(size: int) -> None:
+    """Limit the address space to ``size`` bytes, 0 for no limit, or to less if the system does."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (size or hard, hard))
+    unlimited = hard == resource.RLIM_INFINITY
+    least = size if unlimited else min(size or hard, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (least or hard, hard))
 
 
 def main() -> None:
@@ -54,7 +64,9 @@ def main() -> None:
     isolate()
     out = private_output()
     lock = MachineLock()
+    out.write(encode_phase(Phase("wait")))
     with lock.building():
+        out.write(encode_phase(Phase("start")))
         from .harness import Harness  # after isolation: this import loads the compiler
     lock.close()
 
@@ -62,7 +74,7 @@ def main() -> None:
     harness = Harness(lambda phase: out.write(encode_phase(phase)))
     for line in sys.stdin.buffer:
         job = decode_job(line)
-        _limit_memory(job.limits.memory)
+        limit_memory(job.limits.memory)
         try:
             outcomes: tuple[Outcome, ...] = harness.run(job)
         except MemoryError:

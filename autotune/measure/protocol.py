@@ -21,9 +21,11 @@ class Limits:
     """Seconds that a phase may take before the child is killed, and bytes of address space.
 
     0 bytes means no limit, for a GPU's driver reserves more than the machine has. Waiting for the
-    machine's lock is a separate phase, so it never counts against a candidate.
+    machine's lock is a separate phase, so it never counts against a candidate; nor does the start
+    of the child itself.
     """
 
+    start: float = 120.0
     load: float = 120.0
     build: float = 20.0
     wait: float = 1200.0

@@ -1,6 +1,7 @@
 """The tuner's side of a measuring child: start it, exchange messages, kill it when it hangs.
 
 If a child dies, the candidate that it was working on is at fault. A fresh child continues the job.
+No candidate is at fault if a child does not get as far as its job.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import IO
 
+from ...ir.errors import MeasureError
 from ...ir.library.functions import for_children
 from .protocol import (
     LIBRARIES,
@@ -31,6 +33,8 @@ from .protocol import (
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 ENDING = 10.0  # seconds that a child may take to end once its output is closed
+STARTING = ("start", "wait")  # phases of a child that has no job yet
+STARTS = 2  # children in succession that may fail to start
 AT_ONCE = 4096  # bytes that an empty pipe takes on any system, though nobody reads
 
 
@@ -67,7 +71,9 @@ class Worker:
         self._pending = b""
         # A file, so that a child never blocks on a full pipe; open as long as the worker.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._phase = Phase("load")
+        self._phase = Phase("start")
+        self._started = False  # the child has got as far as a job
+        self._failed_starts = 0
         self._deadline = 0.0
         self._left: list[int] = []  # numbers of the job's candidates without an outcome
         self._found: dict[int, Outcome] = {}  # outcomes of the others
@@ -85,7 +91,7 @@ class Worker:
 
     @property
     def phase(self) -> str:
-        """The phase of the child: load, build, wait or run."""
+        """The phase of the child: start, load, build, wait or run."""
         return self._phase.name
 
     def submit(self, job: Job) -> None:
@@ -97,9 +103,10 @@ class Worker:
     def _hand_over(self) -> None:
         """Send the remaining candidates of the job to the child."""
         assert self.job is not None
-        if self._process is None or self._process.poll() is not None:
+        fresh = self._process is None or self._process.poll() is not None
+        if fresh:
             self._spawn()
-        self._enter(Phase("load"))
+        self._enter(Phase("start" if fresh else "load"))
         candidates = tuple(self.job.candidates[n] for n in self._left)
         data = encode_job(replace(self.job, candidates=candidates))
         assert self._process is not None and self._process.stdin is not None
@@ -109,7 +116,10 @@ class Worker:
             Thread(target=_write, args=(self._process.stdin, data), daemon=True).start()
 
     def receive(self) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Read from the child; return the job's outcomes once it is complete or the child died."""
+        """Read from the child; return the job's outcomes once it is complete or the child died.
+
+        Raises ``MeasureError`` if one child after the other cannot start.
+        """
         assert self.job is not None
         data = os.read(self.fileno(), 1 << 20)
         if not data:
@@ -126,6 +136,7 @@ class Worker:
                 self.kill()
                 return self._finish(Outcome("crash", note=str(e)))
             if isinstance(reply, Phase):
+                self._note_start(reply)
                 self._enter(reply)
             elif reply[0] == self.job.number:
                 return self._answer(reply[1])
@@ -145,8 +156,15 @@ class Worker:
         self._found |= dict(zip(self._left, outcomes, strict=True))
         return self._done()
 
+    def _note_start(self, phase: Phase) -> None:
+        if phase.name not in STARTING:
+            self._started, self._failed_starts = True, 0
+
     def expire(self) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Kill the child if its phase exceeds the limit; return the job's outcomes if complete."""
+        """Kill the child if its phase exceeds the limit; return the job's outcomes if complete.
+
+        Raises ``MeasureError`` as ``receive``.
+        """
         if self.job is None or time.monotonic() < self._deadline:
             return None
         limit = self.job.limits.of(self._phase.name)
@@ -176,6 +194,7 @@ class Worker:
         self.kill()
         self._errors.seek(0)
         self._errors.truncate()
+        self._started = False
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -224,6 +243,9 @@ class Worker:
 
         Returns the job's outcomes if it is complete; else None, and a fresh child gets the rest.
         """
+        if not self._started:
+            self._start_again(outcome)
+            return None
         number = self._phase.candidate
         if number is None or not 0 <= number < len(self._left):
             self._found |= dict.fromkeys(self._left, outcome)
@@ -233,6 +255,13 @@ class Worker:
             return self._done()
         self._hand_over()
         return None
+
+    def _start_again(self, outcome: Outcome) -> None:
+        """Give the job to another child, after one that had not got as far as a candidate."""
+        self._failed_starts += 1
+        if self._failed_starts >= STARTS:
+            raise MeasureError("a measuring process cannot start", outcome.note)
+        self._hand_over()
 
     def _done(self) -> tuple[Job, tuple[Outcome, ...]]:
         assert self.job is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from nestwright.autotune.measure import pool as pool_module
+from nestwright.autotune.measure.child import limit_memory
 from nestwright.autotune.measure.host.lock import MachineLock, lock_path
 from nestwright.autotune.measure.pool import Pool, slots
 from nestwright.autotune.measure.protocol import (
@@ -29,6 +31,7 @@ from nestwright.autotune.measure.protocol import (
     encode_outcomes,
     encode_phase,
 )
+from nestwright.ir.errors import MeasureError
 
 CHILD = """
 import os, signal, sys, time
@@ -123,11 +126,46 @@ def test_hanging_child_is_killed_and_the_rest_goes_on(command) -> None:
 
 def test_a_child_that_reads_no_job_is_killed() -> None:
     """A job may be more than a pipe takes: whoever writes it must not wait for the child."""
-    idle = sys.executable, "-c", "import time; time.sleep(60)"
+    begun = encode_phase(Phase("load"))
+    idle = sys.executable, "-c", f"import os, time; os.write(1, {begun!r}); time.sleep(60)"
     large = replace(job(0, "none"), text="x" * (1 << 20), limits=Limits(load=0.2))
     with Pool(workers=1, command=idle) as pool:
         ((_, (found,)),) = pool.run([large])
     assert found.status == "timeout" and "load" in found.note
+
+
+def test_children_that_cannot_start_are_no_candidates_fault(tmp_path: Path) -> None:
+    """They end the run before anything is logged: a second start in succession has to succeed."""
+    starting = encode_phase(Phase("start"))
+    dies = f"import os, sys; os.write(1, {starting!r}); sys.exit('no room for it')"
+    with (
+        Pool(workers=1, command=(sys.executable, "-c", dies)) as pool,
+        pytest.raises(MeasureError, match="cannot start: exit status 1 in start: no room for it"),
+    ):
+        run(pool, "ok")
+    once = f"import os\nif not os.path.exists('tried'): open('tried', 'w'); os._exit(3)\n{CHILD}"
+    script = tmp_path / "once.py"
+    script.write_text(once.replace("'tried'", repr(str(tmp_path / "tried"))))
+    with Pool(workers=1, command=(sys.executable, str(script))) as pool:
+        assert [o.status for o in run(pool, "ok", "crash", "ok")] == ["ok", "crash", "ok"]
+    slow = sys.executable, "-c", "import time; time.sleep(60)"
+    hurried = replace(job(0, "none"), limits=Limits(start=0.05))
+    with Pool(workers=1, command=slow) as pool, pytest.raises(MeasureError, match="s of start"):
+        list(pool.run([hurried]))
+
+
+@pytest.mark.parametrize(
+    ("asked", "hard", "given"),
+    [(8, 5, 5), (3, 5, 3), (0, 5, 5), (8, -1, 8), (0, -1, -1)],
+)
+def test_memory_is_limited_as_far_as_the_system_lets_it(
+    asked: int, hard: int, given: int, monkeypatch
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (hard, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limit: limits.append(limit))
+    limit_memory(asked)
+    assert limits == [(given, hard)]
 
 
 def test_a_child_that_closes_its_output_and_hangs_is_killed(command, monkeypatch) -> None:
