@@ -82,7 +82,7 @@ class Budget:
         nothing is known.
         """
         if self.pace is None:
-            return None if self.seconds is None else (0.0, self.left)
+            return None if math.isinf(self.left) else (0.0, self.left)
         fast, slow = self.pace
         low = fast * (trials + races * RACE[0])
         high = slow * (trials + races * RACE[1] + groups) + (groups > 0)

@@ -61,6 +61,15 @@ class TaskState:
         return self.best.cost if self.best is not None else math.inf
 
     @property
+    def complaint(self) -> str:
+        """Why the default schedule has no time, if it was tried; "" otherwise."""
+        t = self.default
+        if t is None or t.ran:
+            return ""
+        told = f"{t.status}: {t.note}" if t.note else t.status
+        return f"{self.task.name}: its default schedule failed ({told})"
+
+    @property
     def libraries(self) -> set[str]:
         """The names of the library functions tried."""
         tried = (t for t in self.trials if t.sketch == LIBRARY_SKETCH)

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from ...codegen.driver.build import PreparedModule
-from ...ir.errors import FleetError
+from ...ir.errors import FleetError, MeasureError
 from ...ir.scratch import Scratch
 from ...schedule.language.trace import Trace
 from ..cost.model import CostModel
@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 FINALISTS = 5  # of a race: readings of one schedule are a few percent apart
 DOING = {
+    "start": "starting a process for",
     "load": "preparing",
     "build": "building",
     "wait": "about to time",
@@ -157,8 +158,10 @@ class Tuner:
             self._race_model()
         except KeyboardInterrupt:
             raise TuningInterrupted(f"interrupted; {self._kept()}") from None
-        except FleetError as e:
-            raise FleetError(e.what, e.why, e.where, self._kept()) from None
+        except (FleetError, MeasureError) as e:
+            raise type(e)(e.what, e.why, e.where, self._kept()) from None
+        for text in filter(None, (s.complaint for s in self.states)):
+            self._note(text)
         never = [s.task.name for s in self.states if s.default is None]
         for text in advice(
             stopped, self.trials, self.plan.trials, self.budget.pace, never, len(self.states)

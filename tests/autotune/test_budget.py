@@ -57,6 +57,7 @@ def test_the_range_stays_within_the_limit() -> None:
     clock = Clock()
     budget = Budget(40.0, clock=clock)
     assert budget.range(64, 0, 15) == (0.0, 40.0), "nothing is known but the limit"
+    assert Budget(math.inf).range(64, 0, 15) is None, "infinite seconds are no limit"
     spent(clock, budget, 10.0, 10.0)
     assert budget.range(62, 0, 15) == (20.0, 20.0)
 

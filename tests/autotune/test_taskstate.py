@@ -72,6 +72,14 @@ def test_a_job_says_how_cold_the_task_s_operands_are_and_how_long_it_is_timed(tm
     assert (one.seed, one.incumbent, race.number) == (7, 1e-3, one.number + 1)
 
 
+def test_a_default_schedule_that_failed_says_why() -> None:
+    state = at_share_of_roof(1.0, 0)
+    assert state.complaint == ""
+    state.add(Trial(state.task.key, "d", DEFAULT_SKETCH, {}, "crash", "default", note="SIGSEGV"))
+    assert state.complaint.endswith("its default schedule failed (crash: SIGSEGV)")
+    assert at_share_of_roof(1.0, 1).complaint == ""
+
+
 def test_predictions_are_seconds_by_the_best_so_far() -> None:
     class Told(CostModel):
         def predict(self, rows):
