@@ -16,6 +16,7 @@ from ..digests import hex_digest
 from ..errors import TargetError
 from ..target import KEEP, Target, TargetKind, did_you_mean, flushes
 from .processor import (
+    SUMMARIES,
     TILE_REGISTERS,
     cores,
     default_threads,
@@ -231,7 +232,8 @@ def _host() -> tuple[str, str, str, frozenset[str]]:
     if found.get(TILE_REGISTERS) and not tiles_granted():
         found.update({name: False for name in found if name.startswith("amx")})
     attributes = found.flatten()
-    features = frozenset(a[1:] for a in attributes.split(",") if a.startswith("+"))
+    listed = frozenset(a[1:] for a in attributes.split(",") if a.startswith("+"))
+    features = listed - SUMMARIES  # so that keys of logs are those of any LLVM
     return triple_here(), cpu, attributes, features
 
 

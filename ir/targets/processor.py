@@ -95,6 +95,11 @@ _UNUSED = frozenset(
     ]
 )
 """Features whose instructions no compiler chooses by itself, so that code does not need them."""
+SUMMARIES = frozenset(["evex512", "avx10.1", "avx10.1-256", "avx10.1-512"])
+"""LLVM's names for what features of AVX-512, listed beside them, are together.
+
+The kernel has none of them, and not every version of LLVM has each.
+"""
 
 TILE_REGISTERS = "amx-tile"
 """The feature whose registers Linux keeps for a process only after that has asked for them."""
@@ -151,7 +156,7 @@ def lacking(features: Iterable[str], machine: str) -> tuple[str, ...]:
     returns ``REFUSED`` for their feature where it does not grant them.
     """
     names, flags = (_ARM if machine == "aarch64" else _X86), features_here()
-    needed = sorted(set(features) - _UNUSED)
+    needed = sorted(set(features) - _UNUSED - SUMMARIES)
     found = tuple(f for f in needed if _flag(f, names) not in flags)
     refused = TILE_REGISTERS in needed and tiles_refused()
     return (*found, REFUSED) if refused else found

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import llvmlite.binding as llvm
 import pytest
+from llvmlite.binding.targets import FeatureMap
 
 from nestwright.ir import gpus
 from nestwright.ir.dtypes import bf16, f32, f64
 from nestwright.ir.errors import TargetError
 from nestwright.ir.target import Target, with_arithmetic
+from nestwright.ir.targets import cpu, processor
 from nestwright.ir.targets.features import features_of
 
 
@@ -18,6 +21,16 @@ def test_named_processor_needs_no_such_machine() -> None:
     t = Target.parse("cpu -mcpu=znver4 -threads=3")
     assert (t.kind, t.cpu, t.vector_bits, t.registers, t.threads) == ("cpu", "znver4", 512, 32, 3)
     assert (t.lanes(f32), t.lanes(f64), t.lanes(bf16)) == (16, 8, 32)
+
+
+def test_a_name_that_some_llvms_have_for_several_features_is_none(monkeypatch) -> None:
+    """LLVM 20 lists evex512 where AVX-512 is; the kernel and later versions of LLVM do not."""
+    found = {"avx2": True, "avx512f": True, "evex512": True, "avx10.1-512": True}
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: FeatureMap(found))
+    monkeypatch.setattr(processor, "features_here", lambda: frozenset({"avx2", "avx512f"}))
+    _, _, attributes, features = cpu._host.__wrapped__()
+    assert features == {"avx2", "avx512f"} and "+evex512" in attributes
+    assert processor.lacking(found, "x86_64") == (), "built before, with the names in its record"
 
 
 def test_other_architecture() -> None:
