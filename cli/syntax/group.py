@@ -10,6 +10,12 @@ import click
 class Suggesting(click.Group):
     """A group whose unknown commands are answered with the nearest known one."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, the help is a usage error in every click."""
+        if not args and not ctx.resilient_parsing:
+            raise click.UsageError(ctx.get_help(), ctx)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
