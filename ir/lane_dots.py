@@ -15,7 +15,8 @@ class LaneDot:
 
     All lanes share ``depth`` elements of type ``shared``; those of type ``own`` are each lane's.
     The sum is in ``sums``. ``element`` is LLVM's type of both operands' elements; narrower ones are
-    extended. One that is not ``adding`` returns the products' sum alone. ``features`` are required.
+    extended, and ``i32`` stands for the bytes of a lane. One that is not ``adding`` returns the
+    products' sum alone. ``features`` are required.
     One that is ``own_first`` takes the lanes' own elements before the shared ones.
     """
 
@@ -41,6 +42,12 @@ def _mixed(name: str, lanes: int, *features: str) -> Iterator[LaneDot]:
     yield replace(_bytes(name, lanes, s8, u8, *features), own_first=True)
 
 
+def _words_of_bytes(name: str, lanes: int, *features: str) -> Iterator[LaneDot]:
+    """The same as LLVM 20 takes it for x86; LLVM 22 takes bytes and converts this form."""
+    for dot in _mixed(name, lanes, *features):
+        yield replace(dot, element="i32")
+
+
 def _words(name: str, lanes: int, feature: str) -> Iterator[LaneDot]:
     """Products of bytes as products of 16-bit integers, half as many in an instruction."""
     for shared, own in (s8, s8), (u8, s8), (s8, u8):
@@ -52,10 +59,10 @@ def _floats(name: str, lanes: int, *features: str) -> LaneDot:
 
 
 LANE_DOTS = (
-    *_mixed("llvm.x86.avx512.vpdpbusd.512", 16, "avx512vnni", "avx512f"),
-    *_mixed("llvm.x86.avx512.vpdpbusd.256", 8, "avx512vnni", "avx512vl"),
-    *_mixed("llvm.x86.avx512.vpdpbusd.128", 4, "avx512vnni", "avx512vl"),
-    *_mixed("llvm.x86.avx512.vpdpbusd.256", 8, "avxvnni"),
+    *_words_of_bytes("llvm.x86.avx512.vpdpbusd.512", 16, "avx512vnni", "avx512f"),
+    *_words_of_bytes("llvm.x86.avx512.vpdpbusd.256", 8, "avx512vnni", "avx512vl"),
+    *_words_of_bytes("llvm.x86.avx512.vpdpbusd.128", 4, "avx512vnni", "avx512vl"),
+    *_words_of_bytes("llvm.x86.avx512.vpdpbusd.256", 8, "avxvnni"),
     _bytes("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, s8, s8, "dotprod"),
     _bytes("llvm.aarch64.neon.udot.v4i32.v16i8", 4, u8, u8, "dotprod"),
     *_mixed("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, "i8mm"),

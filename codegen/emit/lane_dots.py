@@ -14,6 +14,7 @@ from .expr import Emitter
 from .index import LinearForm
 from .llvm.core import IRValue, mangle
 
+LANE = "i32"  # LLVM's type of a lane whose bytes an instruction takes as one
 NARROWEST = 4  # lanes of the narrowest instruction
 BYTE = 8  # bits
 WHOLE_BYTE = (1 << BYTE) - 1
@@ -195,7 +196,8 @@ def load_groups(em: Emitter, buffer: Buffer, form: LinearForm, depth: int, lanes
 
 
 def _instruction(em: Emitter, dot: LaneDot, sums: IRValue, x: IRValue, w: IRValue) -> IRValue:
-    operands = f"<{dot.depth * dot.lanes} x {dot.element}>"
+    count = dot.lanes if dot.element == LANE else dot.depth * dot.lanes
+    operands = f"<{count} x {dot.element}>"
     factors = [_factors(em, dot, a, t) for a, t in ((x, dot.shared), (w, dot.own))]
     taken = [(sums.type, sums.text)] if dot.adding else []
     taken += [(operands, f.text) for f in (factors[::-1] if dot.own_first else factors)]
@@ -208,6 +210,8 @@ def _instruction(em: Emitter, dot: LaneDot, sums: IRValue, x: IRValue, w: IRValu
 
 def _factors(em: Emitter, dot: LaneDot, groups: IRValue, dtype: DType) -> IRValue:
     """Return groups of elements, each an integer, as a vector of elements for the instruction."""
+    if dot.element == LANE:
+        return groups
     count = dot.depth * dot.lanes
     stored = dot.element if dot.element == "bfloat" else f"i{dtype.bits}"
     found = em.pure(f"bitcast {groups} to <{count} x {stored}>", s32, groups.lanes, groups.depth)

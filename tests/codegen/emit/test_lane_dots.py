@@ -35,7 +35,10 @@ ENTRY main {{
 
 @pytest.mark.parametrize("wide", WIDTHS)
 def test_no_width_saturates(wide: int) -> None:
-    asm = build(product(64, wide), VNNI).as_text("asm")
+    built = build(product(64, wide), VNNI)
+    text, asm = built.as_text("llvm"), built.as_text("asm")
+    (types,) = set(re.findall(r"^declare .*vpdpbusd\.\d+\((.*)\)", text, re.MULTILINE))
+    assert types == ", ".join([f"<{wide} x i32>"] * 3), "as LLVM 20 takes it, too"
     found = {m[1]: m[2] for m in re.finditer(r"\s(vpdpbusds?)\s.*%([xyz])mm", asm)}
     assert found == {"vpdpbusd": WIDTHS[wide]}
 
