@@ -22,7 +22,7 @@ from . import tasks
 from .log.best import AUTO, best_traces, foreign
 from .lowered import as_arguments, lower
 from .recipe import Constants, GraphLike, ModelLike
-from .rules import OpenShapes, SizeRule, fixed, is_open
+from .rules import OpenShapes, SizeRule, checked, fixed, is_open, read_rule
 from .variants import built
 
 if TYPE_CHECKING:
@@ -180,6 +180,8 @@ def build(
             fallback=fallback,
             checks=checks,
         )
+        shapes = checked(shapes)
+        read_rule(rule)
         if shapes and is_open(shapes):
             _require_exact(checks, rule)
             from .sized import SizedModel  # with what else it takes to compile

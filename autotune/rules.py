@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TypeAlias
 
 from ..ir.errors import ArgumentError
@@ -18,6 +19,7 @@ OpenShapes: TypeAlias = Mapping[str | int, Sequence[OpenSize]]
 SizeRule: TypeAlias = str | int | Sequence[int]
 """``"exact"``, ``"buckets"`` (powers of two), N (multiples of N), or a list of sizes."""
 
+SIZES = 'shapes={"input": (1, 3, 224, 224)}; a size may be a range, such as range(1, 65), or None'
 HINT = 'rules: "exact", "buckets" (powers of two), 16 (multiples of 16), [32, 64, 128]'
 
 
@@ -55,6 +57,23 @@ def read_rule(rule: SizeRule) -> Buckets | None:
             return Buckets(sizes=tuple(sorted(set(rule))))
         case _:
             raise ArgumentError(f"rule={rule!r}", "no such rule for sizes", hint=HINT)
+
+
+def checked(shapes: OpenShapes | None) -> OpenShapes | None:
+    """Return shapes with sizes as Python's integers; ``ArgumentError`` for what are none."""
+    if shapes is not None and not isinstance(shapes, Mapping):
+        raise ArgumentError(f"shapes={shapes!r}", "no sizes by input", hint=SIZES)
+    return {which: _checked(which, sizes) for which, sizes in (shapes or {}).items()}
+
+
+def _checked(which: str | int, sizes: object) -> tuple[OpenSize, ...]:
+    if not isinstance(sizes, Iterable) or not all(n is None or _is_size(n) for n in sizes):
+        raise ArgumentError(f"shapes={{{which!r}: {sizes!r}}}", "these are no sizes", hint=SIZES)
+    return tuple(int(n) if isinstance(n, Integral) else n for n in sizes)
+
+
+def _is_size(n: object) -> bool:
+    return isinstance(n, Integral | range) and not isinstance(n, bool)
 
 
 def is_open(shapes: OpenShapes | None) -> bool:

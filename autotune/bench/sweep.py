@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,9 @@ def bench(
     - ``progress``: is called with a line of text at each step.
     """
     require_seed(seed)
+    for n in callers:
+        if not isinstance(n, Integral) or n < 1:
+            raise ArgumentError(f"callers={n!r}", "at least one is needed, as an integer")
     if not 0 <= attribute < math.inf:
         raise ArgumentError(f"attribute={attribute}", "expected seconds, 0 or more")
     tell = progress or (lambda text: None)
@@ -85,7 +89,7 @@ def bench(
     ways = ways_of(peers)
     plan = CellPlan(
         constants=constants or {},
-        seed=seed,
+        seed=int(seed),
         check=check,
         excess_precision=excess_precision,
         weights=weights,
@@ -144,7 +148,8 @@ class _Machine:
     def of(target: str | Target, threads: int | None) -> _Machine:
         """Return the target with so many threads; None for as many as it has by itself."""
         spec = target.spec if isinstance(target, Target) else target
-        return _Machine(spec, Target.parse(f"{spec} -threads={threads}" if threads else spec))
+        asked = "" if threads is None else f" -threads={threads}"
+        return _Machine(spec, Target.parse(spec + asked))
 
 
 @dataclass(frozen=True, slots=True)

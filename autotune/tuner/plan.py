@@ -15,6 +15,8 @@ from ..search.space import Point, Space
 from ..search.strategy import Strategy
 from ..tasks.extract import Task
 
+STRATEGIES = "use native, prior, random or optuna:tpe"
+
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
@@ -92,5 +94,5 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
             raise UnsupportedError(
                 f"strategy {name}",
                 "no such strategy",
-                hint="use native, prior, random or optuna:tpe",
+                hint=STRATEGIES,
             )

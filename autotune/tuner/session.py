@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from pathlib import Path
 
 from ...codegen.driver.build import PreparedModule
@@ -30,7 +31,7 @@ from ..measure.protocol import Measurer
 from ..search.space import Point
 from ..tasks.extract import Task, priced
 from .budget import Budget
-from .plan import TuningPlan
+from .plan import STRATEGIES, TuningPlan
 from .progress import Listener, TuneResult
 from .seeding import seeds
 from .tune import Tuner
@@ -69,12 +70,16 @@ class TuningSession:
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "budget", Budget(self.seconds))
+        self._check()
+        object.__setattr__(self, "trials", int(self.trials))
+        object.__setattr__(self, "seed", int(self.seed))
+        seconds = None if self.seconds is None else float(self.seconds)
+        object.__setattr__(self, "seconds", seconds)
+        object.__setattr__(self, "budget", Budget(seconds))
         object.__setattr__(self, "target", keeping(self.target))
 
     def run(self, find: Callable[[], Subject]) -> TuneResult:
         """Tune the subject that ``find`` returns; raises as ``tune``."""
-        self._check()
         machine = self._machine()
         subject = find()
         here, note = (machine, "") if self._elsewhere else calibrated(machine, self.seconds)
@@ -150,11 +155,17 @@ class TuningSession:
         )
 
     def _check(self) -> None:
-        trials, seconds = self.trials, self.seconds
-        if not isinstance(trials, int) or trials < 1:
-            raise ArgumentError(f"trials={trials}", "at least one trial is needed")
-        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
-            raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
+        trials, seconds, workers, log = self.trials, self.seconds, self.workers, self.log
+        if not isinstance(trials, Integral) or trials < 1:
+            raise ArgumentError(f"trials={trials!r}", "at least one trial is needed, as an integer")
+        if seconds is not None and not (isinstance(seconds, Real) and seconds > 0):
+            raise ArgumentError(f"seconds={seconds!r}", "a positive time is needed, as a number")
+        if workers is not None and not (isinstance(workers, Integral) and workers > 0):
+            raise ArgumentError(f"workers={workers!r}", "at least one is needed, as an integer")
+        if not isinstance(log, str | os.PathLike | None):
+            raise ArgumentError(f"log={log!r}", "it is not a path")
+        if not isinstance(self.strategy, str):
+            raise ArgumentError(f"strategy={self.strategy!r}", "it is not a name", hint=STRATEGIES)
         require_seed(self.seed)
 
 

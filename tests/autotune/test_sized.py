@@ -144,6 +144,16 @@ def test_sizes_outside_of_what_was_asked_for(rows: Path) -> None:
             read_rule(rule)  # type: ignore[arg-type]
 
 
+def test_sizes_are_numbers_of_any_kind_and_nothing_else(rows: Path) -> None:
+    fixed = nw.build(rows, shapes={"x": np.array([2, 3])})
+    np.testing.assert_allclose(fixed(data(2)), right(data(2)), rtol=1e-5)
+    for shapes in (5, "x", {"x": None}, {"x": 5}, {"x": "23"}, {"x": (2.0, 3)}, {"x": (True, 3)}):
+        with pytest.raises(ArgumentError, match=r"shapes=.*no sizes"):
+            nw.build(rows, shapes=shapes)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="no such rule"):
+        nw.build(rows, shapes={"x": (2, 3)}, rule="bucket")
+
+
 def test_a_model_of_fixed_sizes_serves_these_alone(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"
     path.write_text("HloModule m\nENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }")

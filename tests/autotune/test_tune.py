@@ -212,6 +212,10 @@ def test_seconds_are_a_limit(tmp_path: Path) -> None:
         ({"seconds": math.nan}, "a positive time"),
         ({"seed": -1}, "non-negative integer"),
         ({"seed": 0.5}, "non-negative integer"),
+        ({"trials": "3"}, "trials='3': at least one trial"),
+        ({"workers": -1}, "at least one"),
+        ({"strategy": None}, "not a name"),
+        ({"log": 5}, "log=5: it is not a path"),
     ],
 )
 def test_what_cannot_be_tuned_with_is_refused_first(
@@ -221,10 +225,17 @@ def test_what_cannot_be_tuned_with_is_refused_first(
         raise AssertionError("the model is read")
 
     log = tmp_path / "l.jsonl"
-    session = TuningSession(target=Target.parse(TARGET), log=log, **option)
+    options = {"log": log} | option
     with pytest.raises(ArgumentError, match=why):
-        session.run(unread)
+        TuningSession(target=Target.parse(TARGET), **options).run(unread)
     assert not log.exists()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    numbers = {"trials": np.int64(2), "seed": np.uint8(3), "seconds": np.float32(1e3)}
+    log = tmp_path / "l.jsonl"
+    found = tune(parse(MODEL), target=TARGET, log=log, simulate_cost=True, **numbers)
+    assert found.trials == 2 and {t.seed for t in read(log).trials} == {3}
 
 
 def test_ctrl_c_keeps_the_trials_and_says_how_to_go_on(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ class Draw:
 
 def require_seed(seed: object, where: str = "") -> None:
     """Raise ``ArgumentError`` for what is no seed: anything but whole numbers from 0."""
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, Integral) or seed < 0:
         raise ArgumentError(f"seed {seed!r}", "expected a non-negative integer", where)
 
 

@@ -15,7 +15,7 @@ from nestwright.autotune.bench.race import run
 from nestwright.autotune.bench.sweep import bench
 from nestwright.autotune.log.journal import LogWriter
 from nestwright.autotune.measure.host.peak import Peak
-from nestwright.ir.errors import ArgumentError
+from nestwright.ir.errors import ArgumentError, TargetError
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
 
@@ -103,6 +103,13 @@ def test_an_empty_axis_is_refused(small: HloModule) -> None:
         bench(small, weights="int3")
     with pytest.raises(ArgumentError, match="empty sweep"):
         bench(small, threads=[])
+
+
+def test_an_axis_of_nonsense_is_refused(small: HloModule) -> None:
+    with pytest.raises(TargetError, match="-threads='0'"):
+        bench(small, threads=0)
+    with pytest.raises(ArgumentError, match="callers=0: at least one"):
+        bench(small, callers=[1, 0])
 
 
 def test_hlo_refuses_another_batch(small: HloModule) -> None:
