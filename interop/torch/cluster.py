@@ -16,6 +16,7 @@ from ...ir.frontends.torch.dtypes import as_array
 from ...ir.hlo.nodes import HloModule
 from .border import Call, border, guarded, or_eager, without
 from .layouts import Order, laid_out, order_of
+from .openmp import undisturbed
 from .settings import Settings
 
 REBUILDS = 2  # after this many, weights that change are passed with every call
@@ -95,7 +96,7 @@ class CompiledCluster:
             return
         lazy = any(t.is_complex() or t.is_neg() for t in (*self._inputs, *self._results))
         passed = [o for i, o in enumerate(self._orders) if i not in weights]
-        call = border(exe, passed, self._results, lazy)
+        call = undisturbed(exe, border(exe, passed, self._results, lazy))
         self._frozen = {i: _state(t) for i, t in weights.items()}
         self.executable = exe
         if weights:

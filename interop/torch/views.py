@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .layouts import FREE
+
 
 def is_view(node: Any) -> bool:
     """True for an operator whose result shares the memory of its first argument, or whose results
@@ -45,16 +47,21 @@ def outside_views(graph: Any) -> set[Any]:
 
     A result that is a view of an input, or of what another result is a view of, must share its
     memory, as torch makes it again from the memory and the strides. Its views are added to the
-    graph a second time, to be run by torch.
+    graph a second time, to be run by torch. Not so a part that is kept for a backward graph, which
+    would copy it to close its gaps.
     """
     output = graph.output_node()
     results = [n for n in output.all_input_nodes if is_view(n)]
     shared = Counter(base(n) for n in output.all_input_nodes)
     added: dict[Any, Any] = {}
     for node in results:
-        if base(node).op == "placeholder" or shared[base(node)] > 1:
+        if base(node).op == "placeholder" or (shared[base(node)] > 1 and not _is_kept_part(node)):
             output.replace_input_with(node, _again(graph, output, node, added))
     return {n for n in added.values() if n.target is not getitem}
+
+
+def _is_kept_part(view: Any) -> bool:
+    return FREE in view.meta and view.meta["val"].numel() < base(view).meta["val"].numel()
 
 
 def _again(graph: Any, output: Any, node: Any, added: dict[Any, Any]) -> Any:

@@ -123,3 +123,24 @@ def test_what_is_kept_for_the_backward_graph_lies_as_it_is_computed() -> None:
     model[1].reset_running_stats()
     model(x).square().sum().backward()
     torch.testing.assert_close(gradients, [p.grad for p in model.parameters()])
+
+
+def test_parts_that_are_kept_for_the_backward_graph_have_no_gaps() -> None:
+    """Queries, keys and values of one product: with gaps, the backward graph would copy them."""
+    kept: list[Any] = []
+
+    def keep(t: Any) -> Any:
+        kept.append(t)
+        return t
+
+    def model(x: Any, w: Any) -> Any:
+        q, k, v = (x @ w).view(2, 4, 3, 8).unbind(2)
+        return (q * k).exp() * v
+
+    x, w = torch.randn(2, 4, 5), torch.randn(5, 24, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        found = run(model, x, w)
+    parts = [t for t in kept if t.shape == (2, 4, 8)]
+    assert parts and all(t.is_contiguous() for t in parts)
+    (gradient,) = torch.autograd.grad(found.sum(), w)
+    torch.testing.assert_close(gradient, torch.autograd.grad(model(x, w).sum(), w)[0])
