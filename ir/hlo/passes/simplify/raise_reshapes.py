@@ -1,8 +1,9 @@
 """Reshapes of cheap arithmetic on parameters are reshapes of the parameters, which are no work.
 
 A reduction or an element-wise loop reads ``x - mean`` in its own shape, and ``x`` from memory in
-order. With the reshape after the difference each index would be a quotient and a remainder. The
-pass runs after ``sink_reshapes``, which moves the other way, and may repeat the arithmetic.
+order. With the reshape after the difference each index would be a quotient and a remainder. What
+has one operand, such as a conversion, other passes move or match as it is. The pass runs after
+``sink_reshapes``, which moves the other way, and may repeat the arithmetic.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _raised(i: Instruction) -> Instruction | None:
         return None
     dims = i.array.dims
     read = _leaves(i.operands[0], _DEPTH)
-    if not any(x.opcode == "parameter" for x in read):
+    if len(read) < 2 or not any(x.opcode == "parameter" for x in read):
         return None
     if not all(x.opcode == "parameter" or _is_spread(x, dims) for x in read):
         return None

@@ -68,13 +68,12 @@ add {
 }
 ENTRY main {
   p0 = f32[1024] parameter(0)
-  p1 = f32[1024] parameter(1)
-  p2 = f32[2,512,7,7] parameter(2)
+  p1 = f32[2,512,7,7] parameter(1)
   z = f32[] constant(0)
-  d = f32[1024] divide(p0, p1)
+  d = f32[1024] exponential(p0)
   r = f32[2,512] reshape(d)
   b = f32[2,512,7,7] broadcast(r), dimensions={0,1}
-  m = f32[2,512,7,7] multiply(p2, b)
+  m = f32[2,512,7,7] multiply(p1, b)
   ROOT s = f32[512,7,7] reduce(m, z), dimensions={0}, to_apply=add
 }
 """
