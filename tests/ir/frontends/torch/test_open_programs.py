@@ -33,6 +33,7 @@ def program(**dims: Any) -> Any:
 
 
 def test_sizes_are_those_of_a_call() -> None:
+    torch.manual_seed(0)
     model = program()
     assert declared_inputs(model) == {"input": (None, 3), "y": (None, 3)}
     exe = nw.build(model, shapes={"input": (range(6, 129), 3), "y": (None, 3)})
@@ -40,7 +41,7 @@ def test_sizes_are_those_of_a_call() -> None:
         x, y = torch.randn(2 * n, 3), torch.randn(n, 3)
         wanted, count = Pairs()(x, y)
         (found,) = np.atleast_1d(exe(x, y)[None])
-        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
         again = nw.lower(model, shapes={"y": (n, 3)}).compile()  # one size settles the other
         assert again(x, y)[1] == count
     assert model.range_constraints == program().range_constraints
