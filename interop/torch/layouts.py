@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._guards import TracingContext
 
+from ...ir.errors import LimitError, UnsupportedError
 from ...ir.frontends.lax.graph import Graph
 from ...ir.frontends.lax.shaping import transpose
 from ...ir.frontends.lax.term import Term, unpacked
@@ -122,11 +123,14 @@ def laid_out(
     orders = [order_of(v) for v in values]
     plain = in_memory_order(module, inputs, orders)
     free = [i for i, n in enumerate(results) if _is_free(n) and values[i].dim() > 2]
-    if not free:
+    if not free or len(values) < 2:
         return plain, values
-    made = optimize(plain).entry.root.operands if len(values) > 1 else ()
+    try:
+        made = optimize(plain).entry.root.operands
+    except (UnsupportedError, LimitError):  # told where it is compiled
+        return plain, values
     for i in free:
-        if made and definition(made[i].opcode).permutes:
+        if definition(made[i].opcode).permutes:
             back = inverse(made[i].attrs["dimensions"])
             orders[i] = tuple(orders[i][k] for k in back)
             values[i] = _restrided(values[i], orders[i])
