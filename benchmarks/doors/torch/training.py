@@ -68,16 +68,14 @@ def _text(family: str, **named: Any) -> Callable[[bool], Step]:
 
         width, layers = (64, 2) if tiny else (384, 4)
         words = 100 if tiny else 5000
-        sizes = {"GPT2": {"n_embd": width, "n_layer": layers, "n_head": width // 64}}.get(
-            family,
-            {
-                "hidden_size": width,
-                "intermediate_size": 4 * width,
-                "num_hidden_layers": layers,
-                "num_attention_heads": width // 64,
-            },
+        config = getattr(transformers, f"{family}Config")(
+            vocab_size=words,
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            **named,
         )
-        config = getattr(transformers, f"{family}Config")(vocab_size=words, **sizes, **named)
         model = getattr(transformers, f"{family}LMHeadModel")(config)
         tokens = torch.randint(0, words, (2, 32 if tiny else 128))
 

@@ -1,7 +1,7 @@
 """``tanh`` and ``erf`` in f32 by a polynomial for each interval; registers hold the coefficients.
 
 Close to 0 the result is ``x + x R(|x|)``, and elsewhere ``1 + R(|x|)`` with the sign of ``x``. As
-``|R|`` is below 1/4, its rounding errors are an eighth of the result's last place each.
+``|R|`` is about 1/4 at most, its rounding errors are an eighth of the result's last place each.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from ..arithmetic.arith_value import ArithValue, horner
 from ..arithmetic.interpolation import DIGITS, interpolated
+from .exp import SINGLE
 from .special import ERF_LARGEST
 
-_MAGIC = 12582912.0  # 1.5 * 2**23: the low bits of a sum with it are an integer
 _TWO_BY_ROOT_PI = Decimal("1.1283791670955125738961589031215451716881")
 
 
@@ -40,11 +40,11 @@ class Intervals:
         """Return the function of ``x``, f32."""
         a = x.abs()
         a = (a > self.largest).where(a.lift(self.largest), a)
-        shifted = a.fma(1 / self.length, _MAGIC)
-        distance = (shifted - _MAGIC).fma(-self.length, a)
+        shifted = a.fma(1 / self.length, SINGLE.magic)
+        distance = (shifted - SINGLE.magic).fma(-self.length, a)
         number = shifted.bits()
         rest = horner(distance, *(number.look_up(table) for table in self.tables))
-        unit = (shifted < _MAGIC + self.near).where(x, x.lift(1.0).copysign(x))
+        unit = (shifted < SINGLE.magic + self.near).where(x, x.lift(1.0).copysign(x))
         return unit.fma(rest, unit)
 
     @cached_property

@@ -63,7 +63,7 @@ def run_of_columns(before: tuple[int, ...], chain: Iterable[Instruction]) -> int
 
 
 def _neighbors_in_rows(before: tuple[int, ...], chain: Iterable[Instruction]) -> float:
-    """Return how many elements of other columns' rows are neighbors; infinite if columns are."""
+    """Return how many elements of one column are neighbors at the end; infinite if columns are."""
     factors = _moved(before, chain) or []
     extent, step = next((f for each in reversed(factors) for f in each[::-1] if f[0] != 1), (1, 1))
     return math.inf if step else extent

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...nodes import HloModule, Instruction, Shape
 from ...ops.registry import definition
 from ...patterns import build
-from ...patterns.match import all_static, is_pointwise, splat
+from ...patterns.match import is_pointwise, splat
 from ...rewrite import make, map_computations, rebuild
 
 CHEAP = 4.0
@@ -26,7 +26,7 @@ def raise_reshapes(module: HloModule) -> HloModule:
 
 
 def _raised(i: Instruction) -> Instruction | None:
-    if i.opcode != "reshape" or not is_pointwise(i.operands[0]) or not all_static(i.operands[0]):
+    if i.opcode != "reshape" or not is_pointwise(i.operands[0]):
         return None
     dims = i.array.dims
     read = _leaves(i.operands[0], _DEPTH)
