@@ -194,6 +194,14 @@ def tile(x: Term, repeats: Sequence[int]) -> Term:
     return reshape(broadcast_to(reshape(x, wide), to), dims)
 
 
+def repeat(x: Term, counts: Sequence[int]) -> Term:
+    """Each element of ``x`` so often in a row, along each dimension."""
+    wide = [n for d in x.dims for n in (d, 1)]
+    to = [n for d, r in zip(x.dims, counts, strict=True) for n in (d, r)]
+    dims = [r * d for d, r in zip(x.dims, counts, strict=True)]
+    return reshape(broadcast_to(reshape(x, wide), to), dims)
+
+
 def tril(x: Term, k: Term | int = 0) -> Term:
     """The lower triangles of matrices ``[.., m, n]`` up to diagonal ``k``, zeros above; jax.numpy's
     ``tril``. ``k`` is an s64 scalar if it is a term."""

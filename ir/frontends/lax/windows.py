@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ from ...arrays import Array
 from ...dtypes import s64
 from ...hlo.nodes import Shape
 from .reductions import identity, reduce_window
-from .shaping import full, pad, reshape, slice_
+from .shaping import full, pad, repeat, reshape, slice_
 from .term import Number, Term
 
 Pads: TypeAlias = tuple[tuple[int, int], ...]
@@ -172,6 +173,44 @@ def places_of_largest(x: Term, windows: Windows, numbers: Array | None = None) -
             wins = wins & (inside >= 0)
         best, where = wins.select(value, best), wins.do("select", inside.like(shape), where)
     return where
+
+
+def at_places(x: Term, places: Term, windows: Windows) -> Term:
+    """The number of each window at its place of ``places_of_largest``; sums where places coincide.
+
+    ``x`` and ``places`` are ``[.., counts ..]``, the result is ``[.., dims ..]``, zero elsewhere.
+    """
+    if max(windows.dilations) == 1 and min(low for low, _ in windows.padding) >= 0:
+        return _at_places_of_blocks(x, places, windows)
+    parts = []
+    for offset in windows.offsets():
+        chosen = places.equals(_constant(x, windows.places(offset)))
+        parts.append(windows.spread(chosen.select(x, 0), offset))
+    return reduce(Term.__add__, parts)
+
+
+def _at_places_of_blocks(x: Term, places: Term, w: Windows) -> Term:
+    """Blocks as long as the stride, which see the windows that begin in them or just before."""
+    rank = len(w.sizes)
+    outer, lead = x.dims[: x.rank - rank], [0] * (x.rank - rank)
+    ends = [low + d for d, (low, _) in zip(w.dims, w.padding, strict=True)]
+    blocks = [-(-end // s) for end, s in zip(ends, w.strides, strict=True)]
+    whole = tuple(n * s for n, s in zip(blocks, w.strides, strict=True))
+    every = Windows(w.dims, whole, (1,) * rank, (1,) * rank, (1,) * rank, w.padding)
+    numbers = _constant(x, every.places((0,) * rank))
+
+    def seen(values: Term, back: Sequence[int], value: Number) -> Term:
+        high = [n - c - b for n, c, b in zip(blocks, w.counts, back, strict=True)]
+        shifted = pad(values, value, lead + list(back), lead + high)
+        return repeat(shifted, (*[1] * len(lead), *w.strides))
+
+    reaches = [range(-(-k // s)) for k, s in zip(w.sizes, w.strides, strict=True)]
+    parts = [
+        seen(places, back, -1).equals(numbers).select(seen(x, back, 0), 0)
+        for back in product(*reaches)
+    ]
+    starts = [low for low, _ in w.padding]
+    return slice_(reduce(Term.__add__, parts), lead + starts, [*outer, *ends])
 
 
 def _named(places: Array, numbers: Array | None) -> Array:

@@ -62,6 +62,21 @@ def fuse_planes(state: State) -> None:
             state.take_inside(state.group_of[i], image)
 
 
+def fuse_pixels(state: State) -> None:
+    """Let convolutions read a kernel whose taps are pixels of several images where it is.
+
+    The kernel of a weight's gradient is the gradient of an image: its features, the lanes of a
+    tile, are neighbors already, and in which order the taps and inputs are far apart is the same.
+    """
+    anchors = {g.anchor: None for g in state.group_of.values()}
+    for i in (a for a in anchors if pattern(a) is Pattern.OUT_FUSABLE and "window" in a.attrs):
+        image, kernel = i.operands
+        if not _is_read_once(state, i, kernel, image):
+            continue
+        if kernel.attrs["dimensions"][-1] == len(dims(kernel)) - 1:
+            state.take_inside(state.group_of[i], kernel)
+
+
 def fuse_transposed(state: State) -> None:
     """Let dots read transposed operands without a copy of the whole.
 

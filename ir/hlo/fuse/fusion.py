@@ -20,6 +20,7 @@ from .anchors import (
     fuse_anchors,
     fuse_planes,
     fuse_strided,
+    fuse_pixels,
     fuse_transposed,
     fuse_widened,
 )
@@ -60,6 +61,7 @@ def fuse(
     fuse_anchors(state, scattered=SCATTERED in kinds)
     if PLANES in kinds:
         fuse_planes(state)
+        fuse_pixels(state)
     if TRANSPOSED in kinds:
         fuse_transposed(state)
     if STRIDED in kinds:

@@ -32,6 +32,7 @@ from ...lax.shaping import (
 from ...lax.term import Term
 from ...lax.windows import (
     Windows,
+    at_places,
     divided,
     elements_of_windows,
     overlap_add,
@@ -154,12 +155,7 @@ def _max_pool_backward(rank: int) -> Operator:
         windows = _windows(rank, x.dims, grad.dims, kernel_size, stride, padding, dilation)
         if math.prod(windows.sizes) > MANY:
             return unpooled(c, grad, indices, rank)
-        y = wide(grad)
-        parts = []
-        for offset in windows.offsets():
-            chosen = indices.equals(_places(x, windows.places(offset)))
-            parts.append(windows.spread(chosen.select(y, 0), offset))
-        return _sum(parts)
+        return at_places(wide(grad), indices, windows)
 
     return write
 

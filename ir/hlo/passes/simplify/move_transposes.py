@@ -47,23 +47,44 @@ def _sink(i: Instruction) -> Instruction | None:
 
 def _common_order(operands: tuple[Instruction, ...]) -> Order | None:
     """Return the permutation that all transposed operands share; None if there are several, or if
-    an operand that is neither a broadcast nor a splat is not transposed."""
-    orders: set[Order] = set()
+    one of the others is neither a splat nor repeats a smaller array, which is transposed then."""
+    views = [o for o in operands if o.opcode == "transpose"]
+    orders = {o.attrs["dimensions"] for o in views}
+    whole = any(not _repeats(o.operands[0]) for o in views)  # else each would move the other's
     for o in operands:
-        if o.opcode == "transpose":
-            orders.add(o.attrs["dimensions"])
-        elif o.opcode != "broadcast" and splat(o) is None:
-            return None
+        if o.opcode not in ("transpose", "broadcast") and splat(o) is None:
+            if not (whole and _repeats(o)):
+                return None
     return orders.pop() if len(orders) == 1 else None
+
+
+def _repeats(x: Instruction) -> bool:
+    """Return true for reshape(broadcast(y)) that repeats elements along dimensions of ``y``."""
+    if x.opcode != "reshape" or x.operands[0].opcode != "broadcast":
+        return False
+    spread = x.operands[0]
+    runs = segments(spread.array.dims, x.array.dims)
+    smaller = 2 * spread.operands[0].array.size <= x.array.size
+    return smaller and runs is not None and all(len(after) == 1 for _, after in runs)
+
+
+def _transposed(x: Instruction, order: Order) -> Instruction:
+    """Return ``x`` with its dimensions in this order; of what repeats an array, that array's."""
+    if not _repeats(x):
+        return build.transpose(x, order)
+    spread = x.operands[0]
+    runs = segments(spread.array.dims, x.array.dims) or []
+    parts = {after[0]: before for before, after in runs}
+    units = [d for d, n in enumerate(spread.array.dims) if n == 1]
+    apart = build.transpose(spread, [*units, *(d for k in order for d in parts.get(k, ()))])
+    return build.reshape(apart, [x.array.dims[k] for k in order])
 
 
 def _past_pointwise(i: Instruction) -> Instruction | None:
     order = _common_order(i.operands)
     if order is None or any(o.array.dims != i.array.dims for o in i.operands):
         return None
-    return _untransposed(
-        i, order, tuple(build.transpose(o, inverse(order)) for o in i.operands), {}
-    )
+    return _untransposed(i, order, tuple(_transposed(o, inverse(order)) for o in i.operands), {})
 
 
 def _untransposed(

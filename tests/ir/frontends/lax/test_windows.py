@@ -87,3 +87,20 @@ def test_spread_is_the_adjoint_of_part(case: Any, run: Any) -> None:
             lambda a, b, o=offset: (w.part(w.around(a, 0), o), w.spread(b, o)), x, y
         )
         assert (parts * y).sum() == (x * spread).sum()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} by {c[1]}")
+def test_numbers_at_the_places_of_the_largest_elements(case: Any, run: Any) -> None:
+    w = made(case)
+    if 0 in w.counts:
+        pytest.skip("there is no window")
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (2, *w.dims)).astype(np.float32)
+    y = rng.integers(-9, 9, (2, *w.counts)).astype(np.float32)
+    places, found = run(
+        lambda a, b: ((p := windows.places_of_largest(a, w)), windows.at_places(b, p, w)), x, y
+    )
+    expected = np.zeros((2, int(np.prod(w.dims))), np.float32)
+    for n, *at in np.ndindex(y.shape):
+        expected[n, places[(n, *at)]] += y[(n, *at)]
+    np.testing.assert_array_equal(found, expected.reshape(found.shape))
