@@ -18,9 +18,9 @@ from .anchors import (
     STRIDED,
     TRANSPOSED,
     fuse_anchors,
+    fuse_pixels,
     fuse_planes,
     fuse_strided,
-    fuse_pixels,
     fuse_transposed,
     fuse_widened,
 )

@@ -52,9 +52,9 @@ def _common_order(operands: tuple[Instruction, ...]) -> Order | None:
     orders = {o.attrs["dimensions"] for o in views}
     whole = any(not _repeats(o.operands[0]) for o in views)  # else each would move the other's
     for o in operands:
-        if o.opcode not in ("transpose", "broadcast") and splat(o) is None:
-            if not (whole and _repeats(o)):
-                return None
+        known = o.opcode in ("transpose", "broadcast") or splat(o) is not None
+        if not known and not (whole and _repeats(o)):
+            return None
     return orders.pop() if len(orders) == 1 else None
 
 

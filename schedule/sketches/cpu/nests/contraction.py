@@ -148,7 +148,7 @@ def find_contraction(
     ``across`` not the last axis becomes vectors, but that of which a consumer's last one is (a
     part); None if they are the same.
     """
-    if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
+    if not info.reduce or not info.spatial or info.opaque or not writes_in_order(info):
         return None
     if all(a.extent == 1 for a in info.reduce):
         return None
@@ -240,7 +240,7 @@ def _kept(
     return math.prod(kept_share(f, info, along) for f in feeders)
 
 
-def _writes_in_order(info: BlockInfo) -> bool:
+def writes_in_order(info: BlockInfo) -> bool:
     """True if the block has one store, indexed by the spatial axes in order."""
     if len(info.stores) != 1:
         return False

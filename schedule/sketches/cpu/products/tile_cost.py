@@ -28,6 +28,7 @@ from ..nests.contraction import (
     Contraction,
     chunk_axis,
     made_by_feeder,
+    writes_in_order,
 )
 from ..nests.padding import LINES_PER_FMA, MOST_LINES
 
@@ -40,6 +41,7 @@ SEGMENT_CYCLES = 32.0  # of a short run of stores, or of loads, in a row that is
 FEW = 8  # rows of the result, from which the products take longer than their weights
 PIECEWISE = 2.0  # times that an operand takes which is read in pieces shorter than its rows
 MISSED_STORE = 50.0  # cycles of a piece of a line that is stored among more than L1 holds
+MOSTLY = 2  # times L2: an array that is read in the same order again, and arrives in time
 LOW, HIGH = 4, 15  # half-open range of the rows of a tile that keeps the multipliers busy
 EXTREME = 3  # instructions of a maximum or minimum that sees NaN
 SHORT_ROW, LONG_ROW = 1024, 16384  # bytes of rows of which pieces are waited for; more is as much
@@ -146,24 +148,51 @@ def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vector
     if not stencil:
         missed = crowded(k, rows, target) * core.l1.line / core.l2.rate
         cycles = np.maximum(cycles, missed)
-    cycles = cycles + _below_rows(k, rows, target)
+    cycles = cycles + _below_rows(k, c, rows, target)
     width = vectors * c["lanes"] * k.dtype.bytes
     below = L2_LATE * width / core.l2.rate * (k.depth * width > 0.5 * core.l1.size)
     return np.asarray(cycles + below + 1.0 / c["unroll"])
 
 
-def _below_rows(k: Contraction, rows: Array, target: Target) -> Array:
+def _below_rows(k: Contraction, c: Columns, rows: Array, target: Target) -> Array:
     """Return the cycles of reading rows that are neighbors, terms far apart, from below L1."""
     inputs = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
-    if k.anchor_row is None or not inputs or inputs[0].stride(k.anchor_row) != 1:
+    if k.anchor_row is None or not inputs:
         return np.zeros(())
-    cache, size = target.core.l1, inputs[0].buffer.dtype.bytes
-    step = (inputs[0].stride(k.anchor.reduce[-1].var) or 0) * size
+    waited = np.zeros(())
+    if inputs[0].stride(k.anchor_row) == 1:
+        apart = abs(inputs[0].stride(k.anchor.reduce[-1].var) or 0)
+        waited = _far_lines(k, inputs[0], apart, rows, target)
+    source = _source_of_rows(k, inputs[0])
+    if source is None:
+        return waited
+    inlined = (c["inside"] == INLINE) | (c["inside"] == SKIP)
+    return np.where(inlined, _far_lines(k, source, source.buffer.shape[-1], rows, target), waited)
+
+
+def _source_of_rows(k: Contraction, access: AccessPattern) -> AccessPattern | None:
+    """Return what the feeder that makes an operand reads, if rows are neighbors there."""
+    feeder = next((f for f in k.feeders if access in _reads_of(k, f)), None)
+    if feeder is None or len(feeder.inputs) != 1 or not writes_in_order(feeder):
+        return None
+    axes = zip(access.coefficients, feeder.spatial, strict=True)
+    row = next((axis.var for form, axis in axes if form == {k.anchor_row: 1}), None)
+    source = feeder.inputs[0]
+    return source if row is not None and source.step(row) == 1 else None
+
+
+def _far_lines(
+    k: Contraction, access: AccessPattern, apart: int, rows: Array, target: Target
+) -> Array:
+    """Return the cycles in which a step's rows come from below L1; terms are ``apart`` elements."""
+    cache, size = target.core.l1, access.buffer.dtype.bytes
+    if apart * size < cache.line:
+        return np.zeros(())
     lines = _ceil(rows * size, cache.line)
-    if abs(step) < cache.line:
-        return np.zeros(())
     missed = k.depth * lines * cache.line > cache.size / 2
-    return np.where(missed, lines * cache.line / target.core.l2.rate, 0.0)
+    held = size * math.prod(access.buffer.shape) <= MOSTLY * target.l2
+    level = target.core.l2 if held else target.core.l3
+    return np.where(missed, lines * cache.line / level.rate, 0.0)
 
 
 def crowded(k: Contraction, rows: Array, target: Target) -> Array:

@@ -89,11 +89,9 @@ def test_spread_is_the_adjoint_of_part(case: Any, run: Any) -> None:
         assert (parts * y).sum() == (x * spread).sum()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} by {c[1]}")
+@pytest.mark.parametrize("case", CASES[:-1], ids=lambda c: f"{c[0]} by {c[1]}")
 def test_numbers_at_the_places_of_the_largest_elements(case: Any, run: Any) -> None:
     w = made(case)
-    if 0 in w.counts:
-        pytest.skip("there is no window")
     rng = np.random.default_rng(0)
     x = rng.integers(-9, 9, (2, *w.dims)).astype(np.float32)
     y = rng.integers(-9, 9, (2, *w.counts)).astype(np.float32)
