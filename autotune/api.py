@@ -6,13 +6,14 @@ import os
 from concurrent.futures import Executor
 from typing import Any
 
+from ..codegen.driver.options import BuildOptions
 from ..ir.frontends.registry import Shapes
 from ..ir.loop.nodes import Func
-from ..ir.target import Target, with_arithmetic
+from ..ir.target import Target
 from ..schedule.language.schedule import Schedule
 from .fleet.worker_pool import WorkerPool
-from .lowered import as_arguments, lower
-from .recipe import Constants, ModelLike
+from .lowered import as_arguments, lower_for
+from .recipe import Constants, ImportOptions, ModelLike
 from .tasks.extract import from_func
 from .tuner.progress import Listener, TuneResult
 from .tuner.session import Subject, TuningSession
@@ -71,8 +72,9 @@ def tune(
     if arguments and isinstance(arguments[0], str | Target):  # no argument of a model
         target, *rest = arguments
         arguments = tuple(rest)
+    options = BuildOptions.given(target, excess_precision, weights, accuracy, denormals)
     session = TuningSession(
-        target=with_arithmetic(target, accuracy, denormals),
+        target=options.target,
         trials=trials,
         seconds=seconds,
         log=log,
@@ -86,22 +88,8 @@ def tune(
     )
     if isinstance(model, Func | Schedule):
         return session.run(lambda: _function(model, session.target))
-
-    def lowered() -> Subject:
-        return lower(
-            model,
-            *(arguments or as_arguments(example)),
-            target=target,
-            shapes=shapes,
-            freeze=freeze,
-            constants=constants,
-            excess_precision=excess_precision,
-            weights=weights,
-            accuracy=accuracy,
-            denormals=denormals,
-        ).subject()
-
-    return session.run(lowered)
+    importing, given = ImportOptions(shapes, constants, freeze), arguments or as_arguments(example)
+    return session.run(lambda: lower_for(options, importing, model, *given).subject())
 
 
 def _function(model: Func | Schedule, target: Target) -> Subject:

@@ -6,10 +6,11 @@ import os
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
 from .. import schedule
 from ..codegen import driver
+from ..codegen.driver.options import BuildOptions
 from ..codegen.driver.schedules import Schedules
 from ..codegen.runtime.executable import Executable
 from ..ir.errors import ArgumentError, NestwrightWarning
@@ -20,8 +21,8 @@ from ..ir.target import Target, with_arithmetic
 from . import log as logs
 from . import tasks
 from .log.best import AUTO, best_traces, foreign
-from .lowered import as_arguments, lower
-from .recipe import Constants, GraphLike, ModelLike
+from .lowered import Lowered, as_arguments, lower_for
+from .recipe import Constants, GraphLike, ImportOptions, ModelLike
 from .rules import OpenShapes, SizeRule, checked, fixed, is_open, read_rule
 from .variants import built
 
@@ -32,24 +33,31 @@ if TYPE_CHECKING:
     from .sized import SizedModel
 
 
+class _Others(TypedDict, total=False):
+    """The arguments of ``build`` that do not decide what it returns."""
+
+    timings: dict[str, float] | None
+    cache: bool
+    example: Any
+    excess_precision: bool
+    weights: str | None
+    accuracy: float | None
+    denormals: str | None
+    fallback: str | None
+    freeze: bool
+    rule: SizeRule
+    checks: bool
+
+
 @overload
 def build(
     model: Func | Schedule,
     target: str | Target = ...,
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-    weights: str | None = ...,
-    accuracy: float | None = ...,
-    denormals: str | None = ...,
-    fallback: str | None = ...,
-    freeze: bool = ...,
+    *,
     shapes: None = ...,
-    rule: SizeRule = ...,
-    checks: bool = ...,
+    **others: Unpack[_Others],
 ) -> Kernel: ...
 
 
@@ -59,18 +67,9 @@ def build(
     target: str | Target = ...,
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-    weights: str | None = ...,
-    accuracy: float | None = ...,
-    denormals: str | None = ...,
-    fallback: str | None = ...,
-    freeze: bool = ...,
+    *,
     shapes: Shapes | None = ...,
-    rule: SizeRule = ...,
-    checks: bool = ...,
+    **others: Unpack[_Others],
 ) -> Executable: ...
 
 
@@ -80,19 +79,9 @@ def build(
     target: str | Target = ...,
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-    weights: str | None = ...,
-    accuracy: float | None = ...,
-    denormals: str | None = ...,
-    fallback: str | None = ...,
-    freeze: bool = ...,
     *,
     shapes: OpenShapes,
-    rule: SizeRule = ...,
-    checks: bool = ...,
+    **others: Unpack[_Others],
 ) -> SizedModel: ...
 
 
@@ -169,16 +158,13 @@ def build(
     Raises ``ScheduleError`` for a schedule of the DSL that is unfinished or exceeds the GPU.
     """
     if not _is_function(model):
-        lowered = partial(
-            lower,
-            freeze=freeze,
-            constants=constants,
+        options_for = partial(
+            BuildOptions.given,
             excess_precision=excess_precision,
             weights=weights,
             accuracy=accuracy,
             denormals=denormals,
             fallback=fallback,
-            checks=checks,
         )
         shapes = checked(shapes)
         read_rule(rule)
@@ -186,9 +172,16 @@ def build(
             _require_exact(checks, rule)
             from .sized import SizedModel  # with what else it takes to compile
 
-            return SizedModel(model, shapes, rule, partial(lowered, target=target), log)
-        lowered = partial(lowered, model, *as_arguments(example), shapes=fixed(shapes))
-        return built(lowered, target, log, timings, cache).flat
+            importing = ImportOptions(None, constants, freeze, checks)
+            lowered = partial(lower_for, options_for(target), importing)
+            return SizedModel(model, shapes, rule, lowered, log)
+        importing = ImportOptions(fixed(shapes), constants, freeze, checks)
+
+        def lowered_for(options: BuildOptions) -> Lowered:
+            return lower_for(options, importing, model, *as_arguments(example))
+
+        variants = [options_for(each) for each in Target.several(target)]
+        return built(lowered_for, variants, log, timings, cache).flat
     machine = with_arithmetic(target, accuracy, denormals)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     return _build_func(model, machine, log, schedules)

@@ -40,33 +40,22 @@ def built(
     unread = not isinstance(model.model, Imported) and is_one_file(model.model)
     frozen = dict(model.constants) if unread else _frozen(model, timings)
     module, held = _module_of(model.model if unread else model.imported), FrozenWeights(frozen)
-    target, wide, weights = model.target, model.excess_precision, model.weights
+    options = model.options
 
     def stage(name: str) -> str:
-        return stage_text(
-            module(),
-            target,
-            name,
-            schedules=schedules,
-            constants=held.arrays(),
-            excess_precision=wide,
-            weights=weights,
-        )
+        return stage_text(module(), options, name, schedules=schedules, constants=held.arrays())
 
     def fresh() -> Executable:
         with timed(timings, "parse"):
             known = model.imported
         return driver.build_module(
             known.module,
-            target,
+            options,
             schedules,
             frozen,
             timings,
-            excess_precision=wide,
-            weights=weights,
             inputs=known.names(frozen),
             outputs=known.outputs,
-            fallback=model.fallback,
         )
 
     key = None
@@ -92,17 +81,7 @@ def _key(
     model: BuildRecipe, schedules: Schedules, frozen: dict[int | str, Any], unread: bool
 ) -> BuildKey | None:
     content = content_of(model.model if unread else model.imported)
-    if content is None:
-        return None
-    return build_key(
-        content,
-        model.target,
-        schedules,
-        frozen,
-        excess_precision=model.excess_precision,
-        weights=model.weights,
-        fallback=model.fallback,
-    )
+    return None if content is None else build_key(content, model.options, schedules, frozen)
 
 
 def _frozen(model: BuildRecipe, timings: dict[str, float]) -> dict[int | str, Any]:

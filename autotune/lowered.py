@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..codegen import driver
+from ..codegen.driver.options import BuildOptions
 from ..codegen.driver.stages import check_stage, stage_text
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
@@ -19,8 +20,8 @@ from ..ir.frontends.load import as_model, is_one_file
 from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
 from ..ir.hlo.shape_text import show_shape
-from ..ir.target import Target, with_arithmetic
-from .recipe import BuildRecipe, Constants, GraphLike
+from ..ir.target import Target
+from .recipe import BuildRecipe, Constants, GraphLike, ImportOptions
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from .fleet.worker_pool import WorkerPool
     from .tuner.progress import Listener, TuneResult
     from .tuner.session import Subject
-
-FALLBACKS = (None, "interpreter")
-"""What becomes of groups that cannot be compiled: they are refused, or interpreted."""
 
 
 class Lowered(BuildRecipe):
@@ -110,14 +108,7 @@ class Lowered(BuildRecipe):
 
     def prepared(self) -> driver.PreparedModule:
         """Return the model's graph after its passes, cut into groups."""
-        return driver.PreparedModule(
-            self.imported.module,
-            self.target,
-            self.frozen,
-            excess_precision=self.excess_precision,
-            weights=self.weights,
-            fallback=self.fallback,
-        )
+        return driver.PreparedModule(self.imported.module, self.options, self.frozen)
 
     def as_text(
         self,
@@ -133,13 +124,11 @@ class Lowered(BuildRecipe):
         check_stage(stage, self.target, group)  # before a large model is read
         return stage_text(
             self.imported.module,
-            self.target,
+            self.options,
             stage,
             group,
             self.schedules(log),
             constants=self.frozen,
-            excess_precision=self.excess_precision,
-            weights=self.weights,
         )
 
     def cost_analysis(self) -> dict[str, float]:
@@ -202,22 +191,28 @@ def lower(
     ``excess_precision``, ``weights``, ``accuracy``, ``denormals``, ``fallback`` and ``checks`` are
     as for ``build``.
     """
-    if fallback not in FALLBACKS:
-        raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
+    options = BuildOptions.given(target, excess_precision, weights, accuracy, denormals, fallback)
+    return lower_for(options, ImportOptions(shapes, constants, freeze, checks), model, *example)
+
+
+def lower_for(
+    options: BuildOptions, importing: ImportOptions, model: GraphLike, *example: Any
+) -> Lowered:
+    """Return a model as ``lower`` does, with its options as values."""
+    shapes, constants = importing.shapes, importing.constants
     if constants is not None and not isinstance(constants, Mapping):
         raise ArgumentError(
             f"constants of type {type(constants).__name__}",
             "they go by the parameters' numbers or names",
             hint="constants={1: weights}",
         )
-    machine = with_arithmetic(target, accuracy, denormals)
     known = as_model(model, example or None, shapes, constants)
     if not isinstance(known, Imported) and (shapes or (constants and not is_one_file(known))):
         known = imported_model(known, None, shapes, constants)
-    if checks:
+    if importing.checks:
         whole = known if isinstance(known, Imported) else imported_model(known, None, shapes)
         known = whole.with_checks()
-    return Lowered(known, machine, constants or {}, freeze, excess_precision, weights, fallback)
+    return Lowered(known, options, constants or {}, importing.freeze)
 
 
 def as_arguments(example: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""A model, a target, and the options of a build: all that determines what is compiled."""
+"""A model, how it is read, and the options of its build: all that determines what is compiled."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..codegen.driver.options import BuildOptions
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import imported as imported_model
+from ..ir.frontends.registry import Shapes
 from ..ir.target import Target
 
 GraphLike: TypeAlias = Any
@@ -22,6 +24,16 @@ ModelLike: TypeAlias = Any
 Constants: TypeAlias = Mapping[int | str, Any]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ImportOptions:
+    """How a model becomes a graph; the fields are the arguments of ``lower`` of the same names."""
+
+    shapes: Shapes | None = None
+    constants: Constants | None = None
+    freeze: bool = True
+    checks: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class BuildRecipe:
     """A model and how it is compiled, as ``lower`` has it.
@@ -30,12 +42,14 @@ class BuildRecipe:
     """
 
     model: str | os.PathLike[str] | Imported
-    target: Target
+    options: BuildOptions
     constants: Constants = field(default_factory=dict)
     freeze: bool = True
-    excess_precision: bool = True
-    weights: str | None = None
-    fallback: str | None = None
+
+    @property
+    def target(self) -> Target:
+        """The machine that code is made for."""
+        return self.options.target
 
     @cached_property
     def imported(self) -> Imported:

@@ -12,15 +12,16 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
 from typing import Any, TypeAlias
 
+from ..codegen.driver.options import BuildOptions
 from ..codegen.plan.counters import count
 from ..codegen.runtime.executable import Executable
 from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
-from ..ir.target import Target, with_arithmetic
-from .lowered import Lowered, lower
-from .recipe import GraphLike
+from ..ir.target import Target
+from .lowered import Lowered, lower_for
+from .recipe import GraphLike, ImportOptions
 from .recompile import CallSignature, Compilation, told_if_long
 
 Rebuild: TypeAlias = Callable[[Any], Any]
@@ -46,10 +47,8 @@ class Specialized:
     ) -> None:
         """Set what ``build`` takes beside the model; the arguments are as there."""
         self._make = make
-        self._target = with_arithmetic(target, accuracy, denormals)
+        self._options = BuildOptions.given(target, excess_precision, weights, accuracy, denormals)
         self._log = log
-        self._excess_precision = excess_precision
-        self._weights = weights
         self._fast: dict[Hashable, Callable[..., Any]] = {}
         self._known: dict[CallSignature, Callable[..., Any]] = {}
         self._executables: dict[CallSignature, Executable] = {}
@@ -112,12 +111,7 @@ class Specialized:
         return self._make(*self._flatten(args, named)[0])
 
     def _lowered(self, model: GraphLike) -> Lowered:
-        return lower(
-            model,
-            target=self._target,
-            excess_precision=self._excess_precision,
-            weights=self._weights,
-        )
+        return lower_for(self._options, ImportOptions(), model)
 
     def _prepare(
         self, args: tuple[Any, ...], named: dict[str, Any]

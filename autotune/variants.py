@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from ..codegen.driver.options import BuildOptions
 from ..codegen.runtime.executable import Executable
-from ..ir.target import Target
 from .lowered import Lowered
 
 
 def built(
-    lowered: Callable[..., Lowered],
-    target: str | Target,
+    lowered: Callable[[BuildOptions], Lowered],
+    variants: Sequence[BuildOptions],
     log: str | os.PathLike[str] | None,
     timings: dict[str, float] | None,
     cache: bool,
 ) -> Executable:
-    """Return the executable of a model for the target or targets that a spec names.
+    """Return the executable of a model for one target, or for several together.
 
-    ``lowered(target=...)`` is the model for one of them; other arguments are as for ``build``.
-    ``timings`` has the seconds of all variants.
+    ``lowered(options)`` is the model for one of them; other arguments are as for ``build``.
+    ``timings`` gets the seconds of all variants.
     """
     made = []
     spent: dict[str, float] = {}
-    for each in Target.several(target):
+    for each in variants:
         one: dict[str, float] = {}
-        made.append(lowered(target=each).compile(log, one, cache))
+        made.append(lowered(each).compile(log, one, cache))
         spent |= {stage: spent.get(stage, 0.0) + seconds for stage, seconds in one.items()}
     if timings is not None:
         timings |= spent

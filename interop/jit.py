@@ -10,6 +10,7 @@ from types import MethodType
 from typing import Any
 
 from ..autotune.specialize import Specialized
+from ..codegen.driver.options import BuildOptions
 from ..codegen.runtime.executable import Executable
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
@@ -26,15 +27,11 @@ class Jitted(Specialized):
     def __init__(
         self,
         function: JaxFunction,
-        target: str | Target,
+        options: BuildOptions,
         log: str | os.PathLike[str] | None,
-        excess_precision: bool,
-        weights: str | None,
-        accuracy: float | None,
-        denormals: str | None,
     ) -> None:
-        arithmetic = excess_precision, weights, accuracy, denormals
-        super().__init__(function.function, target, log, *arithmetic)
+        super().__init__(function.function, log=log)
+        self._options = options
         self._function = function
         self._trees: dict[Hashable, Callable[..., Any]] = {}
         update_wrapper(self, function.function, updated=())
@@ -143,7 +140,8 @@ def jit(
     donated = JaxFunction(function, donate_argnums, donate_argnames)
     if both := sorted(map(str, (known.names & donated.names) or (known.numbers & donated.numbers))):
         raise ArgumentError(f"{known.name}: argument {both[0]}", "it is both static and donated")
-    return Jitted(known, target, log, excess_precision, weights, accuracy, denormals)
+    options = BuildOptions.given(target, excess_precision, weights, accuracy, denormals)
+    return Jitted(known, options, log)
 
 
 def _is_traced(leaf: object) -> bool:

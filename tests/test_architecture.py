@@ -404,8 +404,8 @@ LIGHT = {
     "nw.parse": (38, (*COMPILER, "schedule", "autotune", "codegen", "ir.loop")),
     "nw.load": (29, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
     LOADED: (47, (*COMPILER, "schedule", "autotune", "ir.hlo", "ir.loop")),
-    "nw.build({model!r})": (91, COMPILER),
-    "{main}(['show', {model!r}, '--stage', 'hlo'])": (69, (*COMPILER, "schedule", "ir.loop")),
+    "nw.build({model!r})": (92, COMPILER),
+    "{main}(['show', {model!r}, '--stage', 'hlo'])": (70, (*COMPILER, "schedule", "ir.loop")),
     "{main}(['--help'])": (
         34,
         (*COMPILER, "schedule", "autotune", "codegen", "ir.hlo", "ir.loop"),

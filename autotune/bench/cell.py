@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...codegen.driver.build import PreparedModule
+from ...codegen.driver.options import BuildOptions
 from ...codegen.plan.saved.write import write
 from ...codegen.runtime.executable import Executable
 from ...ir.accuracy import relative_error, rounds_products, tolerance
@@ -15,7 +16,6 @@ from ...ir.arrays import Array
 from ...ir.dtypes import from_numpy
 from ...ir.errors import ArtifactError, NestwrightError
 from ...ir.scratch import scratch
-from ...ir.target import Target
 from ..explain.graph import model_graph
 from ..log.contents import Log
 from ..log.records import Best
@@ -50,8 +50,6 @@ class CellPlan:
     constants: Constants
     seed: int
     check: bool
-    excess_precision: bool
-    weights: str | None
     peers: tuple[PeerWay, ...]
     callers: tuple[int, ...]
     tell: Callable[[str], object]
@@ -60,13 +58,14 @@ class CellPlan:
 
 
 def bench_cell(
-    key: CellKey, subject: BenchModel, target: Target, log: Log, plan: CellPlan
+    key: CellKey, subject: BenchModel, options: BuildOptions, log: Log, plan: CellPlan
 ) -> CellBench:
     """Build a model by default and with the winners of a log, and measure both beside peers.
 
     Raises ``NestwrightError`` for a model that cannot be built or run.
     """
-    builds = _Builds.of(subject, target, log, plan)
+    target = options.target
+    builds = _Builds.of(subject, options, log, plan)
     with scratch("bench") as folder, Pool(target.threads) as pool:
         ways = _ways(key, subject, builds, plan, folder)
         plan.tell(f"{key}: groups")
@@ -103,20 +102,16 @@ class _Builds:
     seconds: tuple[float, float]
 
     @staticmethod
-    def of(subject: BenchModel, target: Target, log: Log, plan: CellPlan) -> _Builds:
+    def of(subject: BenchModel, options: BuildOptions, log: Log, plan: CellPlan) -> _Builds:
         """Build with default schedules, and with a log's winners; errors as for ``build``."""
         began = time.perf_counter()
         builder = PreparedModule(
-            subject.known.module,
-            target,
-            subject.known.constants(plan.constants, freeze=True),
-            excess_precision=plan.excess_precision,
-            weights=plan.weights,
+            subject.known.module, options, subject.known.constants(plan.constants, freeze=True)
         )
         prepared = time.perf_counter()
         plain = builder.build({})
         built = time.perf_counter()
-        winners = log.winners(target, builder.groups.distinct)
+        winners = log.winners(options.target, builder.groups.distinct)
         tuned = builder.build({k: log.trace(b) for k, b in winners.items()})
         done = time.perf_counter()
         seconds = (built - began, prepared - began + done - built)
@@ -226,7 +221,7 @@ def _bound(subject: BenchModel, builds: _Builds, plan: CellPlan) -> float:
     """Return the largest error that is accepted of any way; infinite without a check."""
     if not plan.check:
         return float("inf")
-    rounded = rounds_products(builds.builder.target, plan.weights)
+    rounded = rounds_products(builds.builder.target, builds.builder.options.weights)
     floats = (a.dtype for a in _wanted(subject, builds, plan) if a.dtype.kind != "b")
     return max((tolerance(from_numpy(t), rounded) for t in floats), default=0.0)
 
@@ -234,9 +229,7 @@ def _bound(subject: BenchModel, builds: _Builds, plan: CellPlan) -> float:
 def _wanted(subject: BenchModel, builds: _Builds, plan: CellPlan) -> list[Array]:
     """Return the interpreter's results of what is built."""
     made = builds.builder
-    return subject.expected(
-        made.frozen, plan.seed, plan.excess_precision, plan.weights, made.target
-    )
+    return subject.expected(made.frozen, plan.seed, made.options)
 
 
 def _warnings(cell: CellBench, bound: float) -> Sequence[str]:

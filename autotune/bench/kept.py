@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ...codegen.driver.build_key import build_key
+from ...codegen.driver.options import BuildOptions
 from ...ir.errors import ReportError
-from ...ir.target import Target
 from ..compiled import content_of
 from ..log.contents import Log
 from ..log.records import Json, digest
@@ -94,7 +94,7 @@ def _unfinished(path: Path) -> BenchReport | None:
 def inputs_of(
     key: CellKey,
     subject: BenchModel,
-    target: Target,
+    options: BuildOptions,
     log: Log,
     plan: CellPlan,
     facts: Mapping[str, Json],
@@ -105,7 +105,7 @@ def inputs_of(
     """
     frozen = subject.known.constants(plan.constants, freeze=True)
     content = content_of(subject.known) or b""
-    built = build_key(content, target, {}, frozen, plan.excess_precision, plan.weights)
+    built = build_key(content, options, {}, frozen)
     tried, raced = [t.id for t in log.trials], [b.id for b in log.bests]
     records: list[Json] = [*tried, *raced, *(v.id for v in log.verdicts)]
     return digest(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.driver.options import BuildOptions
 from ...codegen.driver.oracle import reference
 from ...ir.arrays import Array
 from ...ir.comparison import leaves
@@ -21,7 +22,6 @@ from ...ir.frontends.registry import Shapes
 from ...ir.hlo import show
 from ...ir.hlo.analysis.inputs import random_arguments
 from ...ir.hlo.nodes import HloModule, Shape
-from ...ir.target import Target
 from ..lowered import as_arguments
 from ..recipe import Constants, GraphLike
 
@@ -58,22 +58,16 @@ class BenchModel:
         is_file = isinstance(self.model, str | os.PathLike)
         return name_of(self.model) if is_file else self.known.module.name
 
-    def expected(
-        self,
-        frozen: HloModule,
-        seed: int,
-        excess_precision: bool,
-        weights: str | None,
-        target: Target,
-    ) -> list[Array]:
+    def expected(self, frozen: HloModule, seed: int, options: BuildOptions) -> list[Array]:
         """Return the interpreter's results for seeded arguments; it runs once for each target
         of other arithmetic than the plain one.
         """
+        target = options.target
         key = target.spec if target.accuracy or target.flushes else ""
         if key not in self._expected:
             given = random_arguments(frozen.entry, seed)
             with np.errstate(all="ignore"):
-                found = reference(frozen, given, excess_precision, weights, target)
+                found = reference(frozen, given, options)
             self._expected[key] = [np.asarray(v) for v in leaves(found)]
         return self._expected[key]
 

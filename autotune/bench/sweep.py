@@ -13,6 +13,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from ...codegen.driver.options import BuildOptions
 from ...ir.errors import ArgumentError, NestwrightError
 from ...ir.frontends.load import recognized
 from ...ir.frontends.registry import Shapes
@@ -82,7 +83,9 @@ def bench(
     if not 0 <= attribute < math.inf:
         raise ArgumentError(f"attribute={attribute}", "expected seconds, 0 or more")
     tell = progress or (lambda text: None)
-    machines = [_Machine.of(t, n) for t in _each(target) for n in _each(threads)]
+    machines = [
+        _Machine.of(t, n, excess_precision, weights) for t in _each(target) for n in _each(threads)
+    ]
     for m in machines:
         require_timeable(m.target, "time")
         check_form(weights, m.target)
@@ -91,8 +94,6 @@ def bench(
         constants=constants or {},
         seed=int(seed),
         check=check,
-        excess_precision=excess_precision,
-        weights=weights,
         peers=ways,
         callers=tuple(callers),
         tell=tell,
@@ -142,14 +143,21 @@ class _Machine:
     """A target of the sweep, by the ``name`` that was asked for, with a number of threads."""
 
     name: str
-    target: Target
+    options: BuildOptions
 
     @staticmethod
-    def of(target: str | Target, threads: int | None) -> _Machine:
+    def of(
+        target: str | Target, threads: int | None, excess_precision: bool, weights: str | None
+    ) -> _Machine:
         """Return the target with so many threads; None for as many as it has by itself."""
         spec = target.spec if isinstance(target, Target) else target
         asked = "" if threads is None else f" -threads={threads}"
-        return _Machine(spec, Target.parse(spec + asked))
+        return _Machine(spec, BuildOptions.given(spec + asked, excess_precision, weights))
+
+    @property
+    def target(self) -> Target:
+        """The target with its number of threads."""
+        return self.options.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,26 +266,26 @@ class _Sweep:
             yield from (CellBench(key, problem=given.problem(subject)) for key in keys)
             return
         for key, (machine, asked) in zip(keys, places, strict=True):
-            yield self._cell(key, given, subject, machine.target, asked)
+            yield self._cell(key, given, subject, machine.options, asked)
 
     def _cell(
         self,
         key: CellKey,
         given: _Model,
         subject: BenchModel,
-        target: Target,
+        options: BuildOptions,
         asked: LogLike | None,
     ) -> CellBench:
         """Return a cell: measured in an interrupted run with the same inputs, else now."""
         here = key
         try:
-            used, history = self.logs.find(asked, subject.name, target)
+            used, history = self.logs.find(asked, subject.name, options.target)
             here = replace(key, log=used)
             facts = {**machine_facts(), **self._versions}
-            inputs = inputs_of(here, subject, target, history, self.plan, facts)
+            inputs = inputs_of(here, subject, options, history, self.plan, facts)
             if (known := self.kept.find(inputs)) is not None:
                 return known
             self.plan.tell(str(key))
-            return replace(bench_cell(here, subject, target, history, self.plan), inputs=inputs)
+            return replace(bench_cell(here, subject, options, history, self.plan), inputs=inputs)
         except NestwrightError as e:
             return CellBench(here, problem=given.problem(e, asked))

@@ -166,6 +166,7 @@ def built() -> Format:
         return mutate(rng, rng.choice(seeds), seeds, WORDS)
 
     def read(data: bytes) -> None:
+        from nestwright.codegen.driver.options import BuildOptions
         from nestwright.codegen.replay.run import Setting, replay
 
         module = read_model(data, "m.hlo")
@@ -175,7 +176,7 @@ def built() -> Format:
         ):
             return
         exe = build(module, CPU)
-        outcome = replay(module, exe.random_arguments(1), Setting(CPU))
+        outcome = replay(module, exe.random_arguments(1), Setting(BuildOptions.of(CPU)))
         assert outcome.ok, str(outcome)
 
     return Format("built", make, read)

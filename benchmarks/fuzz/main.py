@@ -123,13 +123,13 @@ def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> st
 
 def _shrunk(args: argparse.Namespace) -> str:
     """Return a smaller module that the interpreter and the built code disagree on."""
+    from nestwright.codegen.driver.options import BuildOptions
     from nestwright.codegen.replay.run import Setting
     from nestwright.codegen.replay.shrink import Shrinker
     from nestwright.ir.hlo.text import parse, show
-    from nestwright.ir.target import Target
 
     program = programs.draw(args.seed, args.only)
-    setting = Setting(Target.parse(args.target))
+    setting = Setting(BuildOptions.of(args.target))
     found = Shrinker(setting).shrink(parse(program.text), program.arguments)
     return "replay finds no fault" if found is None else f"{show(found.module)}\n{found.arguments}"
 

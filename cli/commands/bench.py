@@ -18,6 +18,7 @@ import click
 from ...ir.errors import ArgumentError, ReportError
 from ...ir.target import KINDS
 from ..display.profile import print_profile, write_traces
+from ..inputs.arrays import read_constants
 from ..syntax.options import (
     ModelCommand,
     RecipeOptions,
@@ -123,7 +124,6 @@ def bench(
     from ...autotune.bench.peers.table import PEERS
     from ...codegen.runtime.profile.data import Profile
     from ...ir.files import require_place
-    from ...ir.target import with_arithmetic
     from ..display.sweep import print_report
 
     if fail_on_regression and against is None:
@@ -136,9 +136,7 @@ def bench(
     with _Underway(json_path, html_path) as under_way:
         report = bench_models(
             models,
-            target=[
-                with_arithmetic(t, **recipe.arithmetic).spec for t in BETWEEN_TARGETS.split(target)
-            ],
+            target=[recipe.build_options(t).target.spec for t in BETWEEN_TARGETS.split(target)],
             log=logs or None,
             threads=threads,
             batch=batch,
@@ -146,7 +144,9 @@ def bench(
             callers=callers or (),
             seed=seed,
             shapes=read_shapes(recipe.shapes),
-            **recipe.arguments(),
+            constants=read_constants(recipe.constants),
+            weights=recipe.weights,
+            excess_precision=recipe.excess_precision is not False,
             attribute=attribute,
             profile=profile or trace is not None,
             progress=lambda text: click.echo(f"bench: {text}", err=True),

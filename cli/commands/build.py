@@ -103,10 +103,12 @@ def build(
         click.echo(_from_stage(model, stage, target, output, as_json))
         return
     from ...autotune.variants import built
+    from ...ir.target import Target
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    exe = built(partial(recipe.lowered, model), target, log, stages, not no_cache)
+    variants = [recipe.build_options(each) for each in Target.several(target)]
+    exe = built(partial(recipe.lowered_for, model), variants, log, stages, not no_cache)
     made = exe.export_c(output, **library.options) if output and library else None
     if output is not None and made is None:
         exe.save(output, sign)

@@ -136,6 +136,7 @@ def _case(
     excess_precision: bool | None,
 ) -> ReplayCase:
     from ...codegen.driver.artifact import is_artifact, load
+    from ...codegen.driver.options import BuildOptions
     from ...codegen.replay.archive import is_report, read
     from ...codegen.replay.run import Setting
     from ...ir.frontends.imported import Imported
@@ -159,7 +160,8 @@ def _case(
     if excess_precision is None:
         origin = report if report is not None else built.bundle if built else None
         excess_precision = origin is None or origin.excess_precision
-    setting = Setting(machine, _schedules(records, machine), frozen, excess_precision)
+    options = BuildOptions(machine, excess_precision)
+    setting = Setting(options, _schedules(records, machine), frozen)
     entry = (freeze(module, frozen) if frozen else module).entry
     args, drawn = _arguments(entry, inputs, seed, report)
     return ReplayCase(module, args, drawn, setting, records, report)
@@ -276,7 +278,7 @@ def _report(case: ReplayCase, outcome: ReplayResult, frozen: bool = False) -> Re
         failure="" if outcome.ok else str(outcome),
         versions=versions(),
         machine=machine(case.setting.target),
-        excess_precision=case.setting.excess_precision,
+        excess_precision=case.setting.options.excess_precision,
     )
 
 

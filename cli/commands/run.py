@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,11 @@ from ..syntax.options import (
 
 if TYPE_CHECKING:
     from ...autotune.lowered import Lowered
+    from ...autotune.recipe import ImportOptions
+    from ...codegen.driver.options import BuildOptions
     from ...codegen.runtime.executable import Executable
     from ...codegen.runtime.profile.data import Profile
     from ...ir.comparison import Comparison
-    from ...ir.frontends.registry import Shapes
     from ...ir.hlo.nodes import HloModule
     from ..inputs.arrays import Array
 
@@ -154,18 +155,15 @@ def _prepare(
         loaded = load(model, trusted)
         return loaded, lambda: loaded.module
     refuse_trusted(model, trusted)
-    options: dict[str, Any] = {
-        "target": given["--target"] or "cpu",
-        **recipe.arguments(),
-        **recipe.arithmetic,
-    }
+    options = recipe.build_options(given["--target"] or "cpu")
     shapes = read_open_shapes(recipe.shapes)
     rule = read_rule(given["--rule"], shapes)
     if shapes and has_ranges(shapes):
         from ..inputs.open_sizes import prepare_open
 
-        return prepare_open(model, arrays, shapes, rule, given["--log"], options)
-    lowered = _lowered(model, arrays, read_shapes(recipe.shapes), options)
+        importing = recipe.importing(None)
+        return prepare_open(model, arrays, shapes, rule, given["--log"], options, importing)
+    lowered = _lowered(model, arrays, options, recipe.importing(read_shapes(recipe.shapes)))
     if needs:
         _require_none(model, len(lowered.imported.names(lowered.frozen)))
     return lowered.compile(given["--log"]).flat, lambda: freeze(
@@ -176,17 +174,18 @@ def _prepare(
 def _lowered(
     model: str,
     arrays: Mapping[str, Array] | None,
-    shapes: Shapes | None,
-    options: Mapping[str, Any],
+    options: BuildOptions,
+    importing: ImportOptions,
 ) -> Lowered:
-    """Return the model of these shapes; sizes that stay open are those of the inputs."""
-    from ...autotune.lowered import lower
+    """Return the model; sizes that it leaves open are those of the inputs."""
+    from ...autotune.lowered import lower_for
     from ...ir.frontends.load import recognized
 
-    lowered = lower(model, shapes=shapes, **options)
+    lowered = lower_for(options, importing, model)
     if arrays is None or not recognized(Path(model)).sized or _is_settled(lowered):
         return lowered
-    return lower(model, shapes={**sizes(arrays), **(shapes or {})}, **options)
+    shapes = {**sizes(arrays), **(importing.shapes or {})}
+    return lower_for(options, replace(importing, shapes=shapes), model)
 
 
 def _is_settled(lowered: Lowered) -> bool:
@@ -234,17 +233,18 @@ def _check(
     weights: str | None,
     here: Ranks,
 ) -> list[Comparison]:
+    from ...codegen.driver.options import BuildOptions
     from ...codegen.driver.oracle import Oracle, on_devices
     from ...ir.accuracy import rounds_products
     from ...ir.comparison import compare_all, leaves
 
     target = exe.bundle.target
+    options = BuildOptions(target, exe.bundle.excess_precision, weights)
     if here.size > 1:
         everyone = [list(a) for a in here.gathered(leaves(tuple(args)))]
-        expected = on_devices(module, everyone, exe.bundle.excess_precision, weights, target)
+        expected = on_devices(module, everyone, options)
         return compare_all(results, expected[here.rank], rounds_products(target, weights))
-    oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights, target)
-    return oracle.judge(results)
+    return Oracle.of(module, args, options).judge(results)
 
 
 @dataclass(frozen=True, slots=True)

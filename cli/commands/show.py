@@ -134,13 +134,7 @@ def _dump(model: Lowered, folder: Path, log: str | None) -> Shown:
     from ...codegen.driver.dump import dump_stages
 
     paths = dump_stages(
-        model.imported.module,
-        model.target,
-        folder,
-        model.schedules(log),
-        model.frozen,
-        excess_precision=model.excess_precision,
-        weights=model.weights,
+        model.imported.module, model.options, folder, model.schedules(log), model.frozen
     )
     written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
@@ -178,9 +172,11 @@ def _passes(model: Lowered, log: str | None) -> Shown:
 
     machine, traces = model.target, model.schedules(log)
     graph, optimized = graph_report(freeze(model.imported.module, model.frozen))
-    wide = model.excess_precision
-    finished, _ = finish(optimized, model.weights, machine, excess_precision=wide)
-    lowering = lowering_report(finished, machine, traces, wide)
+    options = model.options
+    finished, _ = finish(
+        optimized, options.weights, machine, excess_precision=options.excess_precision
+    )
+    lowering = lowering_report(finished, options, traces)
     notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
     facts = {
         "instructions": graph.start,

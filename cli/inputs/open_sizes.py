@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...autotune.build import build
-from ...autotune.lowered import lower
+from ...autotune.lowered import lower_for
+from ...autotune.recipe import ImportOptions
 from ...autotune.rules import OpenShapes, OpenSize, SizeRule
+from ...autotune.sized import SizedModel
+from ...codegen.driver.options import BuildOptions
 from ...codegen.plan.signature import ArraySpec
 from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError
@@ -30,7 +33,8 @@ def prepare_open(
     shapes: OpenShapes,
     rule: SizeRule,
     log: str | None,
-    options: Mapping[str, Any],
+    options: BuildOptions,
+    importing: ImportOptions,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable for the sizes of the arguments, and its graph of these sizes.
 
@@ -38,7 +42,7 @@ def prepare_open(
     not in them, ``UnsupportedError`` for a model that the rule cannot pad.
     """
     largest = {w: tuple(_largest(n) for n in sizes) for w, sizes in shapes.items()}
-    lowered = lower(model, shapes=largest, **options)
+    lowered = lower_for(options, replace(importing, shapes=largest), model)
     specs = _inputs(lowered)
     given = (
         [np.broadcast_to(np.zeros((), to_numpy(s.dtype)), s.dims) for s in specs]
@@ -51,8 +55,9 @@ def prepare_open(
         raise ArgumentError(f"cannot run {model}", why, hint="--random SEED draws all inputs")
     by_name = {s.name: array for s, array in zip(specs, given, strict=True)}
     open_sizes = {which: _settled(lowered, which, sizes) for which, sizes in shapes.items()}
-    exe = build(model, shapes=open_sizes, rule=rule, log=log, **options).executable(**by_name)
-    return exe, partial(_graph, model, {n: a.shape for n, a in by_name.items()}, options)
+    sized = SizedModel(model, open_sizes, rule, partial(lower_for, options, importing), log)
+    of_these = replace(importing, shapes={name: a.shape for name, a in by_name.items()})
+    return sized.executable(**by_name), partial(_graph, options, of_these, model)
 
 
 def _largest(size: int | range | None) -> int | None:
@@ -78,8 +83,6 @@ def _inputs(lowered: Lowered) -> list[ArraySpec]:
     ]
 
 
-def _graph(
-    model: str, shapes: Mapping[str | int, tuple[int | None, ...]], options: Mapping[str, Any]
-) -> HloModule:
-    lowered = lower(model, shapes=shapes, **options)
+def _graph(options: BuildOptions, importing: ImportOptions, model: str) -> HloModule:
+    lowered = lower_for(options, importing, model)
     return freeze(lowered.imported.module, lowered.frozen)

@@ -14,7 +14,10 @@ from ...ir.errors import ArgumentError
 
 if TYPE_CHECKING:  # `--help` needs no tuner
     from ...autotune.lowered import Lowered
+    from ...autotune.recipe import ImportOptions
     from ...autotune.rules import OpenShapes, OpenSize, SizeRule
+    from ...codegen.driver.options import BuildOptions
+    from ...ir.frontends.registry import Shapes
     from ...ir.target import Target
 
 SHAPE_HINT = "--shape input=1x3x224x224, or --shape 0=8x? for the first input"
@@ -206,27 +209,29 @@ class RecipeOptions:
             words.append(" --no-excess-precision")
         return "".join(words)
 
-    @property
-    def arithmetic(self) -> dict[str, Any]:
-        """The arguments of ``with_arithmetic`` by keyword, which ``lower`` takes, too."""
-        return {"accuracy": self.accuracy, "denormals": self.denormals}
+    def build_options(self, target: str | Target) -> BuildOptions:
+        """Return the options of a build for a target; errors as for ``BuildOptions.given``."""
+        from ...codegen.driver.options import BuildOptions
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the other arguments of ``lower`` by keyword but ``shapes``, files read."""
+        wide = self.excess_precision is not False
+        return BuildOptions.given(target, wide, self.weights, self.accuracy, self.denormals)
+
+    def importing(self, shapes: Shapes | None) -> ImportOptions:
+        """Return how the model is read, with the file of constants; its ``shapes`` as read."""
+        from ...autotune.recipe import ImportOptions
         from ..inputs.arrays import read_constants
 
-        return {
-            "constants": read_constants(self.constants),
-            "weights": self.weights,
-            "excess_precision": self.excess_precision is not False,
-        }
+        return ImportOptions(shapes, read_constants(self.constants))
 
     def lowered(self, model: str, target: str | Target) -> Lowered:
         """Return the model with these options; raises what ``lower`` raises."""
-        from ...autotune.lowered import lower
+        return self.lowered_for(model, self.build_options(target))
 
-        shapes = read_shapes(self.shapes)
-        return lower(model, target=target, shapes=shapes, **self.arguments(), **self.arithmetic)
+    def lowered_for(self, model: str, options: BuildOptions) -> Lowered:
+        """Return the model with ``build_options`` that were read before."""
+        from ...autotune.lowered import lower_for
+
+        return lower_for(options, self.importing(read_shapes(self.shapes)), model)
 
 
 def recipe_options(

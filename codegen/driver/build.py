@@ -20,7 +20,6 @@ from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.ops.collectives import devices
 from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import definition, work
-from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.passes.weights.narrow.report import report_facts
 from ...ir.hlo.sources import source
@@ -63,9 +62,10 @@ from ..targets.timings import timed
 from .compile_group import LoweredGroup
 from .frozen_weights import FrozenWeights
 from .horizontal_fusion import FusedKernels, fused_kernels
+from .options import BuildOptions, OptionsLike
 from .parallel import CompileJob, Helper, compile_all, started_helpers
 from .schedules import for_groups
-from .stages import stage_text
+from .stages import optimized_module, stage_text
 
 HLO_KEPT = 1 << 26  # characters of HLO text that a saved executable holds
 LITERALS_KEPT = 1 << 20  # elements of constants in it: printing more takes longer than compiling
@@ -73,45 +73,28 @@ LITERALS_KEPT = 1 << 20  # elements of constants in it: printing more takes long
 
 def build(
     module: HloModule,
-    target: Target | str = "cpu",
+    options: OptionsLike = "cpu",
     schedules: Mapping[str, Trace] | None = None,
     constants: Mapping[int | str, Any] | None = None,
     timings: dict[str, float] | None = None,
-    excess_precision: bool = True,
     passes: bool = True,
-    weights: str | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
-    fallback: str | None = None,
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
     ``schedules`` are traces by a group's canonical key; a group without one, or whose trace no
     longer applies (which is logged), gets the default schedule; ``Schedules`` also hold what won
     for a model as a whole. ``constants`` are parameters to freeze, by number or name. ``timings``
-    is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
-    between the operations of a group; without, every operation rounds. ``passes`` is false for a
-    module that is optimized already. ``weights`` stores constant weights of products in a narrow
-    form, as ``nestwright.build`` says. ``inputs`` and ``outputs`` name the arguments that are left
-    and the results; by default the module's parameters do, and numbers. With the ``fallback``
-    "interpreter" groups that cannot be compiled are interpreted. Raises ``UnsupportedError``,
-    which lists everything that cannot be compiled, and ``LimitError`` for what asks for more than
-    there is.
+    is filled with seconds by stage. ``passes`` is false for a module that is optimized already.
+    ``inputs`` and ``outputs`` name the arguments that are left and the results; by default the
+    module's parameters do, and numbers. Raises ``UnsupportedError``, which lists everything that
+    cannot be compiled, and ``LimitError`` for what asks for more than there is.
     """
+    given = BuildOptions.of(options)
     spent: dict[str, float] = {} if timings is None else timings
-    with started_helpers(Target.parse(target), _anchors(module)) as helpers:
-        builder = PreparedModule(
-            module=module,
-            target=target,
-            constants=constants,
-            timings=spent,
-            excess_precision=excess_precision,
-            passes=passes,
-            weights=weights,
-            inputs=inputs,
-            outputs=outputs,
-            fallback=fallback,
-        )
+    with started_helpers(given.target, _anchors(module)) as helpers:
+        builder = PreparedModule(module, given, constants, spent, passes, inputs, outputs)
         return builder.build({} if schedules is None else schedules, helpers)
 
 
@@ -136,24 +119,19 @@ class PreparedModule:
     def __init__(
         self,
         module: HloModule,
-        target: Target | str = "cpu",
+        options: OptionsLike = "cpu",
         constants: Mapping[int | str, Any] | None = None,
         timings: dict[str, float] | None = None,
-        excess_precision: bool = True,
         passes: bool = True,
-        weights: str | None = None,
         inputs: Sequence[str] = (),
         outputs: Sequence[str] = (),
-        fallback: str | None = None,
     ) -> None:
         """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
-        self.target = Target.parse(target)
+        self.options = BuildOptions.of(options)
+        self.target = self.options.target
         self.constants = constants
-        self.excess_precision = excess_precision
-        self.weights = weights
         self.inputs, self.outputs = inputs, outputs
-        self.fallback = fallback
         self._refused: dict[str, UnsupportedError] = {}
         self.timings: dict[str, float] = {} if timings is None else timings
         self._kernels: dict[tuple[str, str], KernelCode] = {}
@@ -161,15 +139,13 @@ class PreparedModule:
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
                 self.optimized, self.narrowed = (
-                    optimize_narrow(
-                        self.frozen, weights, self.target, excess_precision=excess_precision
-                    )
-                    if passes
-                    else (self.frozen, ())
+                    optimized_module(self.frozen, self.options) if passes else (self.frozen, ())
                 )
             _require_exchange(self.optimized, self.target)
             with timed(self.timings, "fuse"):
-                self.groups = fuse_module(self.optimized, excess_precision, self.target)
+                self.groups = fuse_module(
+                    self.optimized, self.options.excess_precision, self.target
+                )
 
     def build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper] = ()) -> Executable:
         """Build the executable under these schedules; raises as ``build``.
@@ -223,35 +199,27 @@ class PreparedModule:
 
     def _stages(self, schedules: Mapping[str, Trace]) -> Callable[[str], str]:
         """Return the function that shows a stage. It does not keep what was prepared here."""
-        module, target, wide = self.module, self.target, self.excess_precision
-        held, weights = FrozenWeights(self.constants), self.weights
+        module, options, held = self.module, self.options, FrozenWeights(self.constants)
 
         def show_stage(stage: str) -> str:
-            return stage_text(
-                module,
-                target,
-                stage,
-                schedules=schedules,
-                constants=held.arrays(),
-                excess_precision=wide,
-                weights=weights,
-            )
+            return stage_text(module, options, stage, schedules=schedules, constants=held.arrays())
 
         return show_stage
 
     def _notes(self, schedules: Mapping[str, Trace], facts: Sequence[Facts]) -> dict[str, str]:
         """Return what the bundle says of itself."""
-        hlo = {} if self.constants or self.weights else _hlo(self.module)
-        rounding = {EXCESS_PRECISION: str(int(self.excess_precision))}
+        hlo = {} if self.constants or self.options.weights else _hlo(self.module)
+        rounding = {EXCESS_PRECISION: str(int(self.options.excess_precision))}
         given = hlo | rounding | _draws(self.frozen) | _devices(self.frozen)
         made = _scheduled(self.groups, schedules) | {FACTS: facts_json(facts)}
         return given | made | self._narrow() | self._interpreted()
 
     def _narrow(self) -> dict[str, str]:
         """Return the note of what became of each weight, where they are narrow."""
-        if self.weights in (None, WIDE) and not self.narrowed:
+        asked = self.options.weights
+        if asked in (None, WIDE) and not self.narrowed:
             return {}
-        form = self.weights or f"{ALLOWED}{self.target.accuracy:g}"
+        form = asked or f"{ALLOWED}{self.target.accuracy:g}"
         return {WEIGHTS: json.dumps(report_facts(form, self.narrowed))}
 
     def _interpreted(self) -> dict[str, str]:
@@ -302,7 +270,7 @@ class PreparedModule:
     def _refuse(self, refused: Mapping[str, UnsupportedError]) -> None:
         """Raise one error for the groups that cannot be compiled, unless they are interpreted."""
         guarded = {self.groups.keys[g] for g in self.groups.guards}
-        helped = self.fallback is not None and self.target.row.place == "process"
+        helped = self.options.fallback is not None and self.target.row.place == "process"
         if refused and (not helped or guarded & set(refused)):
             raise together(list(refused.values()), self.module.name)
         self._refused.update(refused)

@@ -23,9 +23,9 @@ import numpy as np
 
 from ...ir.arrays import as_array, row_major
 from ...ir.library.registry import registered
-from ...ir.target import Target
 from ...ir.targets.processor import cores
 from ..targets.registry import assembler
+from .options import BuildOptions
 from .schedules import identity
 
 if TYPE_CHECKING:
@@ -71,14 +71,12 @@ class BuildKey:
 
 def build_key(
     model: bytes,
-    target: Target,
+    options: BuildOptions,
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None,
-    excess_precision: bool = True,
-    weights: str | None = None,
-    fallback: str | None = None,
 ) -> BuildKey:
     """Return the key of a build; ``model`` is a digest of the model's own bytes."""
+    target = options.target
     facts = asdict(target) | {"features": sorted(target.features)}
     functions = registered()  # a registered custom call is not expanded, nor refused
     return BuildKey(
@@ -88,9 +86,9 @@ def build_key(
             **{f"target's {name}": _text(value) for name, value in facts.items()},
             "assembler": _text(assembler(target)),
             **_scheduled(schedules),
-            "excess precision": _text(excess_precision),
-            "narrow weights": _text(weights),
-            "fallback": _text(fallback),
+            "excess precision": _text(options.excess_precision),
+            "narrow weights": _text(options.weights),
+            "fallback": _text(options.fallback),
             "registered functions": _text(functions),
             **_constants(constants or {}),
         }

@@ -15,13 +15,14 @@ from ...ir.hlo.passes import pipeline
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.text.printer import show
 from ...ir.passes import Dump, Verify
-from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.groups import fuse_module
 from ..plan.streaming import streamed_outputs
 from .group_stages import fused_text, group_stages, plan_text, titled
+from .options import BuildOptions
 from .pass_report import dump_lowering
 from .schedules import for_groups
+from .stages import optimized_module
 
 SUFFIXES = {
     "fused": "hlo",
@@ -38,12 +39,10 @@ SUFFIXES = {
 
 def dump_stages(
     module: HloModule,
-    target: Target,
+    options: BuildOptions,
     folder: Path,
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None = None,
-    excess_precision: bool = True,
-    weights: str | None = None,
 ) -> list[Path]:
     """Write the input, each graph pass's result if it changed anything, and the later stages.
 
@@ -55,10 +54,9 @@ def dump_stages(
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")
     checks = (passes, Verify(verify))
-    optimized, _ = pipeline.optimize_narrow(
-        frozen, weights, target, excess_precision=excess_precision, instruments=checks
-    )
-    groups = fuse_module(optimized, excess_precision, target)
+    optimized, _ = optimized_module(frozen, options, checks)
+    target = options.target
+    groups = fuse_module(optimized, options.excess_precision, target)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written
     numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)

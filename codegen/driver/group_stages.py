@@ -25,6 +25,7 @@ from ..runtime.packing import packers
 from ..targets.registry import backend, lower
 from .compile_group import apply, loops, pack_code, with_streams, workspace_bytes
 from .horizontal_fusion import fused_kernels
+from .options import BuildOptions
 from .prepack import split_packs
 from .schedules import for_groups
 
@@ -32,17 +33,17 @@ from .schedules import for_groups
 def compiled_text(
     module: HloModule,
     frozen: HloModule,
-    target: Target,
+    options: BuildOptions,
     stage: str,
     group: str | None,
     schedules: Mapping[str, Trace],
-    excess_precision: bool,
 ) -> str:
     """Return the text of an optimized module at a stage from ``fused`` on.
 
     ``frozen`` is the module before its passes; ``group`` selects one group.
     """
-    groups = fuse_module(module, excess_precision, target)
+    target = options.target
+    groups = fuse_module(module, options.excess_precision, target)
     traces = for_groups(schedules, groups.distinct)
     streamed = streamed_outputs(groups, target)
     match stage:

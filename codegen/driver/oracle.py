@@ -25,8 +25,8 @@ from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.weights.blocks.products import has_byte_rows
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
-from ...ir.target import Target
 from ..plan.groups import Groups, fuse_module
+from .options import BuildOptions, OptionsLike
 
 Values: TypeAlias = Sequence[Any]
 
@@ -34,49 +34,41 @@ Values: TypeAlias = Sequence[Any]
 def reference(
     module: HloModule,
     args: Values,
-    excess_precision: bool = True,
-    weights: str | None = None,
-    target: Target | None = None,
+    options: OptionsLike = "cpu",
 ) -> Any:
     """Return the result that a build should compute: an array or a tuple of arrays; errors as
     ``evaluate``.
     """
-    with flushing_as(target):
-        wide = _wide(module, weights, target) if excess_precision else None
-        return _strict(module, args, weights, target) if wide is None else _run(wide, module, args)
+    given = BuildOptions.of(options)
+    with flushing_as(given.target):
+        wide = _wide(module, given)
+        return _strict(module, args, given) if wide is None else _run(wide, module, args)
 
 
 @dataclass(frozen=True)
 class Oracle:
     """The reference for one module and its arguments: ``strict`` if every operation rounds.
 
-    ``weights`` is the narrow form of its weights, as for ``build``, and what the accuracy of
-    ``target`` allows is rounded in the reference, too, which flushes denormals if ``target`` does.
-    ``wide`` is the result of the fused module,
+    It has what the ``options`` of the build allow: narrow weights, what the target's accuracy
+    rounds, and denormals as the target takes them. ``wide`` is the result of the fused module,
     where that rounds less.
     """
 
     module: HloModule
     args: Values
+    options: BuildOptions
     strict: Any
     wide: Any = None
-    weights: str | None = None
-    target: Target | None = None
 
     @staticmethod
-    def of(
-        module: HloModule,
-        args: Values,
-        excess_precision: bool = True,
-        weights: str | None = None,
-        target: Target | None = None,
-    ) -> Oracle:
+    def of(module: HloModule, args: Values, options: OptionsLike = "cpu") -> Oracle:
         """Run the interpreter; errors as ``evaluate``."""
-        with flushing_as(target):
-            fused = _wide(module, weights, target) if excess_precision else None
-            strict = _strict(module, args, weights, target)
+        given = BuildOptions.of(options)
+        with flushing_as(given.target):
+            fused = _wide(module, given)
+            strict = _strict(module, args, given)
             wide = fused and _run(fused, module, args)
-        return Oracle(module, args, strict, wide, weights, target)
+        return Oracle(module, args, given, strict, wide)
 
     def judge(self, results: Any) -> list[Comparison]:
         """Compare a build's results with the reference.
@@ -91,67 +83,69 @@ class Oracle:
         rows = compare_all(results, self.wide, rounded)
         if all(r.ok for r in as_given) or not all(r.ok for r in rows):
             return rows
-        with flushing_as(self.target):
-            narrow = _narrow(self.module, self.weights, self.target)
+        with flushing_as(self.options.target):
+            narrow = _narrow(self.module, self.options)
             optimized = _run(narrow, self.module, self.args)
         right = all(r.ok for r in compare_all(optimized, self.strict, rounded))
         return rows if right else as_given
 
     def _rounds(self) -> bool:
         """True if products may have rounded operands: any of f32, or rows that codes multiply."""
-        if self.target is None:
-            return False
-        if rounds_products(self.target, self.weights):
+        target, weights = self.options.target, self.options.weights
+        if rounds_products(target, weights):
             return True
-        if byte_rows(self.target, self.weights) is None:
-            return False
-        return has_byte_rows(_narrow(self.module, self.weights, self.target))
+        return byte_rows(target, weights) is not None and has_byte_rows(
+            _narrow(self.module, self.options)
+        )
 
 
 def on_devices(
-    module: HloModule,
-    args: Sequence[Values],
-    excess_precision: bool,
-    weights: str | None,
-    target: Target | None = None,
+    module: HloModule, args: Sequence[Values], options: OptionsLike = "cpu"
 ) -> list[Any]:
     """Return the result of each device of a program, as ``reference`` does for one.
 
     ``args`` has the arguments of each device.
     """
-    orders = entry_orders(module)
-    with flushing_as(target):
-        run = _wide(module, weights, target) if excess_precision else None
-        if run is None and not _is_exact(weights, target):
-            run = _narrow(module, weights, target)
+    orders, given = entry_orders(module), BuildOptions.of(options)
+    with flushing_as(given.target):
+        run = _wide(module, given)
+        if run is None and not _is_exact(given):
+            run = _narrow(module, given)
         if run is None:
             return list(evaluate_devices(module, args))
         found = evaluate_devices(run, [in_memory_order(a, orders.params) for a in args])
     return [_as_given(result, orders) for result in found]
 
 
-def _narrow(module: HloModule, weights: str | None, target: Target | None) -> HloModule:
-    """Return the graph passes' result, with what weights and accuracy say is to be narrow."""
-    exact = weights != BLOCKED and _is_exact(None, target)
-    return optimize_narrow(module, weights, None if exact else target)[0]
+def _narrow(module: HloModule, options: BuildOptions) -> HloModule:
+    """Return the graph passes' result, with what weights and accuracy say is to be narrow.
+
+    The passes for one target take part only where they decide what is narrow.
+    """
+    apart = options.weights != BLOCKED and not options.target.accuracy
+    return optimize_narrow(module, options.weights, None if apart else options.target)[0]
 
 
-def _is_exact(weights: str | None, target: Target | None) -> bool:
+def _is_exact(options: BuildOptions) -> bool:
     """True if a build makes nothing narrow that the model does not."""
-    return weights is None and (target is None or not target.accuracy)
+    return options.weights is None and not options.target.accuracy
 
 
-def _strict(module: HloModule, args: Values, weights: str | None, target: Target | None) -> Any:
+def _strict(module: HloModule, args: Values, options: BuildOptions) -> Any:
     """Return the result where every operation rounds; of the graph passes' result if anything in
     it is narrow."""
-    if _is_exact(weights, target):
+    if _is_exact(options):
         return evaluate(module, args)
-    return _run(_narrow(module, weights, target), module, args)
+    return _run(_narrow(module, options), module, args)
 
 
-def _wide(module: HloModule, weights: str | None, target: Target | None) -> HloModule | None:
-    """Return the fused module with excess precision; None where that changes no group."""
-    optimized = _narrow(module, weights, target)
+def _wide(module: HloModule, options: BuildOptions) -> HloModule | None:
+    """Return the fused module with excess precision; None where that is not asked for, or changes
+    no group.
+    """
+    if not options.excess_precision:
+        return None
+    optimized = _narrow(module, options)
     wide = fuse_module(optimized)
     strict = fuse_module(optimized, excess_precision=False)
     changed = wide.distinct.keys() != strict.distinct.keys()

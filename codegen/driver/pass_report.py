@@ -20,6 +20,7 @@ from ...schedule.language.trace import Trace
 from ..plan.groups import Groups, fuse_module, symbol
 from ..targets.registry import backend, lower
 from .compile_group import apply, loops
+from .options import BuildOptions
 from .prepack import split_packs
 from .schedules import for_groups
 
@@ -99,13 +100,11 @@ def graph_report(module: HloModule) -> tuple[PassReport, HloModule]:
 
 
 def lowering_report(
-    module: HloModule,
-    target: Target,
-    schedules: Mapping[str, Trace],
-    excess_precision: bool = True,
+    module: HloModule, options: BuildOptions, schedules: Mapping[str, Trace]
 ) -> PassReport:
     """Lower each distinct group of an optimized module; return what each pass did to them."""
-    groups = fuse_module(module, excess_precision, target)
+    target = options.target
+    groups = fuse_module(module, options.excess_precision, target)
     timings: list[Timing[Func]] = []
     for key in groups.distinct:
         timings.append(Timing(_statements))

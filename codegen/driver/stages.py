@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir import hlo
 from ...ir.errors import ArgumentError
 from ...ir.lazy import resolve
 from ...ir.target import Target
+from .options import BuildOptions, OptionsLike
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
+    from ...ir.hlo.passes.weights.narrow.report import NarrowWeight
+    from ...ir.passes import Instrument
     from ...schedule.language.trace import Trace
 
 LISTINGS = ("ptx", "asm")  # of code, as the targets here have them
@@ -25,15 +28,28 @@ _COMPILED = ".group_stages:compiled_text"  # with the compiler, which graphs are
 _BACKEND = "..targets.registry:backend"
 
 
+def optimized_module(
+    module: HloModule, options: BuildOptions, instruments: Sequence[Instrument[HloModule]] = ()
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+    """Return a module after its graph passes, and what became of each weight; errors as for
+    ``optimize_narrow``.
+    """
+    return hlo.optimize_narrow(
+        module,
+        options.weights,
+        options.target,
+        excess_precision=options.excess_precision,
+        instruments=instruments,
+    )
+
+
 def stage_text(
     module: HloModule,
-    target: Target | str,
+    options: OptionsLike,
     stage: str,
     group: str | None = None,
     schedules: Mapping[str, Trace] | None = None,
     constants: Mapping[int | str, Any] | None = None,
-    excess_precision: bool = True,
-    weights: str | None = None,
 ) -> str:
     """Return the text of a module at a stage of ``STAGES``, other arguments as for ``build``.
 
@@ -41,16 +57,16 @@ def stage_text(
     the start of its key, selects one. Raises ``ArgumentError`` for a stage or a group that does not
     exist.
     """
-    machine = Target.parse(target)
-    check_stage(stage, machine, group)
+    given = BuildOptions.of(options)
+    check_stage(stage, given.target, group)
     frozen = hlo.freeze(module, constants) if constants else module
     if stage == "hlo":
         return hlo.show(frozen)
-    optimized, _ = hlo.optimize_narrow(frozen, weights, machine, excess_precision=excess_precision)
+    optimized, _ = optimized_module(frozen, given)
     if stage == "optimized":
         return hlo.show(optimized)
     text: str = resolve(_COMPILED, __package__)(
-        optimized, frozen, machine, stage, group, schedules or {}, excess_precision
+        optimized, frozen, given, stage, group, schedules or {}
     )
     return text
 

@@ -21,6 +21,7 @@ from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.rewrite import reachable
+from ..driver.options import BuildOptions
 from ..driver.oracle import in_memory_order
 from ..plan.groups import fuse_module
 from .run import ReplayResult, Setting, Values, replay
@@ -72,14 +73,14 @@ def _located(module: HloModule, args: Values, setting: Setting) -> Fault:
     except _FoundError as found:
         return Fault("pass", found.name, found.deviation, frozen, args, whole)
     try:
-        groups = fuse_module(optimized, setting.excess_precision, setting.target)
+        groups = fuse_module(optimized, setting.options.excess_precision, setting.target)
         test = _Groups(groups.fusions, setting)
         evaluate_computation(
             optimized.entry, in_memory_order(args, watch.orders.params), test.observe
         )
     except _FoundError as found:
         assert found.module is not None
-        alike = replace(whole, excess_precision=False)
+        alike = replace(whole, options=_strict(setting.options))
         return Fault("group", found.name, found.deviation, found.module, found.arguments, alike)
     except UnsupportedError:  # replay said so already
         pass
@@ -164,11 +165,17 @@ class _Groups:
             single_module(group.computation),
             [a for n, a in enumerate(args) if n not in fixed],
         )
-        setting = replace(self.setting, constants=fixed or None, excess_precision=False)
+        options = _strict(self.setting.options)
+        setting = replace(self.setting, constants=fixed or None, options=options)
         outcome = replay(module, given, setting, wanted)
         if not outcome.ok:
             frozen = freeze(module, fixed) if fixed else module
             raise _FoundError(group.name, _failure(outcome), frozen, given)
+
+
+def _strict(options: BuildOptions) -> BuildOptions:
+    """Return the options for a group alone, whose types are explicit."""
+    return replace(options, excess_precision=False)
 
 
 def _failure(outcome: ReplayResult) -> str:

@@ -13,6 +13,7 @@ from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..driver.build import build
+from ..driver.options import BuildOptions
 from ..driver.oracle import Oracle
 
 Values: TypeAlias = Sequence[Any]
@@ -21,14 +22,18 @@ Constants: TypeAlias = Mapping[int | str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """The options that determine the code: the target, the schedules by group key, frozen
-    parameters, and whether narrow floats stay f32 inside of groups.
+    """All that determines the code beside the graph: the build's options, schedules by group
+    key, and frozen parameters.
     """
 
-    target: Target
+    options: BuildOptions
     schedules: Mapping[str, Trace] = field(default_factory=dict)
     constants: Constants | None = None
-    excess_precision: bool = True
+
+    @property
+    def target(self) -> Target:
+        """The machine that code is made for."""
+        return self.options.target
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,15 @@ def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None
 
     Exceptions of the interpreter are raised: without a reference there is no comparison.
     """
-    excess, target = setting.excess_precision, setting.target
+    options = setting.options
     frozen = freeze(module, setting.constants) if setting.constants else module
-    oracle = Oracle.of(frozen, args, excess, target=target) if wanted is None else None
+    oracle = Oracle.of(frozen, args, options) if wanted is None else None
     try:
-        exe = build(module, target, setting.schedules, setting.constants, excess_precision=excess)
+        exe = build(module, options, setting.schedules, setting.constants)
         results = exe(*args)
     except Exception as error:  # a fault of any kind is what is looked for
         return ReplayResult(error=error)
     if oracle is not None:
         return ReplayResult(tuple(oracle.judge(results)), results)
-    return ReplayResult(tuple(compare_all(results, wanted, rounds_products(target))), results)
+    rounded = rounds_products(options.target, options.weights)
+    return ReplayResult(tuple(compare_all(results, wanted, rounded)), results)

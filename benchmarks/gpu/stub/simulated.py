@@ -6,11 +6,13 @@ A group of several launches runs one launch at a time, each when the stand-in's 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.sim.process import watching
@@ -41,9 +43,9 @@ class Kernels:
     """
 
     def __init__(self, made: Executable, module: HloModule | None = None) -> None:
-        target = made.bundle.target.spec.replace("cuda", "cuda-sim", 1)
-        excess = made.bundle.excess_precision
-        twin = build(module or made.module, target, excess_precision=excess)
+        spec = made.bundle.target.spec.replace("cuda", "cuda-sim", 1)
+        options = replace(BuildOptions.of(spec), excess_precision=made.bundle.excess_precision)
+        twin = build(module or made.module, options)
         self.library: Any = twin.loaded().library  # type: ignore[attr-defined]
         self.launches: dict[str, tuple[int, int]] = {}
         for symbol, thunk in kernels(made.plan).items():

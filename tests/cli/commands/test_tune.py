@@ -28,6 +28,7 @@ from nestwright.autotune.tuner.session import Subject, TuningSession
 from nestwright.cli.commands.tune import LEAST
 from nestwright.cli.display.live import Display, line, picture, spark
 from nestwright.cli.syntax.options import RecipeOptions
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.stages import STAGES
 from nestwright.ir.target import keeping
 
@@ -291,7 +292,7 @@ def test_every_option_reaches_the_tuner(nestwright, dense: Path, monkeypatch) ->
     assert (session.trials, session.log, session.strategy) == (7, "l.jsonl", "random")
     assert session.seed == 5 and session.simulate_cost and session.target == keeping(model.target)
     assert (model.target.threads, model.target.accuracy, model.target.flushes) == (1, 1e-4, True)
-    assert (model.weights, model.excess_precision) == ("int8", False)
+    assert model.options == BuildOptions(model.target, False, "int8")
 
 
 def test_what_is_told_to_be_next_has_all_options_of_the_model() -> None:

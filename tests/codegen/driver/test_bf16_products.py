@@ -10,6 +10,7 @@ import pytest
 import nestwright as nw
 from nestwright.cli.main import main
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.oracle import Oracle
 from nestwright.codegen.replay.run import Setting, replay
 from nestwright.ir.accuracy import BF16_PRODUCTS, tolerance
@@ -40,7 +41,7 @@ def test_the_reference_rounds_what_the_build_rounds() -> None:
     x, w, v = (rng.standard_normal(s).astype(np.float32) for s in ((24, 96), (96, 72), (72, 40)))
     module = nw.parse(TEXT)
     exe = build(module, LOOSE, constants={1: w, 2: v})
-    (row,) = Oracle.of(freeze(module, {1: w, 2: v}), [x], target=LOOSE).judge(exe(x))
+    (row,) = Oracle.of(freeze(module, {1: w, 2: v}), [x], LOOSE).judge(exe(x))
     assert row.ok and row.error < 1e-4 and row.tolerance == tolerance(f32, ROUNDS)
     forms = [r["form"] for r in exe.weights_analysis().get("weights", ())]
     assert forms == ["bf16", "bf16"] * ROUNDS
@@ -56,7 +57,7 @@ def test_what_rounds_no_factor_is_held_to_f32(spec: str, weights: str | None) ->
     rounds = weights != "f32" and target == LOOSE and ROUNDS
     module = nw.parse(TEXT)
     args = [np.ones(p.array.dims, np.float32) for p in module.entry.parameters]
-    oracle = Oracle.of(module, args, weights=weights, target=target)
+    oracle = Oracle.of(module, args, BuildOptions(target, weights=weights))
     (row,) = oracle.judge(oracle.strict * np.float32(1.01))
     assert row.tolerance == tolerance(f32, rounds) and row.ok == rounds
 
@@ -67,7 +68,7 @@ def test_replay_and_the_command_line_check_by_it(
     module = nw.parse(TEXT)
     rng = np.random.default_rng(1)
     args = [rng.standard_normal(p.array.dims).astype(np.float32) for p in module.entry.parameters]
-    found = replay(module, args, Setting(LOOSE))
+    found = replay(module, args, Setting(BuildOptions(LOOSE)))
     assert found.ok and found.rows[0].error < 1e-4
     path = tmp_path / "mlp.hlo"
     path.write_text(TEXT)

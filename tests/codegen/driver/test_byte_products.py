@@ -39,7 +39,7 @@ def test_the_reference_rounds_what_the_build_rounds() -> None:
     )
     module = nw.parse(TEXT)
     exe = build(module, LOOSE, constants={1: w, 2: v})
-    (row,) = Oracle.of(freeze(module, {1: w, 2: v}), [x], target=LOOSE).judge(exe(x))
+    (row,) = Oracle.of(freeze(module, {1: w, 2: v}), [x], LOOSE).judge(exe(x))
     assert row.ok and row.tolerance == tolerance(f32, True)
     forms = [r["form"] for r in exe.weights_analysis().get("weights", ())]
     assert not ROUNDS or forms == ["int8", "int8"]

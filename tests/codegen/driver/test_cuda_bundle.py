@@ -19,6 +19,7 @@ from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build, compile_groups
 from nestwright.codegen.driver.kernel import Kernel
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.codegen.plan.code.device import DeviceCode, LaunchConfig
 from nestwright.codegen.plan.code.form import code_pieces
@@ -217,7 +218,7 @@ def test_the_stages_of_a_gpu(made: Executable) -> None:
 def test_stages_are_dumped_in_order(tmp_path: Path) -> None:
     from nestwright.codegen.driver.dump import dump_stages
 
-    written = dump_stages(parse(TEXT), Target.parse(TARGET), tmp_path, {})
+    written = dump_stages(parse(TEXT), BuildOptions.of(TARGET), tmp_path, {})
     stages = [p.name.split("_", 1)[1] for p in written if p.parent == tmp_path]
     assert stages[-6:] == ["scheduled.txt", "flat.txt", "llvm.ll", "ptx.ptx", "asm.s", "plan.txt"]
     lowered = [p for p in written if p.is_relative_to(tmp_path / "lowering")]

@@ -62,4 +62,4 @@ def test_a_build_that_is_dropped_leaves_nothing() -> None:
     )
     grown, blocks = map(int, done.stdout.split())
     assert grown < BUILDS * PER_BUILD
-    assert blocks < BUILDS * 2  # of CPython's own allocator; 4.5 with a method definition each
+    assert blocks < BUILDS * 3  # of CPython's own allocator; 4.5 with a method definition each

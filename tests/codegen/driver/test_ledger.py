@@ -16,6 +16,7 @@ from nestwright import te
 from nestwright.autotune.compiled import key_of
 from nestwright.codegen.driver import build_key, ledger, store
 from nestwright.codegen.driver.build_key import BuildKey, FieldChange
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.schedules import Schedules
 from nestwright.ir.library import registry
 from nestwright.ir.target import Target
@@ -40,7 +41,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def key(model: bytes = b"m", target: Target = CPU, schedules: Any = (), **rest: Any) -> BuildKey:
-    return build_key.build_key(model, target, dict(schedules), rest.pop("constants", {}), **rest)
+    constants = rest.pop("constants", {})
+    return build_key.build_key(model, BuildOptions(target, **rest), dict(schedules), constants)
 
 
 def told(old: BuildKey, new: BuildKey) -> tuple[FieldChange, ...]:
@@ -113,8 +115,8 @@ def test_each_field_of_the_target_is_named(kept: Path, name: str) -> None:
 
 
 def test_winners_of_whole_models_are_named(kept: Path) -> None:
-    old = build_key.build_key(b"m", CPU, Schedules({}), {})
-    new = build_key.build_key(b"m", CPU, Schedules({}, [{"k": None}]), {})
+    old = build_key.build_key(b"m", BuildOptions(CPU), Schedules({}), {})
+    new = build_key.build_key(b"m", BuildOptions(CPU), Schedules({}, [{"k": None}]), {})
     assert [c.field for c in told(old, new)] == ["winners of models"]
 
 

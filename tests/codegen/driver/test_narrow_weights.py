@@ -12,6 +12,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.autotune.log.journal import read
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.oracle import Oracle
 from nestwright.ir.errors import ArgumentError, NestwrightWarning
 from nestwright.ir.hlo import freeze, parse
@@ -57,7 +58,7 @@ def test_build_computes_what_the_interpreter_does_with_these_weights(rows: int, 
     module, frozen = parse(text(rows)), constants()
     x = np.random.default_rng(1).standard_normal((rows, 96)).astype(np.float32)
     exe = nw.build(module, HERE, constants=frozen, weights=form, cache=False)
-    oracle = Oracle.of(freeze(module, frozen), [x], weights=form, target=Target.parse(HERE))
+    oracle = Oracle.of(freeze(module, frozen), [x], BuildOptions.given(HERE, weights=form))
     assert all(r.ok for r in oracle.judge([exe(x)]))
     exact = exact_build(rows)
     assert not np.array_equal(exe(x), exact(x))

@@ -397,7 +397,7 @@ ENTRY e {
 def test_what_a_body_hands_on_is_not_copied(target: str) -> None:
     """Weights in a loop's state are read where they are, and copied once if they are a result."""
     module = parse(HANDED_ON)
-    exe = build(module, target=target)
+    exe = build(module, target)
     rng = np.random.default_rng(0)
     args = [rng.integers(-2, 3, s).astype(np.float32) for s in ((4, 50), (50, 50))]
     for found, wanted in zip(exe(*args), evaluate(module, args), strict=True):

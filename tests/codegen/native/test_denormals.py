@@ -20,6 +20,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver import build as driver
 from nestwright.codegen.driver.build_key import build_key
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.oracle import Oracle, reference
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.cpu.toolchain import compile as object_code
@@ -187,8 +188,8 @@ def test_constants_are_folded_in_the_same_arithmetic() -> None:
     np.testing.assert_allclose(found["keep"], [2e-30, 3e-30, 4e-30, 5e-30], rtol=1e-5)
     assert same(found["flush"], x)
     target = Target.parse("cpu -denormals=flush")
-    assert same(reference(module, [x], target=target), found["flush"])
-    assert all(r.ok for r in Oracle.of(module, [x], target=target).judge(found["flush"]))
+    assert same(reference(module, [x], target), found["flush"])
+    assert all(r.ok for r in Oracle.of(module, [x], target).judge(found["flush"]))
     assert not all(r.ok for r in Oracle.of(module, [x]).judge(found["flush"]))
 
 
@@ -309,7 +310,9 @@ def test_a_saved_executable_keeps_the_choice(tmp_path: Path) -> None:
 
 
 def test_it_is_a_part_of_the_key_of_a_build() -> None:
-    keys = [build_key(b"", with_arithmetic("cpu", denormals=d), {}, None) for d in (None, "flush")]
+    keys = [
+        build_key(b"", BuildOptions.given("cpu", denormals=d), {}, None) for d in (None, "flush")
+    ]
     assert [c.field for c in keys[1].changes_from(keys[0])] == ["target's spec", "target's flushes"]
 
 

@@ -15,6 +15,7 @@ import nestwright as nw
 from nestwright.autotune.tasks.extract import extract
 from nestwright.codegen.driver import store
 from nestwright.codegen.driver.build_key import build_key
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.oracle import Oracle, reference
 from nestwright.codegen.replay import archive
 from nestwright.codegen.replay.locate import locate
@@ -44,6 +45,10 @@ ENTRY main {
   n = f16[40] multiply(m, b)
   ROOT d = f16[40] divide(n, b)
 }"""
+
+
+def rounding(excess: bool) -> BuildOptions:
+    return BuildOptions(Target.parse("cpu"), excess_precision=excess)
 
 
 def leaves(value: Any) -> list[Array]:
@@ -149,7 +154,7 @@ def test_a_gpu_computes_the_same(excess: bool) -> None:
     for seed in range(3):
         module, args, dtype = chain(seed)
         found = nw.build(module, "cuda-sim", excess_precision=excess)(*args)
-        assert near(found, reference(module, args, excess), dtype), f"seed {seed}"
+        assert near(found, reference(module, args, rounding(excess)), dtype), f"seed {seed}"
 
 
 def normalized(x: Array, eps: float) -> Array:
@@ -208,7 +213,7 @@ def test_a_gradient_is_nearer_to_its_value_in_f64() -> None:
     rms = {}
     for excess in (True, False):
         found = nw.build(module, excess_precision=excess)(*args)
-        assert near(found, reference(module, args, excess), "bf16")
+        assert near(found, reference(module, args, rounding(excess)), "bf16")
         rms[excess] = [
             float(np.sqrt(np.mean((a - b) ** 2)))
             for a, b in zip(leaves(found), leaves(exact), strict=True)
@@ -264,8 +269,7 @@ def test_the_kept_build_and_the_saved_one_know_their_mode(
             exe.save(tmp_path / "m.nw")
             again = nw.load(tmp_path / "m.nw")
             assert again.bundle.excess_precision is excess
-    cpu = Target.parse("cpu")
-    assert build_key(b"m", cpu, {}, None, True) != build_key(b"m", cpu, {}, None, False)
+    assert build_key(b"m", rounding(True), {}, None) != build_key(b"m", rounding(False), {}, None)
 
 
 def test_tasks_of_the_two_modes_are_different_ones() -> None:
@@ -367,10 +371,10 @@ ENTRY main {
 def test_a_fault_is_found_in_either_mode(excess: bool, wrong_cosine: None) -> None:
     module = nw.parse(FAULTY)
     x = np.random.default_rng(0).standard_normal(32).astype(ml_dtypes.bfloat16)
-    setting = Setting(Target.parse("cpu"), excess_precision=excess)
+    setting = Setting(rounding(excess))
     assert not replay(module, [x], setting).ok
     fault = locate(module, [x], setting)
-    assert fault.kind == "group" and not fault.setting.excess_precision
+    assert fault.kind == "group" and not fault.setting.options.excess_precision
     assert not replay(fault.module, fault.arguments, fault.setting).ok
     types = {i.array.dtype.name for i in fault.module.entry.instructions}
     assert types == ({"bf16", "f32"} if excess else {"bf16"})
@@ -379,7 +383,7 @@ def test_a_fault_is_found_in_either_mode(excess: bool, wrong_cosine: None) -> No
 def test_replay_judges_by_the_mode_it_builds_in() -> None:
     module, x = nw.parse(OVERFLOW), np.full(40, 100, np.float16)
     for excess in (True, False):
-        outcome = replay(module, [x], Setting(Target.parse("cpu"), excess_precision=excess))
+        outcome = replay(module, [x], Setting(rounding(excess)))
         assert outcome.ok and np.isfinite(outcome.results).all() == excess
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.options import BuildOptions
 from nestwright.codegen.driver.oracle import on_devices
 from nestwright.codegen.runtime.collectives.operations import DIRECT
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo.interp.devices import evaluate_devices
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
 
 from .on_threads import run_on_threads
 
@@ -26,6 +28,7 @@ NUMPY = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+STRICT = BuildOptions(Target.parse("cpu"), excess_precision=False)
 
 
 def module(body: str, dtype: str = "f32", ops: tuple[str, ...] = ("add",), count: int = 3) -> str:
@@ -41,7 +44,7 @@ def module(body: str, dtype: str = "f32", ops: tuple[str, ...] = ("add",), count
 def agreed(text: str, args: list[list[Any]]) -> list[Any]:
     """The results of a compiled module on threads, which are the interpreter's, bit for bit."""
     read = parse(text)
-    found = run_on_threads(build(read, excess_precision=False), args)
+    found = run_on_threads(build(read, STRICT), args)
     for own, wanted in zip(found, evaluate_devices(read, args), strict=True):
         mine, theirs = (v if isinstance(v, tuple) else (v,) for v in (own, wanted))
         for a, b in zip(mine, theirs, strict=True):
@@ -252,6 +255,6 @@ ROOT y = bf16[64] multiply(r, b)"""
     read = parse(module(body, "bf16"))
     draw = np.random.default_rng(0)
     args = [[draw.normal(size=64).astype(to_numpy(BY_NAME["bf16"]))] for _ in range(3)]
-    wanted = on_devices(read, args, True, None)
+    wanted = on_devices(read, args)
     for got, want in zip(run_on_threads(build(read), args), wanted, strict=True):
         np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), rtol=2**-7)

@@ -90,7 +90,7 @@ def test_results(shape: str, spec: str, bits: int) -> None:
     made = PreparedModule(m, target)
     sketch_of(made)
     exe, x = made.build({}), rows_of(m)
-    (row,) = Oracle.of(m, [x], target=target).judge(exe(x))
+    (row,) = Oracle.of(m, [x], target).judge(exe(x))
     assert row.ok and row.error < 1e-4
 
 
@@ -100,7 +100,7 @@ def test_blocks_of_any_size(size: int, spec: str) -> None:
     m, target = module(3, 3, 40, size=size), Target.parse(spec)
     exe = build(m, target)
     x = rows_of(m)
-    (row,) = Oracle.of(m, [x], target=target).judge(exe(x))
+    (row,) = Oracle.of(m, [x], target).judge(exe(x))
     assert row.ok and row.error < 1e-4
 
 
@@ -110,7 +110,7 @@ def test_every_tile_is_right(spec: str) -> None:
     made = PreparedModule(m, target)
     key, func, sketch = sketch_of(made)
     x = rows_of(m)
-    oracle = Oracle.of(m, [x], target=target)
+    oracle = Oracle.of(m, [x], target)
     points = [c for c in sketch.points() if sketch.valid(c)]
     for choice in points[:: max(1, len(points) // 3)]:
         sch = Schedule(func)
@@ -144,7 +144,7 @@ def test_other_sketches_are_right(spec: str) -> None:
     made = PreparedModule(m, target)
     key, func, own = sketch_of(made)
     x = rows_of(m)
-    oracle = Oracle.of(m, [x], target=target)
+    oracle = Oracle.of(m, [x], target)
     others = [s for s in generate(func, target) if s.name != own.name]
     assert others
     for sketch in others:

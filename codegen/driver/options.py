@@ -1,0 +1,53 @@
+"""The options of a build: what code is made for, and how it computes; one value for all stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...ir.errors import ArgumentError
+from ...ir.target import Target, with_arithmetic
+
+FALLBACKS = (None, "interpreter")
+"""What becomes of groups that cannot be compiled: they are refused, or interpreted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """All that determines a model's code beside its graph, its constants and its schedules.
+
+    The fields are the arguments of ``nestwright.build`` of the same names; ``accuracy`` and
+    ``denormals`` are options of the target here.
+    """
+
+    target: Target
+    excess_precision: bool = True
+    weights: str | None = None
+    fallback: str | None = None
+
+    @staticmethod
+    def of(options: OptionsLike) -> BuildOptions:
+        """Return options as they are; a target, or the spec of one, stands for the defaults."""
+        return options if isinstance(options, BuildOptions) else BuildOptions(Target.parse(options))
+
+    @staticmethod
+    def given(
+        target: str | Target,
+        excess_precision: bool = True,
+        weights: str | None = None,
+        accuracy: float | None = None,
+        denormals: str | None = None,
+        fallback: str | None = None,
+    ) -> BuildOptions:
+        """Return the options that the arguments of a public function say.
+
+        ``TargetError`` as for ``with_arithmetic``, ``ArgumentError`` for an unknown fallback.
+        """
+        if fallback not in FALLBACKS:
+            raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
+        machine = with_arithmetic(target, accuracy, denormals)
+        return BuildOptions(machine, excess_precision, weights, fallback)
+
+
+OptionsLike: TypeAlias = BuildOptions | Target | str
+"""What ``BuildOptions.of`` takes."""
