@@ -77,7 +77,7 @@ def test_twice_as_many_are_compiled_as_are_measured(tmp_path: Path) -> None:
     assert 1.5 * 100 < kinds["compile"] <= 2 * 100
     assert max(_runs(bench.kinds, "measure")) == ROUNDS["launches"]
     assert len(set(bench.measured)) >= 100, "no point is measured twice but in the race"
-    [state] = tuner.states
+    [state] = tuner.state.tasks
     registers = [t.code["registers"] for t in state.trials if t.status == "ok"]
     late, early = registers[-30:], registers[1:30]
     assert _mean(late) < _mean(early), "the model learns what registers mean"

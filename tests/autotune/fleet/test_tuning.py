@@ -117,7 +117,7 @@ def test_trials_of_another_class_of_machines_do_not_rank(tmp_path: Path) -> None
     tasks = extract(optimize(parse(TEXT)), TARGET)
     plan = TuningPlan("small", TARGET, tasks, 6, strategy="random", machine="x", peaks=(0.0, 0.0))
     with LogWriter(path) as writer, closing(Tuner(plan, writer, before, Local(), None)) as t:
-        assert t.trials == 0 and all(s.race is None for s in t.states)
+        assert t.state.trials == 0 and all(s.race is None for s in t.state.tasks)
         assert t.run().measured == 6
     assert {t.machine for t in read(path).trials} == {MACHINE, "x"}
 
