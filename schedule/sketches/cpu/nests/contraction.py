@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypedDict, TypeVar
 
+from .....ir.arrays import Array
 from .....ir.dtypes import DType
 from .....ir.loop.nodes import BlockAxis, Buffer, Func, Var
 from ....space.analyze import (
@@ -32,6 +34,32 @@ CHUNK, INLINE, SKIP = 1, 2, 3  # placement of feeders: each chunk's loop, inline
 MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
 TAKEN = 1 / 8  # of a fork: what a row of the result costs that two threads write
 SHORT = 7  # an axis of fewer iterations makes no good tile of rows
+
+N = TypeVar("N")
+W = TypeVar("W")
+
+
+class TileDecisions(TypedDict, Generic[N, W]):
+    """The decisions of a register-tiled reduction: the one declaration of their names.
+
+    A sketch has the tuple of values of each, ``apply`` one value, ``valid`` and ``cost`` a column.
+    """
+
+    rows: N
+    vectors: N
+    lanes: N
+    order: W
+    chunks: N
+    panels: N
+    pack: N
+    unroll: N
+    inside: N
+    parallel: N
+
+
+TileDomains: TypeAlias = TileDecisions[tuple[int, ...], tuple[str, ...]]
+TileChoices: TypeAlias = TileDecisions[int, str]
+TileColumns: TypeAlias = TileDecisions[Array, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +301,7 @@ def _weights(
     return next((a for a in reversed(pair) if a.uses(column)), None), None
 
 
-def tile_of(c: Choices) -> tuple[int, int, int]:
+def tile_of(c: Choices | TileChoices) -> tuple[int, int, int]:
     """Return the register tile: rows, vectors in a row, lanes in a vector."""
     return int(c["rows"]), int(c["vectors"]), int(c["lanes"])
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ....cursor import LoopRef, loop_of, nest
 from ....language.schedule import Schedule
 from ....space.lookup import block_node
 from ....space.space import Batch, Choices, Columns, Sketch
-from ..nests.contraction import AHEAD, Contraction
+from ..nests.contraction import AHEAD, Contraction, TileColumns
 from ..nests.matching import CPU, FuncInfo
 from .tile_cost import FEW, contraction_valid
 from .tiling import LONG, match_tiling
@@ -55,7 +56,7 @@ def match_skinny(work: FuncInfo, target: Target) -> Sketch | None:
 
     def valid(c: Columns) -> Array:
         streamed = (c["pack"] == AHEAD) | (c["fetch"] == 0)
-        return np.asarray(contraction_valid(k, c, target) & streamed)
+        return np.asarray(contraction_valid(k, cast("TileColumns", c), target) & streamed)
 
     many = Batch(valid=valid, cost=lambda c: _seconds(k, c, target))
     short = tuple(v for v in base.decisions["vectors"] if v not in LONG)

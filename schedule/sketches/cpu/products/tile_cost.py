@@ -16,7 +16,6 @@ from .....ir.arrays import Array
 from .....ir.loop.nodes import Var
 from .....ir.target import Target
 from ....space.analyze import AccessPattern, BlockInfo
-from ....space.space import Columns
 from ....stores import update_of
 from ..nests.contraction import (
     AHEAD,
@@ -26,6 +25,7 @@ from ..nests.contraction import (
     PANEL,
     SKIP,
     Contraction,
+    TileColumns,
     chunk_axis,
     made_by_feeder,
     writes_in_order,
@@ -50,7 +50,7 @@ LONGER = 2.75  # of both, for each doubling of the row
 UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
 
 
-def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
+def contraction_cost(k: Contraction, c: TileColumns, target: Target) -> Array:
     """Estimate the seconds of one run of the anchor block."""
     rows, width = c["rows"], c["vectors"] * c["lanes"]
     columns, outer, sweep = k.column.extent, _outer(k), _sweep(k)
@@ -98,7 +98,7 @@ def _sweep(k: Contraction) -> int:
 
 
 def _panel_cycles(
-    k: Contraction, c: Columns, target: Target, panel: Array, tile: Array, compute: Array
+    k: Contraction, c: TileColumns, target: Target, panel: Array, tile: Array, compute: Array
 ) -> Array:
     """Estimate the cycles of reading panels and blocks again that are not hidden behind FMAs.
 
@@ -118,7 +118,7 @@ def _panel_cycles(
     return np.asarray(np.where(lost, late, 0.0) + np.maximum(0.0, near - 0.7 * compute))
 
 
-def _steps_of_all(k: Contraction, c: Columns, target: Target) -> Array:
+def _steps_of_all(k: Contraction, c: TileColumns, target: Target) -> Array:
     """Estimate the cycles of a reduction step on all tiles over row and column, edges included."""
     rows, vectors = c["rows"], c["vectors"]
     full, rest = np.divmod(_row(k), rows)
@@ -135,7 +135,9 @@ def _instructions(k: Contraction) -> int:
     return EXTREME if update is not None and update.op in ("maximum", "minimum") else 1
 
 
-def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vectors: Array) -> Array:
+def _step_cycles(
+    k: Contraction, c: TileColumns, target: Target, rows: Array, vectors: Array
+) -> Array:
     """Estimate the cycles of one step of the reduction on a tile that is in cache."""
     core = target.core
     turns = np.maximum(1.0, c["lanes"] * k.dtype.bytes * 8 / core.vector_bits)
@@ -212,7 +214,7 @@ def crowded(k: Contraction, rows: Array, target: Target) -> Array:
     return np.where(_ceil(rows, places) >= cache.ways, rows, 0)
 
 
-def _first_use(k: Contraction, c: Columns, target: Target, panel: Array, tile: Array) -> Array:
+def _first_use(k: Contraction, c: TileColumns, target: Target, panel: Array, tile: Array) -> Array:
     """Estimate the cycles that packed weights are waited for, in one iteration of the outer axes.
 
     In a model they come from memory in every run. The first row of tiles waits for a panel, unless
@@ -233,7 +235,7 @@ def _first_use(k: Contraction, c: Columns, target: Target, panel: Array, tile: A
     return np.where(c["order"] == "row", by_row, by_column)
 
 
-def _rows_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+def _rows_cycles(k: Contraction, c: TileColumns, target: Target) -> Array:
     """Estimate the cycles that all threads wait for the operand of the rows, and for the result.
 
     By rows, each thread reads its part once and writes whole rows. By columns, each reads all of
@@ -260,7 +262,7 @@ def _rows_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     return np.where(c["order"] == "row", size / rate, by_column)
 
 
-def _scattered_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+def _scattered_cycles(k: Contraction, c: TileColumns, target: Target) -> Array:
     """Estimate the cycles of storing a result whose columns are not neighbors, one by one.
 
     A tile stores a piece of a line for each of its columns. Where lines of more columns than ways
@@ -280,7 +282,7 @@ def _scattered_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     return np.asarray(k.consumer.points + pieces * (MISSED_STORE if crowded else 0.0))
 
 
-def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+def _feeding_cycles(k: Contraction, c: TileColumns, target: Target) -> Array:
     """Estimate the cycles for the feeders: once in memory, or chunk by chunk in cache.
 
     Adjacent chunks overlap, as those of a convolution's rows do; the overlap is computed twice.
@@ -297,7 +299,7 @@ def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     return np.select(kinds, [0.0 * chunked, inlined + 0.0 * chunked, chunked], whole)
 
 
-def _fed_shares(k: Contraction, c: Columns) -> tuple[Array, Array]:
+def _fed_shares(k: Contraction, c: TileColumns) -> tuple[Array, Array]:
     """Return the number of chunks, and the share of the feeders that each computes.
 
     A chunk computes all between the first and the last element that it reads, in each dimension.
@@ -312,12 +314,12 @@ def _fed_shares(k: Contraction, c: Columns) -> tuple[Array, Array]:
     return chunks * _outer(k), np.asarray(share)
 
 
-def _is_whole(k: Contraction, c: Columns) -> Array:
+def _is_whole(k: Contraction, c: TileColumns) -> Array:
     """True where the axis of chunks is the outermost loop as it is."""
     return np.asarray((c["order"] != "column") & (c["chunks"] == 1) & (_outer(k) == 1))
 
 
-def _chunk_sizes(k: Contraction, c: Columns) -> dict[Var, Array]:
+def _chunk_sizes(k: Contraction, c: TileColumns) -> dict[Var, Array]:
     """Return how much of each axis of the result is in a chunk."""
     sizes = {a.var: np.asarray(a.extent) for a in k.sweep}
     sizes |= {a.var: np.ones(()) for a in k.outer}
@@ -413,7 +415,7 @@ def _weights_step(k: Contraction) -> int | None:
     return None if k.weights is None else k.weights.stride(k.anchor.reduce[-1].var)
 
 
-def _imbalance(k: Contraction, c: Columns, target: Target, cycles: Array) -> Array:
+def _imbalance(k: Contraction, c: TileColumns, target: Target, cycles: Array) -> Array:
     """Estimate the slowest thread's time relative to a single thread."""
     if target.threads == 1:
         return np.ones(())
@@ -427,7 +429,7 @@ def _imbalance(k: Contraction, c: Columns, target: Target, cycles: Array) -> Arr
     return np.where(c["parallel"] > 0, share * (1 + waits) + fork, 1.0)
 
 
-def _piece_share(k: Contraction, c: Columns) -> Array:
+def _piece_share(k: Contraction, c: TileColumns) -> Array:
     """Return the largest piece's share of the work."""
     trips = _chunk_extents(k, c["rows"])
     chunked = _ceil(trips, c["chunks"]) / trips
@@ -445,7 +447,7 @@ def _chunk_extents(k: Contraction, rows: Array) -> Array:
     return _ceil(axis.extent, rows if axis is k.row else 1)
 
 
-def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
+def contraction_valid(k: Contraction, c: TileColumns, target: Target) -> Array:
     """True where the tile fits the registers and the problem.
 
     A part of an axis is taken in whole tiles: what reaches into the next part would be computed
@@ -485,7 +487,7 @@ def _has_whole_tiles(k: Contraction) -> bool:
     return any(k.row.extent % n == 0 for n in range(min(k.row.extent, LOW), HIGH))
 
 
-def _skipping_lines(k: Contraction, c: Columns) -> Array:
+def _skipping_lines(k: Contraction, c: TileColumns) -> Array:
     """Estimate the lines of code of a tile, copied for the borders of the padded axes.
 
     Every tap of the last window axis may have a copy, in the first and in the last tile of a row.

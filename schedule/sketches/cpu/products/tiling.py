@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 from .....ir.loop.nodes import Var
 from .....ir.loop.notes import FETCH_AHEAD
@@ -21,6 +22,9 @@ from ..nests.contraction import (
     PANEL,
     SKIP,
     Contraction,
+    TileChoices,
+    TileColumns,
+    TileDomains,
     chunk_axis,
     chunk_extent,
     tile_of,
@@ -105,14 +109,16 @@ def tiling_sketch(
     k: Contraction, others: tuple[BlockInfo, ...], target: Target, name: str = "tiling@2"
 ) -> Sketch:
     """Return the space of a register-tiled reduction; ``others`` get the fallback schedule."""
-    decisions = _decisions(k, target)
+    domains = _decisions(k, target)
+    decisions = cast("dict[str, tuple[Choice, ...]]", domains)
 
     many = Batch(
-        valid=lambda c: contraction_valid(k, c, target),
-        cost=lambda c: contraction_cost(k, c, target),
+        valid=lambda c: contraction_valid(k, cast("TileColumns", c), target),
+        cost=lambda c: contraction_cost(k, cast("TileColumns", c), target),
     )
 
-    def apply(sch: Schedule, c: Choices) -> None:
+    def apply(sch: Schedule, choices: Choices) -> None:
+        c = cast("TileChoices", choices)
         for info in others if c["inside"] else (*others, *k.feeders):
             schedule_fallback(sch, info, target)
         if c["inside"] in (INLINE, SKIP):
@@ -122,10 +128,10 @@ def tiling_sketch(
             sch.skip_zeros(k.anchor.name)
         apply_tiling(k, sch, c)
 
-    fixed: dict[str, Choice] = {"lanes": decisions["lanes"][0], "unroll": 1}
+    fixed: dict[str, Choice] = {"lanes": domains["lanes"][0], "unroll": 1}
     if may_share_flops(k.anchor.flops / CERTAIN, target):
-        fixed["parallel"] = decisions["parallel"][0]
-    modest = {**decisions, "inside": _usual_places(k, decisions["inside"])}
+        fixed["parallel"] = domains["parallel"][0]
+    modest = {**decisions, "inside": _usual_places(k, domains["inside"])}
     default = many.cheapest(modest, fixed)
     for unroll in (2, 4):
         if many.valid_one({**default, "unroll": unroll}):
@@ -142,7 +148,7 @@ def tiling_sketch(
     )
 
 
-def _usual_places(k: Contraction, places: tuple[Choice, ...]) -> tuple[Choice, ...]:
+def _usual_places(k: Contraction, places: tuple[int, ...]) -> tuple[int, ...]:
     """Return where a default schedule may place feeders.
 
     Inlining them adds code for every element at a border. Beside products the tuner measures if
@@ -151,7 +157,7 @@ def _usual_places(k: Contraction, places: tuple[Choice, ...]) -> tuple[Choice, .
     return places if k.weights is None else tuple(x for x in places if x != INLINE)
 
 
-def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
+def _decisions(k: Contraction, target: Target) -> TileDomains:
     full = max(1, target.lanes(k.dtype))
     extent = k.column.extent
     halves = extent > full // 2 > 1 and not k.turned
@@ -178,13 +184,13 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
     }
 
 
-def _placements(k: Contraction) -> tuple[Choice, ...]:
+def _placements(k: Contraction) -> tuple[int, ...]:
     if not k.feeders:
         return (0,)
     return (0, CHUNK, INLINE, SKIP) if k.kept is not None else (0, CHUNK, INLINE)
 
 
-def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
+def apply_tiling(k: Contraction, sch: Schedule, c: TileChoices) -> None:
     """Tile the output, compute the reduction on the tile in registers, vectorize both."""
     anchor = k.anchor.name
     if k.consumer is not None:
@@ -193,9 +199,9 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
     if c["inside"] == CHUNK:
-        feed_inside(k, sch, nest.panel, int(c["lanes"]))
+        feed_inside(k, sch, nest.panel, c["lanes"])
     if c["pack"] == PANEL:
-        _pack_panel(k, sch, nest.panel, int(c["lanes"]))
+        _pack_panel(k, sch, nest.panel, c["lanes"])
     _tile_anchor(k, sch, c, nest.at)
     if c["pack"] == AHEAD:
         for part in k.weight_parts:
@@ -226,7 +232,7 @@ def feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
         sch.vectorize(columns)
 
 
-def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLoops:
+def _tile_output(k: Contraction, sch: Schedule, c: TileChoices, out: str) -> _TileLoops:
     """Split and reorder the output's loops, the tile innermost."""
     rows, vectors, lanes = tile_of(c)
     loops = result_loops(k, sch, out)
@@ -238,14 +244,14 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
     row = None
     if k.row is not None and rows > 1:
         loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
-    chunk = split_chunks(k, sch, int(c["chunks"]), loops)
+    chunk = split_chunks(k, sch, c["chunks"], loops)
     outer = [loops[a.var] for a in k.outer if a.var in loops]
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
     by_column = c["order"] == "column"
     panel: list[LoopRef] = []
-    if by_column and int(c["panels"]) > 1:
-        column, next_panel = sch.split(column, [None, int(c["panels"])])
+    if by_column and c["panels"] > 1:
+        column, next_panel = sch.split(column, [None, c["panels"]])
         panel = [next_panel]
     head = [*outer, *chunk, column] if by_column else [*outer, *chunk]
     middle = [*panel, *inside] if by_column else [*inside, column]
@@ -321,7 +327,7 @@ def _turn_panel(k: Contraction, sch: Schedule, packed: BlockRef, at: LoopRef, la
     sch.unroll(near)
 
 
-def _pack_ahead(k: Contraction, sch: Schedule, c: Choices, weights: AccessPattern) -> None:
+def _pack_ahead(k: Contraction, sch: Schedule, c: TileChoices, weights: AccessPattern) -> None:
     """Pack weights as ``[..., columns / width, reduction ..., width]``, ahead of time."""
     _, vectors, lanes = tile_of(c)
     packed = copy_weights(k, sch, weights)
@@ -335,17 +341,17 @@ def _pack_ahead(k: Contraction, sch: Schedule, c: Choices, weights: AccessPatter
     sch.transform_layout(packed, 0, order, [(column, width)])
 
 
-def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
+def _tile_anchor(k: Contraction, sch: Schedule, c: TileChoices, at: LoopRef) -> None:
     """Move the reduction outside the tile, decompose its init, unroll rows and vectors."""
     _, vectors, lanes = tile_of(c)
     own = own_loops(sch, k.anchor.name, at)
     reduce = [own[a.var] for a in k.anchor.reduce if a.var in own]
     inner: list[LoopRef] = []
-    if int(c["unroll"]) > 1 and reduce:
-        last, step = sch.split(reduce[-1], [None, int(c["unroll"])])
+    if c["unroll"] > 1 and reduce:
+        last, step = sch.split(reduce[-1], [None, c["unroll"]])
         reduce = [*reduce[:-1], last]
         inner = [step]
-    tile = [own[k.anchor_row]] if k.anchor_row in own and int(c["rows"]) > 1 else []
+    tile = [own[k.anchor_row]] if k.anchor_row in own and c["rows"] > 1 else []
     lane = own.get(k.anchor_column)
     if lane is not None and vectors > 1:
         vector, lane = sch.split(lane, [vectors, lanes])
