@@ -34,8 +34,8 @@ import numpy as np
 
 import nestwright as nw
 from accuracy.reference import ARITY, EXTENDED, FUNCTIONS, exact
-from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
+from nestwright.codegen.emit.statements import module as llvm_ir
 from nestwright.ir.arrays import Array
 from nestwright.ir.conversion import to_odd
 from nestwright.ir.dtypes import BY_NAME, DType, to_numpy

@@ -1,1 +1,1 @@
-"""Flat loops as LLVM text."""
+"""Flat loops as LLVM text; in this folder: expressions, and accesses to memory."""

@@ -164,7 +164,7 @@ class Lowering:
 
         For a GPU it is a sequence of launches: chains of thread loops, each once and in the order
         of ``nodes.THREADS``, around what every thread does.
-        ``WORKSPACE_BYTES`` is the memory that its caller must give it (``emit.module``).
+        ``WORKSPACE_BYTES`` is the memory that its caller must give it (``emit.statements.module``).
         """
         pipeline = self.pipeline(target)
         func = pipeline.checked(func, SCHEDULED_IR, f"lowering {func.name}", instruments)

@@ -71,7 +71,7 @@ class CodeRegion:
 
 
 CALLER = "%caller"
-"""The mode of a caller, in functions that flush denormals (``emit.flushing``)."""
+"""The mode of a caller, in functions that flush denormals (``emit.statements.flushing``)."""
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 
 

@@ -7,8 +7,8 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
-from ...emit.interrupt_polls import poll_points
-from ...emit.module import function_module
+from ...emit.statements.interrupt_polls import poll_points
+from ...emit.statements.module import function_module
 from ...lower.pipeline import PASSES, Lowering
 from ...plan.code.form import Code
 from ...plan.interface import Interface

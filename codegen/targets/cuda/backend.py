@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...emit.launches import launches
-from ...emit.module import launches_module
+from ...emit.statements.module import launches_module
 from ...lower.gpu.pipeline import GPU_PASSES
 from ...lower.pipeline import Lowering
 from ...plan.code.device import DeviceCode

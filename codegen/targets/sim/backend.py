@@ -8,8 +8,8 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
-from ...emit.interrupt_polls import poll_points
-from ...emit.module import launches_module
+from ...emit.statements.interrupt_polls import poll_points
+from ...emit.statements.module import launches_module
 from ...lower.gpu.pipeline import GPU_PASSES
 from ...lower.pipeline import Lowering
 from ...plan.code.form import Code

@@ -9,7 +9,7 @@ from typing import Any
 from .empties import empties
 from .lists import lists
 from .losses import losses, multilabel_margin
-from .operators import resampling
+from .operators.layers import resampling
 from .statistics import statistics
 from .table import row
 

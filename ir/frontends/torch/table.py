@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from .operators import (
-    activations,
-    attention,
-    bags,
     control,
-    convolution,
     factorizations,
     fourier,
     indexing,
     linear,
     logic,
-    normalization,
     order,
     padding,
     pointwise,
-    pooling,
     quantized,
-    recurrent,
     reductions,
-    resampling,
     selection,
     shaping,
     special,
-    transformer,
 )
 from .operators.call import Operator
+from .operators.layers import (
+    activations,
+    attention,
+    bags,
+    convolution,
+    normalization,
+    pooling,
+    recurrent,
+    resampling,
+    transformer,
+)
 from .refusals import REFUSED
 
 _FAMILIES = (

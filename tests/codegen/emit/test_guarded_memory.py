@@ -82,7 +82,7 @@ def shift(by, storing):
         store_element(em, buffer, at, value)
         inside.pop()
 
-    from nestwright.codegen.emit import stmt, vector
+    from nestwright.codegen.emit.statements import stmt, vector
 
     stmt.store_element = vector.store_element = store
     Indices.pointer = shifted

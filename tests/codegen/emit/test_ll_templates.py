@@ -16,11 +16,11 @@ import pytest
 from nestwright.autotune.measure.host import peak
 from nestwright.autotune.measure.memory import cache_state, poison
 from nestwright.codegen.emit.expr import Emitter
-from nestwright.codegen.emit.flushing import mode_texts
 from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.estimates import models_text
 from nestwright.codegen.emit.llvm.remainder import remainder_text
 from nestwright.codegen.emit.llvm.template import render
+from nestwright.codegen.emit.statements.flushing import mode_texts
 from nestwright.codegen.math.arithmetic import quadrant as vector_math_quadrant
 from nestwright.codegen.math.f32 import without_f64
 from nestwright.codegen.plan import interface

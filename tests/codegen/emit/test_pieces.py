@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.emit import pieces
-from nestwright.codegen.emit.pieces import few_pieces
+from nestwright.codegen.emit.statements import pieces
+from nestwright.codegen.emit.statements.pieces import few_pieces
 from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.loop.interp.evaluate import run as interpret
 from nestwright.ir.loop.nodes import For, Func, Kind

@@ -14,7 +14,7 @@ import pytest
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.emit import interrupt_polls
+from nestwright.codegen.emit.statements import interrupt_polls
 from nestwright.codegen.plan.symbols import polls_interrupts
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.interrupts import WATCHED, means_interrupt

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.emit.products import TileProduct, tile_product
+from nestwright.codegen.emit.statements.products import TileProduct, tile_product
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import to_numpy

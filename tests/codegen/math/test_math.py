@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.emit.module import function_module
+from nestwright.codegen.emit.statements.module import function_module
 from nestwright.codegen.math.functions import FUNCTIONS
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
 from nestwright.codegen.emit.llvm.core import IRValue
+from nestwright.codegen.emit.statements import module as llvm_ir
 from nestwright.ir.arrays import Array
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op

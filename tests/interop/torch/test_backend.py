@@ -193,7 +193,7 @@ def test_interpolations_stay_whole_without_gradients(mode: str, size: tuple[int,
 
 @torch.no_grad()
 def test_rows_of_operators_that_this_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestwright.ir.frontends.torch.operators import resampling
+    from nestwright.ir.frontends.torch.operators.layers import resampling
 
     newer = {**resampling.ROWS, "aten.of_a_newer_torch.default": None}
     monkeypatch.setattr(resampling, "ROWS", newer)

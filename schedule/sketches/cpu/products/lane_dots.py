@@ -4,8 +4,8 @@ Processors multiply vectors of bytes four deep and of bf16 two deep: each lane o
 many neighbors of one operand, the same for all lanes, and as many of its own. So the weights are
 packed as ``[.., columns / width, .., depth / d, width, d]``, and the loop over the d terms is
 innermost, inside of the lanes, where the emitter makes one instruction of it
-(``codegen/emit/lane_dots.py``). Frozen weights are packed ahead of time, others in the kernel,
-panel by panel.
+(``codegen/emit/statements/lane_dots.py``). Frozen weights are packed ahead of time, others in the
+kernel, panel by panel.
 """
 
 from __future__ import annotations

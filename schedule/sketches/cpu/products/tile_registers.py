@@ -1,8 +1,8 @@
 """Products of narrow numbers in tile registers: whole matrices in an instruction.
 
-The sums of up to four registers stay there for all terms (``codegen/emit/tile_dots.py``). Then they
-are stored to memory that is the thread's own, where the consumer reads them. Weights are packed as
-for lanes.
+The sums of up to four registers stay there for all terms
+(``codegen/emit/statements/tile_dots.py``). Then they are stored to memory that is the thread's own,
+where the consumer reads them. Weights are packed as for lanes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Products of a matrix and a vector, sums and maxima of rows, and what is computed of each result. A
 row by itself ends in a sum across lanes, and what follows is computed by scalars. Here the rows of
 a tile are unrolled around the lanes; code generation puts the partial sums of all rows together in
-one tree, whose totals are the lanes of a vector (``emit.lane_trees``).
+one tree, whose totals are the lanes of a vector (``emit.statements.lane_trees``).
 """
 
 from __future__ import annotations

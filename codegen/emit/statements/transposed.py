@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...ir.dtypes import index
-from ...ir.loop.affine import steps
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
-from ...ir.loop.visit import loads_in
-from .access import store_element
-from .expr import Emitter
+from ....ir.dtypes import index
+from ....ir.loop.affine import steps
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Buffer, For, Kind, Load, Scope, Stmt, Store, Var
+from ....ir.loop.visit import loads_in
+from ..access import store_element
+from ..expr import Emitter
+from ..llvm.core import IRValue, register_type
+from ..small_strides import mixed
 from .lane_dots import WHOLE, load_groups
-from .llvm.core import IRValue, register_type
-from .small_strides import mixed
 
 FEWEST = 4  # neighbors in memory: fewer are quicker as scatters
 MOST = 16  # rows of a square: more of them exceed the registers

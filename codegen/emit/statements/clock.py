@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...ir.elementwise import TABLE
-from ...ir.loop.affine import Interval, bounds
-from ...ir.loop.nodes import (
+from ....ir.elementwise import TABLE
+from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.nodes import (
     AllReduce,
     Cast,
     Expr,
@@ -21,8 +21,8 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import children, loads_in, walk
-from ...ir.target import Target
+from ....ir.loop.visit import children, loads_in, walk
+from ....ir.target import Target
 
 _GATHERED = 5.0  # nanoseconds of an element whose index is loaded
 _EXCHANGED = 100.0  # nanoseconds of a collective operation of a simulated GPU

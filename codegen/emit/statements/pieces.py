@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.loop.affine import Interval
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import For, Var
-from ...ir.target import Target
+from ....ir.loop.affine import Interval
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import For, Var
+from ....ir.target import Target
 from .clock import Clock
 
 PIECE = 10_000.0  # estimated nanoseconds of a piece above which the cost of its claim is small

@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....arrays import Array
-from ....dtypes import f32, f64, u8
-from ...lax.images.resize import Rule, Samples, Stretch, resample, samples
-from ...lax.images.resize_bytes import resized_bytes
-from ...lax.images.sampling import grid_gradient, grid_sample, image_gradient
-from ...lax.linear import dot_general
-from ...lax.shaping import full, move_axis
-from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, wide
+from .....arrays import Array
+from .....dtypes import f32, f64, u8
+from ....lax.images.resize import Rule, Samples, Stretch, resample, samples
+from ....lax.images.resize_bytes import resized_bytes
+from ....lax.images.sampling import grid_gradient, grid_sample, image_gradient
+from ....lax.linear import dot_general
+from ....lax.shaping import full, move_axis
+from ....lax.term import Term
+from ..call import AtenCall, Operator, Rows, wide
 
 Real: TypeAlias = "type[np.floating[Any]]"
 

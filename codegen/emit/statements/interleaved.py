@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dtypes import index
-from ...ir.loop.affine import steps
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import For, Kind, Scope, Store, Var
-from ...ir.loop.visit import loads_in
-from .access import store_element
-from .expr import Emitter
-from .llvm.core import IRValue
-from .small_strides import mixed, picked
+from ....ir.dtypes import index
+from ....ir.loop.affine import steps
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import For, Kind, Scope, Store, Var
+from ....ir.loop.visit import loads_in
+from ..access import store_element
+from ..expr import Emitter
+from ..llvm.core import IRValue
+from ..small_strides import mixed, picked
 
 HALVING = (2, 4)  # iterations that interleave in halves of one vector
 ODD = (3, 5, 6, 7)  # those that interleave in as many vectors

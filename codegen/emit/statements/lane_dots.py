@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...ir.dtypes import DType, f32, index, s16, s32, u8
-from ...ir.lane_dots import LaneDot, lane_dot
-from ...ir.loop.build import const
-from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Store
-from ...ir.loop.visit import free_vars
-from .access import store_element
-from .expr import Emitter
-from .index import LinearForm
-from .llvm.core import IRValue, mangle
+from ....ir.dtypes import DType, f32, index, s16, s32, u8
+from ....ir.lane_dots import LaneDot, lane_dot
+from ....ir.loop.build import const
+from ....ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Store
+from ....ir.loop.visit import free_vars
+from ..access import store_element
+from ..expr import Emitter
+from ..index import LinearForm
+from ..llvm.core import IRValue, mangle
 
 LANE = "i32"  # LLVM's type of a lane whose bytes an instruction takes as one
 NARROWEST = 4  # lanes of the narrowest instruction

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ....dtypes import DType, s64
-from ...lax.indexing import scatter_nd, take
-from ...lax.reductions import cumulative, reduce_by, sum_
-from ...lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim
-from ...lax.term import Term
-from .call import AtenCall, Rows, wide
+from .....dtypes import DType, s64
+from ....lax.indexing import scatter_nd, take
+from ....lax.reductions import cumulative, reduce_by, sum_
+from ....lax.shaping import concatenate, expand_dims, full, iota, reshape, slice_in_dim
+from ....lax.term import Term
+from ..call import AtenCall, Rows, wide
 
 _MEAN, _MAX = 1, 2  # torch's modes; 0 is a sum
 

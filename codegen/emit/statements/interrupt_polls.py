@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.loop.nodes import For, Func, Kind, Stmt
-from ...ir.loop.visit import children, walk
-from ...ir.target import Target
+from ....ir.loop.nodes import For, Func, Kind, Stmt
+from ....ir.loop.visit import children, walk
+from ....ir.target import Target
+from ..expr import Emitter
 from .clock import Clock
-from .expr import Emitter
 
 LONG = 400_000.0  # nanoseconds from which a kernel polls
 STEP = 200_000.0  # nanoseconds between two polls

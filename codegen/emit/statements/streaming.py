@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.dtypes import index, pred
-from ...ir.loop.nodes import Buffer, Func, Stmt
-from ...ir.loop.notes import IN_PLACE, STREAMED, UPDATES
-from ...ir.loop.visit import loads_under
-from .expr import Emitter
-from .fetch import LINE
-from .llvm.core import IRValue
+from ....ir.dtypes import index, pred
+from ....ir.loop.nodes import Buffer, Func, Stmt
+from ....ir.loop.notes import IN_PLACE, STREAMED, UPDATES
+from ....ir.loop.visit import loads_under
+from ..expr import Emitter
+from ..fetch import LINE
+from ..llvm.core import IRValue
 
 METADATA = "!0 = !{i32 1}"
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ...ir.dtypes import index
-from ...ir.errors import UnsupportedError
-from ...ir.loop.nodes import Func
-from ...ir.loop.notes import IN_PLACE
-from ...ir.target import Target
-from ..lower.passes.workspace import workspace_bytes
-from .access import NONTEMPORAL
-from .expr import Emitter
+from ....ir.dtypes import index
+from ....ir.errors import UnsupportedError
+from ....ir.loop.nodes import Func
+from ....ir.loop.notes import IN_PLACE
+from ....ir.target import Target
+from ...lower.passes.workspace import workspace_bytes
+from ..access import NONTEMPORAL
+from ..expr import Emitter
+from ..launches import DeviceEmitter, nests
+from ..llvm.core import Function, IRValue
+from ..llvm.opaque import lane_dependent_buffers
 from .flushing import definitions, mode_texts
-from .launches import DeviceEmitter, nests
-from .llvm.core import Function, IRValue
-from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
 from .streaming import METADATA, emit_streaming
 from .tile_dots import end_tiles

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...ir.dtypes import index, s32
-from ...ir.loop.nodes import For, Stmt
-from ...ir.tile_dots import COLUMNS, GROUPS, ROWS, TILES
-from .expr import Emitter
-from .llvm.core import IRValue, memory_type
-from .llvm.tile_shapes import TileRegisters, TileShape
+from ....ir.dtypes import index, s32
+from ....ir.loop.nodes import For, Stmt
+from ....ir.tile_dots import COLUMNS, GROUPS, ROWS, TILES
+from ..expr import Emitter
+from ..llvm.core import IRValue, memory_type
+from ..llvm.tile_shapes import TileRegisters, TileShape
 from .products import StridedMatrix, TermLoop, TileProduct, clears, tile_product
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from ...lax.functions import relu
-from ...lax.recurrent import Step, gru_step, lstm_step, rnn_step, run
-from ...lax.shaping import concatenate, full, reshape, stack, swap_axes, unstack
-from ...lax.term import Term
-from .call import AtenCall, Operator, Rows
+from ....lax.functions import relu
+from ....lax.recurrent import Step, gru_step, lstm_step, rnn_step, run
+from ....lax.shaping import concatenate, full, reshape, stack, swap_axes, unstack
+from ....lax.term import Term
+from ..call import AtenCall, Operator, Rows
 
 ONEDNN_LSTM = 2  # of oneDNN's kinds of cells
 

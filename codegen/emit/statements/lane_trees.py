@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.dtypes import index
-from ...ir.elementwise import identity
-from ...ir.loop.affine import steps
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import Expr, For, Kind, Load, Store, Var
-from .access import store_element
-from .expr import Emitter
-from .llvm.core import IRValue
-from .ops import apply
-from .small_strides import mixed
+from ....ir.dtypes import index
+from ....ir.elementwise import identity
+from ....ir.loop.affine import steps
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Expr, For, Kind, Load, Store, Var
+from ..access import store_element
+from ..expr import Emitter
+from ..llvm.core import IRValue
+from ..ops import apply
+from ..small_strides import mixed
 from .vector import PIECES, SMALLEST, reduction, vectorizable, widest
 
 

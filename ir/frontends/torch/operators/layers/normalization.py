@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...lax.functions import batch_normalized, group_normalized, normalized
-from ...lax.reductions import sum_
-from ...lax.shaping import full, reshape
-from ...lax.term import Term
-from .call import AtenCall, Operator, Rows, Sized, wide
-from .reductions import variance
+from ....lax.functions import batch_normalized, group_normalized, normalized
+from ....lax.reductions import sum_
+from ....lax.shaping import full, reshape
+from ....lax.term import Term
+from ..call import AtenCall, Operator, Rows, Sized, wide
+from ..reductions import variance
 
 
 def _scaled(x: Term, weight: Term | None, bias: Term | None) -> Term:

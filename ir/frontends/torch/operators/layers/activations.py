@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...lax.functions import (
+from ....lax.functions import (
     gelu,
     gelu_tanh,
     leaky_relu,
@@ -16,11 +16,11 @@ from ...lax.functions import (
     softmax,
     softplus,
 )
-from ...lax.shaping import per_channel, squeeze
-from ...lax.term import Term
+from ....lax.shaping import per_channel, squeeze
+from ....lax.term import Term
+from ..call import AtenCall, Operator, Rows, sized, wide
+from ..promotion import Operand
 from .attention import safe_softmax
-from .call import AtenCall, Operator, Rows, sized, wide
-from .promotion import Operand
 
 
 def _relu(c: AtenCall, x: Term) -> Term:

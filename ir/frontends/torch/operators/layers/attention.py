@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ....dtypes import s32
-from ...lax.attention import band, repeat_heads
-from ...lax.functions import logsumexp, softmax, wide
-from ...lax.linear import matmul
-from ...lax.reductions import max_, sum_
-from ...lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
-from ...lax.term import Term
-from .call import AtenCall, Rows, Sized
+from .....dtypes import s32
+from ....lax.attention import band, repeat_heads
+from ....lax.functions import logsumexp, softmax, wide
+from ....lax.linear import matmul
+from ....lax.reductions import max_, sum_
+from ....lax.shaping import broadcast_to, expand_dims, full, iota, reshape, swap_axes
+from ....lax.term import Term
+from ..call import AtenCall, Rows, Sized
 
 
 def scores(q: Term, k: Term, mask: Term | None, causal: bool, scale: float | None) -> Term:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....hlo.nodes import ConvLabels
-from ...lax.functions import wide
-from ...lax.images.sampling import deformed_conv
-from ...lax.linear import conv, conv_transpose
-from ...lax.reductions import sum_
-from ...lax.shaping import full, per_channel, slice_
-from ...lax.term import Term
-from .call import AtenCall, Rows, Sized
+from .....hlo.nodes import ConvLabels
+from ....lax.functions import wide
+from ....lax.images.sampling import deformed_conv
+from ....lax.linear import conv, conv_transpose
+from ....lax.reductions import sum_
+from ....lax.shaping import full, per_channel, slice_
+from ....lax.term import Term
+from ..call import AtenCall, Rows, Sized
 
 Ints = Sequence[int]
 

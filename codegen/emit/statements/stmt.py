@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.dtypes import index, pred, s8
-from ...ir.errors import UnsupportedError
-from ...ir.loop.affine import bounds, loop_range
-from ...ir.loop.nodes import (
+from ....ir.dtypes import index, pred, s8
+from ....ir.errors import UnsupportedError
+from ....ir.loop.affine import bounds, loop_range
+from ....ir.loop.nodes import (
     SHARED_ALIGN,
     Alloc,
     AllReduce,
@@ -32,23 +32,23 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.notes import FETCH, FETCH_AHEAD, IN_TILES
-from ...ir.loop.visit import buffers_read, buffers_written, exprs_under
-from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
-from ..plan.symbols import PARALLEL
-from .access import store_element
-from .align import divisor
-from .expr import Emitter
-from .fetch import fetch_lines, streams
+from ....ir.loop.notes import FETCH, FETCH_AHEAD, IN_TILES
+from ....ir.loop.visit import buffers_read, buffers_written, exprs_under
+from ...lower.passes.workspace import ALIGN, buffer_bytes, is_tile
+from ...plan.symbols import PARALLEL
+from ..access import store_element
+from ..align import divisor
+from ..expr import Emitter
+from ..fetch import fetch_lines, streams
+from ..launches import DeviceEmitter, LaunchNest
+from ..llvm.core import Function, IRValue, memory_type
+from ..small_strides import store_paired
 from .flushing import definitions, parallel_call
 from .interleaved import store_interleaved
 from .interrupt_polls import close_loop, return_if_interrupted
 from .lane_dots import accumulate_dot
 from .lane_trees import reduce_neighbors
-from .launches import DeviceEmitter, LaunchNest
-from .llvm.core import Function, IRValue, memory_type
 from .pieces import few_pieces
-from .small_strides import store_paired
 from .streaming import end_streams
 from .tile_dots import accumulate_tiles, end_tiles, lose_tiles, uses_tiles
 from .transposed import store_transposed

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....arrays import Array
-from ....dtypes import s32, s64
-from ....hlo.nodes import Shape
-from ...lax import bounded
-from ...lax.functions import mean
-from ...lax.images import regions
-from ...lax.indexing import Update, put_along_axis, take, take_along_axis
-from ...lax.reductions import argmax, max_
-from ...lax.shaping import (
+from .....arrays import Array
+from .....dtypes import s32, s64
+from .....hlo.nodes import Shape
+from ....lax import bounded
+from ....lax.functions import mean
+from ....lax.images import regions
+from ....lax.indexing import Update, put_along_axis, take, take_along_axis
+from ....lax.reductions import argmax, max_
+from ....lax.shaping import (
     broadcast_to,
     concatenate,
     expand_dims,
@@ -29,8 +29,8 @@ from ...lax.shaping import (
     transpose,
     unstack,
 )
-from ...lax.term import Term
-from ...lax.windows import (
+from ....lax.term import Term
+from ....lax.windows import (
     Windows,
     at_places,
     divided,
@@ -39,7 +39,7 @@ from ...lax.windows import (
     places_of_largest,
     pool,
 )
-from .call import AtenCall, Operator, Rows, Sized, wide
+from ..call import AtenCall, Operator, Rows, Sized, wide
 from .normalization import empty
 
 Ints = Sequence[int]

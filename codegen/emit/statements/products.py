@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.loop.affine import linear
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import Buffer, Const, Expr, For, Stmt, Store, Var
-from ...ir.loop.simplify import simplify
-from ...ir.loop.visit import free_vars, substitute_expr
-from ...ir.target import Target
-from ...ir.tile_dots import TileDot, fits, tile_dot
+from ....ir.loop.affine import linear
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Buffer, Const, Expr, For, Stmt, Store, Var
+from ....ir.loop.simplify import simplify
+from ....ir.loop.visit import free_vars, substitute_expr
+from ....ir.target import Target
+from ....ir.tile_dots import TileDot, fits, tile_dot
 from .lane_dots import added_terms
 
 LISTED = 8

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from functools import partial
 
-from ...ir.dtypes import DType, index, s32
-from ...ir.elementwise import identity
-from ...ir.loop.build import as_int
-from ...ir.loop.nodes import (
+from ....ir.dtypes import DType, index, s32
+from ....ir.elementwise import identity
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import (
     Alloc,
     Cast,
     Expr,
@@ -29,7 +29,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import (
+from ....ir.loop.visit import (
     buffers_read,
     buffers_written,
     children,
@@ -39,13 +39,13 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
-from .access import store_element
-from .expr import VECTOR_BYTES, Emitter
-from .index import NarrowIndex
+from ..access import store_element
+from ..expr import VECTOR_BYTES, Emitter
+from ..index import NarrowIndex
+from ..llvm.core import IRValue
+from ..llvm.lockstep import lockstep
+from ..ops import apply, combines
 from .interrupt_polls import close_loop
-from .llvm.core import IRValue
-from .llvm.lockstep import lockstep
-from .ops import apply, combines
 
 SMALLEST = 128  # bits of the smallest vector register; narrower vectors leave lanes unused
 UNROLLED = 64  # iterations up to which a GPU's vector loop without lanes is straight-line code

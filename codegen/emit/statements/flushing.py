@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from ...ir.target import Target
-from ..plan.symbols import PARALLEL, POLL
-from .llvm.core import CALLER, Function
-from .llvm.template import render
+from ....ir.target import Target
+from ...plan.symbols import PARALLEL, POLL
+from ..llvm.core import CALLER, Function
+from ..llvm.template import render
 
 _IN_CALLERS_MODE = {POLL: "caller_poll.ll", PARALLEL: "caller_parallel.ll"}
 

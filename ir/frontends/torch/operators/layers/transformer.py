@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...lax.functions import gelu, mean, relu, softmax
-from ...lax.shaping import expand_dims, reshape, split, swap_axes
-from ...lax.term import Term
+from ....lax.functions import gelu, mean, relu, softmax
+from ....lax.shaping import expand_dims, reshape, split, swap_axes
+from ....lax.term import Term
+from ..call import AtenCall, Rows, wide
+from ..linear import linear
+from ..logic import truth
 from .attention import scores, weighted
-from .call import AtenCall, Rows, wide
-from .linear import linear
-from .logic import truth
 from .normalization import empty, layer_norm
 
 _KEYS = 1

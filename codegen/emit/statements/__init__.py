@@ -1,0 +1,1 @@
+"""Statements and loops as LLVM text, up to whole kernels."""
