@@ -137,8 +137,7 @@ def _unite(state: State, g: Growing, earlier: list[Growing]) -> None:
     """Take into ``g`` every earlier group over the same rows that feeds it or shares an input."""
     reads = _full_inputs(state, g)
     for other in earlier:
-        shared = bool(reads & _full_inputs(state, other))
-        if _may_unite(state, g, other, shared=shared):
+        if _may_unite(state, g, other, reads):
             state.unite(g, other)
             reads |= _full_inputs(state, g)
 
@@ -160,19 +159,20 @@ def _full_inputs(state: State, g: Growing) -> set[Instruction]:
     return found
 
 
-def _may_unite(state: State, g: Growing, other: Growing, *, shared: bool) -> bool:
+def _may_unite(state: State, g: Growing, other: Growing, reads: set[Instruction]) -> bool:
+    """True if ``other`` works on the rows of ``g`` and feeds it, or shares one of its ``reads``."""
     if (other.space, other.axes) != (g.space, g.axes) or not g.axes:
+        return False
+    if g.work + other.work > LIMIT:
         return False
     if state.clusters.cycle(g.anchor, other.anchor) is not None:
         return False
     feeds = state.clusters.reaches(other.anchor, g.anchor) or state.clusters.reaches(
         g.anchor, other.anchor
     )
-    if not feeds and not shared:
+    if not feeds and reads.isdisjoint(_full_inputs(state, other)):
         return False
-    if feeds and several_stages(g) and not _meet_by_row(g, other):
-        return False
-    return g.work + other.work <= LIMIT
+    return not (feeds and several_stages(g) and not _meet_by_row(g, other))
 
 
 def _meet_by_row(g: Growing, other: Growing) -> bool:
