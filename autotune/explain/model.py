@@ -24,7 +24,7 @@ from ..tasks.programs import Program
 from .graph import ComputationGraph, Flow, ModelGraph, Vertex, model_graph
 from .origin import OriginFinder, ScheduleOrigin, told
 from .page import render
-from .promise import Experience, Promise, experience, promise
+from .promise import Experience, Promise, default_seconds, experience, promise
 from .texts import group_texts, stages_of
 
 _TEXT = ".text:show_model"
@@ -189,9 +189,9 @@ def _scheduled(
         return None, 0.0, 1.0, str(error).splitlines()[0]
     origin = origins.of(key, func, sketches)
     choices = max((s.size() for s in sketches), default=1) * len(sketches)
-    estimate = float(sketches[0].cost(sketches[0].default)) if sketches and choices > 1 else 0.0
+    estimate = default_seconds(sketches) if choices > 1 else 0.0
     share = min((s.share for s in sketches), default=1.0)
-    return origin, estimate if estimate < float("inf") else 0.0, share, ""
+    return origin, estimate, share, ""
 
 
 def graph_page(model: Lowered, stages: str | None = None, log: PathLike | None = None) -> str:

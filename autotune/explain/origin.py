@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from ..log.records import (
 )
 from ..log.units import counted, duration
 from ..search.space import Space
+from .promise import default_seconds, known_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,22 @@ class OriginFinder:
         default = _default(func, sketches)
         if self.log is None:
             return default
+        inside = _OriginInLog(self.log, self.target, self.texts, self.lent)
+        return inside.of(key, func, sketches, default)
+
+
+@dataclass(frozen=True)
+class _OriginInLog:
+    """Finds origins where there is a log; the fields are those of ``OriginFinder``."""
+
+    log: Log
+    target: Target
+    texts: Mapping[str, str]
+    lent: Mapping[str, str]
+
+    def of(
+        self, key: str, func: Func, sketches: tuple[Sketch, ...], default: ScheduleOrigin
+    ) -> ScheduleOrigin:
         picks = fitting(self.log.composed(self.target), self.texts.keys())
         best = self.log.winners(self.target, self.texts.keys()).get(key)
         if best is None:
@@ -110,9 +126,8 @@ class OriginFinder:
         return ScheduleOrigin("log", best.sketch, best.decisions, names, facts)
 
     def _absent(self, key: str, *, dropped: bool) -> Iterator[str]:
-        """Why the log has no schedule for a group."""
+        """Yield why the log has no schedule for a group."""
         log = self.log
-        assert log is not None
         if dropped:
             yield "the race of the whole model kept the default schedule for this group"
             return
@@ -129,13 +144,12 @@ class OriginFinder:
     def _alike(self, key: str) -> str:
         """Return how many workloads of the log differ from a group in their sizes only."""
         log = self.log
-        assert log is not None
         form, _ = form_and_sizes(self.texts[key])
         alike = sum(form == form_and_sizes(w.text)[0] for w in log.workloads.values())
         return f", of which {alike} differ in sizes only and seed its tuning" if alike else ""
 
     def _unfit(self, device: str, found: DeviceRecord | None, records: list[Trial | Best]) -> str:
-        """Why the records of one device serve nothing here."""
+        """Return why the records of one device serve nothing here."""
         told = counted(len(records), "record")
         target = self.target
         if found is not None and found.accuracy > target.accuracy:
@@ -159,7 +173,7 @@ class OriginFinder:
         return f"{told} of {device}: none fits target {target.key}"
 
     def _refused(self, best: Best, func: Func) -> str:
-        """Why a record's schedule is illegal here; empty if it is not."""
+        """Return why a record's schedule is illegal here; empty if it is not."""
         told = f"record {best.trial or best.id} of {best.device}"
         if best.sketch == LIBRARY_SKETCH:
             return ""
@@ -170,9 +184,8 @@ class OriginFinder:
         return ""
 
     def _outdone(self, best: Best, func: Func, default: ScheduleOrigin) -> str:
-        """Why a record's schedule gives way to the default one; empty if it does not."""
+        """Return why a record's schedule gives way to the default one; empty if it does not."""
         log = self.log
-        assert log is not None
         trace = log.trace(best)
         if not outdone(func, self.target, trace):
             return ""
@@ -182,7 +195,6 @@ class OriginFinder:
 
     def _facts(self, best: Best, space: Space, *, raced: bool) -> RecordFacts:
         log = self.log
-        assert log is not None
         device = self._device(best)
         tried = log.trials_of(best.workload, device)
         ran = sorted((t for t in tried if t.ran), key=lambda t: t.cost)
@@ -216,7 +228,6 @@ class OriginFinder:
     def _device(self, best: Best) -> str:
         """Return the device on which a record was made, also where it is lent to this one."""
         log = self.log
-        assert log is not None
         made = {b.device for b in log.bests if b.trial == best.trial and b.id == best.id}
         return next(iter(sorted(made - {best.device})), best.device)
 
@@ -224,14 +235,11 @@ class OriginFinder:
 def predicted(space: Space, sketch: str, decisions: Mapping[str, Json]) -> float:
     """Return the analytic estimate of a schedule in seconds, 0 where the prior knows none."""
     if sketch == DEFAULT_SKETCH:
-        first = space.sketches[0] if space.sketches else None
-        value = math.inf if first is None else float(first.cost(first.default))
-    else:
-        point = space.find(sketch, decisions)
-        chosen = None if point is None else space.sketches[point.sketch]
-        known = math.inf if chosen is None or point is None else chosen.cost(space.choices(point))
-        value = float(known)
-    return value if math.isfinite(value) else 0.0
+        return default_seconds(space.sketches)
+    point = space.find(sketch, decisions)
+    if point is None:
+        return 0.0
+    return known_seconds(space.sketches[point.sketch].cost(space.choices(point)))
 
 
 def _default(func: Func, sketches: tuple[Sketch, ...]) -> ScheduleOrigin:

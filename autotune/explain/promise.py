@@ -9,13 +9,14 @@ time that the model estimates. The estimate is scaled by what logs measured, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
+from ...schedule.space.space import Sketch
 from ..cost.features import roof
 from ..log.contents import Log
 from ..log.records import Best, Workload, quantile
@@ -117,5 +118,14 @@ def default_estimate(workload: Workload, target: Target) -> float:
         sketches = generate(func, target)
     except NestwrightError:
         return 0.0
-    value = float(sketches[0].cost(sketches[0].default)) if sketches else math.inf
-    return value if math.isfinite(value) else 0.0
+    return default_seconds(sketches)
+
+
+def default_seconds(sketches: Sequence[Sketch]) -> float:
+    """Return the analytic estimate of the first sketch's default in seconds; 0 for none."""
+    return known_seconds(sketches[0].cost(sketches[0].default)) if sketches else 0.0
+
+
+def known_seconds(estimate: float) -> float:
+    """Return an estimate; 0 if it is not finite, which means that there is none."""
+    return float(estimate) if math.isfinite(estimate) else 0.0

@@ -51,18 +51,11 @@ def machine_of(record: DeviceRecord) -> Target:
     of it counts.
     """
     found = Target.parse(record.spec)
-    cpu, bits = record.facts.get("cpu"), record.facts.get("vector_bits")
-    if (
-        isinstance(cpu, str)
-        and isinstance(bits, int)
-        and (cpu, bits)
-        != (
-            found.cpu,
-            found.vector_bits,
-        )
-    ):
-        return replace(found, cpu=cpu, vector_bits=bits)
-    return found
+    match record.facts:
+        case {"cpu": str(cpu), "vector_bits": int(bits)}:
+            return replace(found, cpu=cpu, vector_bits=bits)
+        case _:
+            return found
 
 
 def related_devices(log: Log, target: Target) -> Iterator[tuple[str, str]]:

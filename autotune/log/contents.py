@@ -102,17 +102,16 @@ class Log:
         None is the default schedule. A race with another number of threads counts if none of its
         workloads was tuned with the target's. A verdict that refers to missing trials is left out.
         """
-        own = self.best(device_id(target)).keys()
+        own = self.best(device_id(target))
         schedules = {b.trial: b for b in self.bests} | {
             t.id: best_trial([t]) for t in self.trials if t.ran
         }
-        kernels = self.best(device_id(target))
-        kept = {n: b if _usable(b) else kernels.get(b.workload) for n, b in schedules.items()}
+        kept = {n: b if _usable(b) else own.get(b.workload) for n, b in schedules.items()}
         found = []
         for device in self._measured(target):
             for v in sorted(self.verdicts, key=lambda v: v.ts):
                 keys, picks = {w for w, _ in v.picks}, [pick for _, pick in v.picks if pick]
-                serves = device == device_id(target) or not keys & own
+                serves = device == device_id(target) or not keys & own.keys()
                 if v.device == device and serves and all(pick in kept for pick in picks):
                     found.append({w: kept[pick] if pick else None for w, pick in v.picks})
         return found

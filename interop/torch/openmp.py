@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import CDLL, c_int
 from functools import cache
 from pathlib import Path
@@ -50,10 +51,17 @@ def _release() -> Callable[[int], Any] | None:
     """Return the function that ends the calling thread's idle ones; None without it."""
     if any(name in os.environ for name in _ASKED) or not _MAPS.exists():
         return None
-    loaded = {line.split()[-1] for line in _MAPS.read_text().splitlines() if "libgomp" in line}
-    for path in sorted(loaded):
-        found = getattr(CDLL(path), "omp_pause_resource_all", None)
-        if found is not None:
-            found.argtypes, found.restype = [c_int], c_int
-            return found  # type: ignore[no-any-return]
+    for path in _loaded(_MAPS.read_text()):
+        with suppress(OSError):  # a file that was replaced since
+            found = getattr(CDLL(path), "omp_pause_resource_all", None)
+            if found is not None:
+                found.argtypes, found.restype = [c_int], c_int
+                return found  # type: ignore[no-any-return]
     return None
+
+
+def _loaded(maps: str) -> list[str]:
+    """Return the paths of libgomp in a process's memory map, the sixth column of its lines."""
+    places = (line.split(maxsplit=5) for line in maps.splitlines())
+    found = {columns[5] for columns in places if len(columns) > 5}
+    return sorted(path for path in found if "libgomp" in os.path.basename(path))

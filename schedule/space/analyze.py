@@ -20,7 +20,6 @@ from ...ir.loop.nodes import (
     Expr,
     For,
     Func,
-    If,
     Let,
     Load,
     Op,
@@ -290,15 +289,9 @@ def _parts(e: Expr) -> tuple[AccessPattern, AccessPattern] | None:
 
 
 def _plain_store(s: Stmt) -> Store | None:
-    match s:
-        case Store():
-            return s
-        case Let(body=body):
-            return None if not isinstance(body, Store) else body
-        case If():
-            return None
-        case _:
-            return None
+    """Return the store that a block is, a ``let`` around it allowed; None for anything else."""
+    inner = s.body if isinstance(s, Let) else s
+    return inner if isinstance(inner, Store) else None
 
 
 def _strip(e: Expr) -> Expr:

@@ -64,3 +64,11 @@ def test_what_the_user_says_of_waiting_threads_holds(
     monkeypatch.setenv(name, "1000")
     openmp._release.cache_clear()
     assert openmp._release() is None
+
+
+def test_its_library_is_found_in_folders_with_spaces() -> None:
+    from nestwright.interop.torch.openmp import _loaded
+
+    places = ("/a b/libgomp-1.so.1", "/a b/libgomp-1.so.1", "/libgomp/c.so", "[heap]", "")
+    lines = [f"7f00-7f10 r-xp 00000000 08:01 123    {place}" for place in places]
+    assert _loaded("\n".join(lines)) == ["/a b/libgomp-1.so.1"]

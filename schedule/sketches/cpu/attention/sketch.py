@@ -25,6 +25,7 @@ SOFTMAX_CYCLES = 22.0  # of one vector of scores: maximum, exponential, sum
 COPY_CYCLES = 3.0  # of a vector of exponentials that become narrow
 ROW_CYCLES = 60.0  # of one row, or part of it: maximum and sum across the lanes
 PANEL_MISS_CYCLES = 3.0  # of a line of keys whose rows are far apart
+FAR_ROWS = 2048  # bytes between rows of keys, from which they are
 
 
 @CPU.row(5)
@@ -191,9 +192,7 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     compute += rows * (vectors * SOFTMAX_CYCLES + parts_shown * ROW_CYCLES)
     if parts > 1:
         compute += rows * parts_shown * (3.0 * math.ceil(k.width / lanes) + 2.0)
-    partial = (
-        2.0 * parts_shown * k.width * k.dtype.bytes
-    )  # bytes of a row's results of parts, both ways
+    partial = 2.0 * parts_shown * k.width * k.dtype.bytes  # of a row's results, read and written
     if _together(c) > 1:
         size = k.keys.buffer.dtype.bytes
         compute += tiles * k.heads * k.length * (k.depth + k.width) * size / 16 * shown
@@ -242,7 +241,7 @@ def _score_cycles(k: Attention, c: Choices, target: Target) -> float:
     tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
     step = _step(rows, vectors, c)
     stride = k.length * k.dtype.bytes
-    if not c["pack"] and (stride >= 2048 or stride % 4096 == 0):
+    if not c["pack"] and stride >= FAR_ROWS:
         step += PANEL_MISS_CYCLES * vectors
     return tiles * (k.depth / _together(c) * step + 2.0 * rows * vectors + 20.0)
 
