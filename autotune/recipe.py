@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..codegen.driver.options import BuildOptions
+from ..codegen.driver.options import BuildOptions, switch
 from ..ir.frontends.imported import Imported
 from ..ir.frontends.load import imported as imported_model
 from ..ir.frontends.registry import Shapes
@@ -32,6 +32,11 @@ class ImportOptions:
     constants: Constants | None = None
     freeze: bool = True
     checks: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ``ArgumentError`` for switches that are neither true nor false."""
+        for name in ("freeze", "checks"):
+            switch(name, getattr(self, name))
 
 
 @dataclass(frozen=True, eq=False)

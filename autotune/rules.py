@@ -47,9 +47,9 @@ class Buckets:
 def read_rule(rule: SizeRule) -> Buckets | None:
     """Return the buckets of a rule; None for ``"exact"``. ``ArgumentError`` for no rule."""
     match rule:
-        case "exact":
+        case str() if rule == "exact":
             return None
-        case "buckets":
+        case str() if rule == "buckets":
             return Buckets()
         case int() if rule > 0 and not isinstance(rule, bool):
             return Buckets(step=rule)

@@ -46,6 +46,13 @@ class Specialized:
         denormals: str | None = None,
     ) -> None:
         """Set what ``build`` takes beside the model; the arguments are as there."""
+        if not callable(make):
+            raise ArgumentError(
+                f"Specialized({make!r:.60})",
+                f"it takes a function that makes a model, not an object of type "
+                f"{type(make).__name__}",
+                hint="build(model) compiles one model",
+            )
         self._make = make
         self._options = BuildOptions.given(target, excess_precision, weights, accuracy, denormals)
         self._log = log

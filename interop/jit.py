@@ -136,6 +136,9 @@ def jit(
     Requires jax; otherwise the first call raises ``UnsupportedError``. Raises ``ArgumentError`` for
     arguments with which JAX cannot lower the function, and for one that is both static and donated.
     """
+    if not callable(function):
+        what = f"jit of an object of type {type(function).__name__}"
+        raise ArgumentError(what, "it cannot be called", hint="jit takes a function of JAX arrays")
     known = JaxFunction(function, static_argnums, static_argnames)
     donated = JaxFunction(function, donate_argnums, donate_argnames)
     if both := sorted(map(str, (known.names & donated.names) or (known.numbers & donated.numbers))):

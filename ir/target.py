@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from .cores import UNKNOWN, CpuCore
@@ -196,6 +197,8 @@ def with_arithmetic(
     ``TargetError`` for a target without the option, and for a value that it does not take.
     """
     found = Target.parse(target)
+    if accuracy is not None and not isinstance(accuracy, Real):
+        raise TargetError(f"accuracy={accuracy!r}", "it is a number, such as 1e-5")
     if accuracy is not None and accuracy != found.accuracy:
         found = Target.parse(f"{found.spec} -accuracy={accuracy}")
     if denormals is None or flushes(denormals, "denormals=") == found.flushes:
@@ -215,7 +218,7 @@ def flushes(text: object, option: str) -> bool:
     """Return True for ``FLUSH``, False for ``KEEP``; ``TargetError``, which begins with the name of
     the option, for anything else.
     """
-    if text not in (KEEP, FLUSH):
+    if not isinstance(text, str) or text not in (KEEP, FLUSH):
         raise TargetError(f"{option}{text}", f"it is {KEEP} or {FLUSH}")
     return text == FLUSH
 

@@ -23,7 +23,11 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
 
     Schedules that cannot be read are left out, with a warning.
     """
-    held = logs.with_related(logs.automatic_log(), target)[0] if log == AUTO else logs.read(log)
+    held = (
+        logs.with_related(logs.automatic_log(), target)[0]
+        if isinstance(log, str) and log == AUTO
+        else logs.read(log)
+    )
     warn_of(held)
     if absent := logs.absent_functions(held):
         text = f"library functions that won in {log} are not registered: {', '.join(absent)}"

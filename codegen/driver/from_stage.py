@@ -109,6 +109,10 @@ def build_from(
     """
     machine = Target.parse(target)
     start = require_start(stage, machine)
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"this is not stage {stage}", f"it is of type {type(text).__name__}, not text", source
+        )
     plain = HEADING.sub("", text)
     found = next((sort for sort, begins in _SORTS if begins.match(plain)), "")
     group = stage == "fused" and not found

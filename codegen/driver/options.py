@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from ...ir.errors import ArgumentError
 from ...ir.target import Target, with_arithmetic
 
@@ -41,12 +43,25 @@ class BuildOptions:
     ) -> BuildOptions:
         """Return the options that the arguments of a public function say.
 
-        ``TargetError`` as for ``with_arithmetic``, ``ArgumentError`` for an unknown fallback.
+        ``TargetError`` as for ``with_arithmetic``, ``ArgumentError`` for an unknown fallback and
+        for arguments of other types.
         """
-        if fallback not in FALLBACKS:
+        wide = switch("excess_precision", excess_precision)
+        if not isinstance(weights, str | None):
+            raise ArgumentError(
+                f"weights={weights!r:.60}", "no form of weights", hint="'int8', 'bf16'"
+            )
+        if not isinstance(fallback, str | None) or fallback not in FALLBACKS:
             raise ArgumentError(f"fallback={fallback!r}", "no such fallback", hint="'interpreter'")
         machine = with_arithmetic(target, accuracy, denormals)
-        return BuildOptions(machine, excess_precision, weights, fallback)
+        return BuildOptions(machine, wide, weights, fallback)
+
+
+def switch(name: str, value: object) -> bool:
+    """Return an argument that is true or false; ``ArgumentError`` for another."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"{name}={value!r:.60}", "it is True or False")
+    return bool(value)
 
 
 OptionsLike: TypeAlias = BuildOptions | Target | str

@@ -73,6 +73,11 @@ def stage_text(
 
 def check_stage(stage: str, target: Target, group: str | None = None) -> None:
     """Raise ``ArgumentError`` for an unknown stage, or one without groups if ``group`` is given."""
+    if not isinstance(stage, str):
+        known = f"one of {', '.join(STAGES)}"
+        raise ArgumentError(
+            f"stage={stage!r}", f"a stage is a text, not {type(stage).__name__}", hint=known
+        )
     if stage in LISTINGS or stage not in STAGES:
         _check_listing(stage, target)
     if group is not None and stage in WHOLE:

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...ir.errors import ArgumentError
 from ...ir.html import facts, text
 from ...ir.loop.nodes import Block, For, Func
 from ...ir.loop.printer import show
@@ -121,6 +122,13 @@ class Schedule(Methods):
     _given: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.func, Func):
+            raise ArgumentError(
+                f"a schedule of an object of type {type(self.func).__name__}",
+                "what is scheduled is a loop function",
+                hint="te.create_func([...]) returns one; lower(model).as_text('loop') shows those "
+                "of a model",
+            )
         self.origin = self.func
 
     @property

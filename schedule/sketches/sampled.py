@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from ...ir.errors import ArgumentError
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
@@ -25,9 +26,15 @@ def schedule_rule(rule: Rule) -> Rule:
     ``rule(sch, target)`` schedules ``sch``; the tuner decides the results of ``sch.sample_choice``
     and ``sch.sample_tile``. If it does not fit, a primitive refuses, or it raises ``ScheduleError``
     itself. Logs name it by the function's name; another rule of that name replaces it. Building
-    from a log does not need the rule, since a log has traces.
+    from a log does not need the rule, since a log has traces. ``ArgumentError`` for what cannot be
+    called, or has no name.
     """
-    RULES[rule.__name__] = rule
+    name = getattr(rule, "__name__", None)
+    if not callable(rule) or not isinstance(name, str):
+        why = "it has no __name__" if callable(rule) else "it cannot be called"
+        hint = "a function of a schedule and a target: @nestwright.schedule_rule"
+        raise ArgumentError(f"a schedule rule of type {type(rule).__name__}", why, hint=hint)
+    RULES[name] = rule
     return rule
 
 

@@ -41,6 +41,8 @@ def register_library(
     def register(given: GroupFunction) -> GroupFunction:
         if not callable(given):
             raise ArgumentError("a library function", f"{given!r} is not a function")
+        if not isinstance(name, str):
+            raise ArgumentError("a library function", f"its name must be text, not {name!r}")
         called = name or getattr(given, "__name__", "")
         if not called:
             raise ArgumentError("a library function", "it has no name", hint='name="..."')

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...errors import ArgumentError
 from ..attributes import show_attribute
 from ..nodes import Computation, HloModule, Instruction, Metadata
 from ..shape_text import show_shape
@@ -16,7 +17,16 @@ _INSIDE = frozenset({("number", "parameter"), ("literal", "constant")})
 
 
 def show(module: HloModule) -> str:
-    """Return the text of a module; parsing it and showing the result gives the same text."""
+    """Return the text of a module; parsing it and showing the result gives the same text.
+
+    ``ArgumentError`` for anything but a module.
+    """
+    if not isinstance(module, HloModule):
+        raise ArgumentError(
+            f"cannot show an object of type {type(module).__name__}",
+            "it is not an HloModule",
+            hint="nestwright.parse(text) returns one; lower(model).as_text(stage) takes any model",
+        )
     head = [f"HloModule {module.name}"]
     head += [show_attribute(name, value) for name, value in module.attrs.items()]
     parts = [", ".join(head)]

@@ -156,7 +156,7 @@ def _step_cycles(
     return np.asarray(cycles + below + 1.0 / c["unroll"])
 
 
-def _below_rows(k: Contraction, c: Columns, rows: Array, target: Target) -> Array:
+def _below_rows(k: Contraction, c: TileColumns, rows: Array, target: Target) -> Array:
     """Return the cycles of reading rows that are neighbors, terms far apart, from below L1."""
     inputs = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
     if k.anchor_row is None or not inputs:
