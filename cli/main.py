@@ -6,12 +6,15 @@ import importlib
 import io
 import os
 import select
+import signal
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import ClassVar, TextIO
 
 import click
@@ -22,6 +25,7 @@ from .syntax.group import Suggesting
 UNUSABLE = 2
 OURS = 3
 INTERRUPTED = 130
+TERMINATED = 143
 COMPLETE = "_NESTWRIGHT_COMPLETE"
 """The variable by which a shell asks for completions, as click's scripts set it."""
 _IMPORTED = time.monotonic()
@@ -72,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status.
 
     0 success, 1 the answer is no, 2 unusable input or no such device, 3 a fault of ours,
-    130 interrupted.
+    130 interrupted, 143 interrupted by SIGTERM.
     """
     began = time.monotonic() - (process_age() if argv is None else 0.0)
     args = list(sys.argv[1:] if argv is None else argv)
@@ -84,13 +88,36 @@ def main(argv: Sequence[str] | None = None) -> int:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets question marks
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _terminable() as terminated:
         if not debug:
             warnings.simplefilter("ignore")
         warnings.simplefilter("always", NestwrightWarning)
         warnings.showwarning = _warn
         status = _answered(lambda: _run(args, began), debug)
-    return status
+    return TERMINATED if terminated and status == INTERRUPTED else status
+
+
+@contextmanager
+def _terminable() -> Iterator[list[int]]:
+    """Let SIGTERM interrupt as Ctrl-C does, unless it is ignored or handled already.
+
+    The list is empty until it has come.
+    """
+    come: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        come.append(number)
+        raise KeyboardInterrupt
+
+    ours = current_thread() is main_thread()  # no other can set a handler
+    ours = ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield come
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def process_age() -> float:

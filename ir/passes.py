@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Generic, Protocol, TypeVar
 
-from .errors import VerifyError
+from .errors import ArgumentError, VerifyError
 from .files import whole_file
 
 IR = TypeVar("IR")
@@ -113,6 +113,8 @@ class Pipeline(Generic[IR]):
         asked = os.environ.get(VERIFY, "0")
         if asked in ("", "0"):
             return self.run(ir, instruments)
+        if asked not in ("1", "stages"):
+            raise ArgumentError(f"{VERIFY}={asked!r}", "it must be 0, 1 or stages")
         checks = Established(self.passes, legal, title, asked != "stages")
         try:
             ir = self.run(ir, (*instruments, checks))

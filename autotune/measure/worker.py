@@ -20,6 +20,7 @@ from typing import IO
 
 from ...ir.errors import MeasureError
 from ...ir.library.functions import for_children
+from .host import placement
 from .protocol import (
     LIBRARIES,
     MAX_MESSAGE,
@@ -50,8 +51,9 @@ def child_environment(
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     quiet = dict.fromkeys(names, own_threads) | {LIBRARIES: library}
     own = {"NESTWRIGHT_NUM_THREADS": str(threads), "NESTWRIGHT_MEASURE_PARENT": str(os.getpid())}
+    priority = {placement.VARIABLE: "on" if placement.wanted() else "off"}  # checked here
     pinned = {} if core is None else {"NESTWRIGHT_MEASURE_CORE": str(core)}
-    return os.environ | quiet | own | pinned
+    return os.environ | quiet | own | priority | pinned
 
 
 class Worker:

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Barrier, BrokenBarrierError, get_native_id
 
 from ....codegen.runtime.process import runtime
+from ....ir.errors import ArgumentError
 
 GATHER = 2.0  # seconds within which all threads of the pool should reach the barrier
 VARIABLE = "NESTWRIGHT_REALTIME"
@@ -37,7 +38,7 @@ def placed(threads: int) -> Iterator[None]:
     pinned = threads > 1 and len(before) >= threads
     pinned = pinned and _spread(threads, tuple(sorted(before))) and _pin(0, {min(before)})
     timed = (0, *_workers(threads)) if pinned else (0,) if threads == 1 else ()
-    raised = [t for t in timed if _wanted() and _throttled() and _raise(t)]
+    raised = [t for t in timed if wanted() and _throttled() and _raise(t)]
     try:
         yield
     finally:
@@ -54,7 +55,7 @@ def preferred() -> Iterator[None]:
     Nothing is pinned. As for ``placed``, the priority is raised if the system allows it.
     """
     tasks = Path("/proc/self/task")
-    threads = [int(t.name) for t in tasks.iterdir()] if _wanted() and _throttled() else []
+    threads = [int(t.name) for t in tasks.iterdir()] if wanted() and _throttled() else []
     raised = [t for t in threads if _raise(t)]
     try:
         yield
@@ -65,7 +66,7 @@ def preferred() -> Iterator[None]:
 
 def priority() -> str:
     """Tell if timed code takes real-time priority here, and why not."""
-    if not _wanted():
+    if not wanted():
         return f"off ({VARIABLE})"
     if not _throttled():
         return "not taken: the system would keep no time for other threads"
@@ -75,8 +76,12 @@ def priority() -> str:
     return f"taken while code is timed ({VARIABLE}=off for none)"
 
 
-def _wanted() -> bool:
-    return os.environ.get(VARIABLE, "") != "off"
+def wanted() -> bool:
+    """Return False if the environment turns priority off; ``ArgumentError`` for nonsense."""
+    text = os.environ.get(VARIABLE, "")
+    if text not in ("", "on", "off"):
+        raise ArgumentError(f"{VARIABLE}={text!r}", "it must be on or off")
+    return text != "off"
 
 
 def _raise(thread: int) -> bool:

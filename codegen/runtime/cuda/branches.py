@@ -11,8 +11,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ....ir.errors import ArgumentError
+
 STREAMS = 4
 """Streams that a recording is spread over, unless the environment says otherwise."""
+
+MOST = 64
+"""Streams that may be asked for."""
 
 ASKED = "NESTWRIGHT_CUDA_STREAMS"
 """Names the number of streams; with 1, the graphs of segments are chains."""
@@ -59,7 +64,11 @@ class Branches:
 def streams_asked() -> int:
     """Return the number of streams to record on."""
     text = os.environ.get(ASKED, "")
-    return max(1, int(text)) if text.isdecimal() else STREAMS
+    if not text:
+        return STREAMS
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MOST):
+        raise ArgumentError(f"{ASKED}={text!r}", f"it must be an integer from 1 to {MOST}")
+    return int(text)
 
 
 def needs(ops: Sequence[Accesses]) -> list[set[int]]:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.measure.host import placement
+from nestwright.autotune.measure.worker import child_environment
 from nestwright.autotune.tasks.counting import certain_flops, certain_reads, flops
 from nestwright.autotune.tasks.reuse import reuse_distances
 from nestwright.codegen.plan.groups import fuse_module
+from nestwright.ir.errors import ArgumentError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 
@@ -66,6 +68,9 @@ def test_priority_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert placement.priority().startswith("taken while code is timed")
     monkeypatch.setattr(placement, "_schedule", lambda t, policy, n: False)
     assert placement.priority() == "not granted by the system"
+    monkeypatch.setenv(placement.VARIABLE, "maybe")
+    with pytest.raises(ArgumentError, match="NESTWRIGHT_REALTIME='maybe': it must be on or off"):
+        child_environment(1)
 
 
 CHAIN = """HloModule chain

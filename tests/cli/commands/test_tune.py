@@ -172,15 +172,21 @@ def gone(pid: int) -> bool:
         os.close(end)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
-def test_stopped_tuning_goes_on_where_it_was(nestwright, dense: Path, how: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+    ids=["ctrl-c", "kill", "kill-9"],
+)
+def test_stopped_tuning_goes_on_where_it_was(
+    nestwright, dense: Path, how: int, status: int
+) -> None:
     log = Path("l.jsonl").absolute()
     process = started(log, dense)
     workers = children(process.pid)
     process.send_signal(how)
     _, err = process.communicate(timeout=PATIENCE)
-    if how == signal.SIGINT:
-        assert process.returncode == 130
+    assert process.returncode == status
+    if how != signal.SIGKILL:
         assert "run the same command again" in err and str(log) in err and "Traceback" not in err
     assert workers and all(gone(p) for p in workers), "no child is left behind"
     kept = len(points(log))

@@ -28,6 +28,7 @@ from nestwright.codegen.lower.invariants import (
 )
 from nestwright.codegen.lower.pipeline import PASSES, Lowering, LoweringPass
 from nestwright.codegen.targets.registry import backend, lower
+from nestwright.ir.errors import ArgumentError
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.passes import BrokenPassError, Invariant, LegalIR, Pass, Pipeline, Timing
@@ -209,6 +210,9 @@ def test_checks_are_only_made_where_they_are_asked_for(monkeypatch: pytest.Monke
     last = replace(PASSES[-1], run=lambda f, t: func)
     monkeypatch.setenv("NESTWRIGHT_VERIFY", "0")
     assert Lowering((*PASSES[:-1], last)).lower(func, CPU).body is func.body
+    monkeypatch.setenv("NESTWRIGHT_VERIFY", "yes")
+    with pytest.raises(ArgumentError, match="NESTWRIGHT_VERIFY='yes': it must be 0, 1 or stages"):
+        Lowering(PASSES).lower(func, CPU)
 
 
 def test_instruments_see_every_pass() -> None:

@@ -15,15 +15,18 @@ import pytest
 from nestwright.codegen.runtime.cuda import recording
 from nestwright.codegen.runtime.cuda.branches import (
     ANYTHING,
+    ASKED,
     START,
+    STREAMS,
     Accesses,
     Branches,
     Span,
     branches,
     needs,
+    streams_asked,
 )
 from nestwright.codegen.runtime.cuda.recording import Places, operations
-from nestwright.ir.errors import NestwrightWarning
+from nestwright.ir.errors import ArgumentError, NestwrightWarning
 
 from ...conftest import Status
 
@@ -215,3 +218,13 @@ def test_a_recording_that_fails_on_a_branch_leaves_nothing(fake: Any) -> None:
         assert run(fake, 5)
     assert fake.count()["cuEventCreate"] == fake.count()["cuEventDestroy"] + KEPT
     assert not any(s.recording for s in fake.streams)
+
+
+def test_a_number_of_streams_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, streams in (("", STREAMS), ("1", 1), ("2", 2)):
+        monkeypatch.setenv(ASKED, text)
+        assert streams_asked() == streams
+    for text in ("many", "0", "-1", "100000"):
+        monkeypatch.setenv(ASKED, text)
+        with pytest.raises(ArgumentError, match="NESTWRIGHT_CUDA_STREAMS"):
+            streams_asked()
