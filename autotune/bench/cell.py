@@ -86,7 +86,7 @@ def bench_cell(
         exe = builds.tuned
         taken = profiled(exe, exe.random_arguments(plan.seed)).without_folders()
         found = replace(found, profile=taken.to_json())
-    known = builds.winners or any(g.trials for g in groups)
+    known = builds.winners or any(t.seconds for g in groups for t in g.trials)
     odd = [unused(key.log, log, target)] if key.log and not known else []
     return replace(found, warnings=(*odd, *_warnings(found, _bound(subject, builds, plan))))
 

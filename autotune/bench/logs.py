@@ -97,6 +97,8 @@ def unused(name: str, log: Log, target: Target) -> str:
     devices = {t.device for t in log.trials} | {b.device for b in log.bests}
     if not devices:
         return f"{name} has no trial"
+    if not log.bests and not any(t.ran for t in log.trials):
+        return f"{name} has {counted(len(log.trials), 'trial')}, which all failed"
     here = device_id(target)
     if here in devices:
         return f"{name} has trials of this target, but of none of this model's groups"

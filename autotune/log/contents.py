@@ -255,4 +255,5 @@ def describe(log: Log) -> str:
     held = ", ".join(models[:6]) or "no model"
     more = f" and {len(models) - 6} more" if len(models) > 6 else ""
     trials, works = counted(len(log.trials), "trial"), counted(len(log.workloads), "workload")
-    return f"{trials} of {works}; {held}{more}"
+    failed = ", which all failed" if log.trials and not any(t.ran for t in log.trials) else ""
+    return f"{trials} of {works}{failed}; {held}{more}"

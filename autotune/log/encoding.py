@@ -130,6 +130,10 @@ def encode(record: Record) -> str:
     return json.dumps(head | _body(record), separators=(",", ":"), allow_nan=False)
 
 
+class UnusableField(ValueError):
+    """A field whose value is none of its kind; the text is its name."""
+
+
 def decode(line: bytes) -> Record | None:
     """Return the record on a line; None for a kind that this version does not know.
 
@@ -144,8 +148,10 @@ def fields_of(line: bytes) -> dict[str, Any]:
         raise BadLine(f"{len(line)} bytes; a line has at most {MAX_LINE}")
     try:
         value = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+    except json.JSONDecodeError as e:
+        raise BadLine(f"not JSON ({e.msg} at column {e.colno})") from None
     except (ValueError, RecursionError) as e:
-        raise BadLine(f"not JSON ({type(e).__name__})") from None
+        raise BadLine(f"not JSON ({e if type(e) is ValueError else type(e).__name__})") from None
     if not isinstance(value, dict) or "k" not in value:
         raise BadLine("not a log line: expected an object with a kind (k)")
     version = value.get("v")
@@ -174,8 +180,12 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
     reader = _READERS.get(str(value["k"]))
     try:
         return None if reader is None else reader(dict(value))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
+    except UnusableField as e:
         raise BadLine(f"{value['k']} line without a usable {e}") from None
+    except KeyError as e:
+        raise BadLine(f"{value['k']} line without {e}") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as e:
+        raise BadLine(f"{value['k']} line with a field of a wrong type: {e}") from None
 
 
 def _no_constant(name: str) -> float:
@@ -208,33 +218,36 @@ def _depth(value: Json) -> int:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(name)
+        raise UnusableField(name)
     return value
 
 
 def _times(value: Any, name: str) -> tuple[float, ...]:
-    runs = tuple(float(x) for x in value)
+    try:
+        runs = tuple(float(x) for x in value)
+    except (TypeError, ValueError, OverflowError):
+        raise UnusableField(name) from None
     if not all(0 < x < 1e6 for x in runs):
-        raise ValueError(name)
+        raise UnusableField(name)
     return runs
 
 
 def _runs(t: Any, name: str) -> tuple[float, ...]:
     """Return the times of a record's ``t`` by name; they are in seconds, if it says no unit."""
     if t.get("unit", "s") != "s":
-        raise ValueError("unit")
+        raise UnusableField("unit")
     return _times(t[name], "time")
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(name)
+        raise UnusableField(name)
     return value
 
 
 def _list(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(name)
+        raise UnusableField(name)
     return value
 
 
@@ -244,7 +257,7 @@ def _read_header(v: dict[str, Any]) -> Header:
 
 def _read_workload(v: dict[str, Any]) -> Workload:
     if v["form"] not in ("hlo", "loop"):
-        raise ValueError("form")
+        raise UnusableField("form")
     return Workload(
         _text(v["id"], "id"),
         _text(v["name"], "name"),
@@ -268,11 +281,11 @@ def _read_model(v: dict[str, Any]) -> Model:
 
 def _read_trial(v: dict[str, Any]) -> Trial:
     if v["status"] not in STATUSES:
-        raise ValueError("status")
+        raise UnusableField("status")
     trace = None if v["trace"] is None else _list(v["trace"], "trace")
     runs = _runs(v["t"], "runs")
     if v["status"] in ("ok", "estimated") and (not runs or trace is None):
-        raise ValueError("time or trace")
+        raise UnusableField("time or trace")
     return Trial(
         workload=_text(v["w"], "w"),
         device=_text(v["d"], "d"),
@@ -297,7 +310,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
 def _read_best(v: dict[str, Any]) -> Best:
     runs, default = _runs(v["t"], "runs"), _runs(v["t"], "default")
     if not runs or not default:
-        raise ValueError("time")
+        raise UnusableField("time")
     return Best(
         workload=_text(v["w"], "w"),
         device=_text(v["d"], "d"),
@@ -316,7 +329,7 @@ def _read_best(v: dict[str, Any]) -> Best:
 def _read_verdict(v: dict[str, Any]) -> Verdict:
     runs, default = _runs(v["t"], "runs"), _runs(v["t"], "default")
     if len(runs) != len(default):
-        raise ValueError("time")
+        raise UnusableField("time")
     picks = tuple((_text(w, "picks"), _text(pick, "picks")) for w, pick in v["picks"])
     return Verdict(
         _text(v["m"], "m"),

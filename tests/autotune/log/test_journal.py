@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.bench.logs import unused
 from nestwright.autotune.log import journal
 from nestwright.autotune.log.contents import Log, describe, stats
 from nestwright.autotune.log.encoding import encode
@@ -77,7 +78,8 @@ def test_broken_middle_line_is_skipped_and_reported_by_check(tmp_path: Path) -> 
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:-1], b"{half a line\n", lines[-1]]))
     assert len(read(path).trials) == 2
-    assert check(path) == [f"{path}:5: not JSON (JSONDecodeError)"]
+    (found,) = check(path)
+    assert found.startswith(f"{path}:5: not JSON (Expecting") and "at column 2" in found
 
 
 def test_check_finds_changed_and_dangling_records(tmp_path: Path) -> None:
@@ -325,6 +327,12 @@ def test_stats_and_description(tmp_path: Path) -> None:
     assert found["status"] == {"ok": 1, "wrong": 1}
     assert found["models"] == ["mnist"]
     assert describe(log) == "2 trials of 1 workload; mnist for d"
+
+
+def test_a_log_whose_trials_all_failed_says_so(tmp_path: Path) -> None:
+    log = read(write(tmp_path / "a.jsonl", trial(1, status="crash"), trial(2, status="wrong")))
+    assert describe(log) == "2 trials of 1 workload, which all failed; no model"
+    assert unused("a.jsonl", log, Target.parse("cpu")) == "a.jsonl has 2 trials, which all failed"
 
 
 def test_a_folder_stands_for_all_logs_in_it(tmp_path: Path) -> None:
