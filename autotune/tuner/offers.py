@@ -1,4 +1,4 @@
-"""Library functions offered for tasks: those that a tuning run measures beside kernels."""
+"""What users registered for tasks: library functions, measured beside kernels, and rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Collection
 from ...ir.hlo.fuse.library_groups import matching
 from ...ir.library.functions import place_of
 from ...ir.target import Target
+from ...schedule.sketches.sampled import PREFIX, RULES, WRITTEN, refusal
 from ..log.records import LIBRARY_SKETCH
+from ..log.units import counted
 from ..measure.protocol import Candidate
 from ..tasks.extract import Task
 
@@ -27,7 +29,23 @@ def candidates(task: Task, target: Target, tried: Collection[str]) -> list[Candi
 
 
 def complaints(tasks: Collection[Task], target: Target) -> list[str]:
-    """Return a line for each function that a measuring child cannot import."""
+    """Return a line for each function that a child cannot import, and each rule that never fits."""
+    return [*_not_importable(tasks, target), *_unfit_rules(tasks, target)]
+
+
+def _unfit_rules(tasks: Collection[Task], target: Target) -> list[str]:
+    open_ones = [t for t in tasks if all(s.name != WRITTEN for s in t.space.sketches)]
+    fitting = {s.name for t in open_ones for s in t.space.sketches}
+    return [
+        f"schedule rule {name} fits none of {counted(len(open_ones), 'task')}; of {first.name} it "
+        f"says: {refusal(name, first.program.func, target) or 'nothing'}"
+        for first in open_ones[:1]
+        for name in sorted(RULES)
+        if f"{PREFIX}{name}" not in fitting
+    ]
+
+
+def _not_importable(tasks: Collection[Task], target: Target) -> list[str]:
     names = dict.fromkeys(name for t in tasks for name in offered(t, target))
     return [
         f"library function {name} is not measured: a child process cannot import it; "

@@ -18,6 +18,10 @@ from ..steps import Plain
 Rule: TypeAlias = Callable[[Schedule, Target], object]
 _log = logging.getLogger("nestwright.schedule")
 RULES: dict[str, Rule] = {}
+WRITTEN = "written"
+"""The sketch of a schedule written by hand."""
+PREFIX = "rule:"
+"""What a sketch of a rule has before the rule's name."""
 
 
 def schedule_rule(rule: Rule) -> Rule:
@@ -44,10 +48,19 @@ def rule_sketches(func: Func, target: Target, seconds: float) -> tuple[Sketch, .
     Their cost is unknown, so each gets ``seconds``.
     """
     made = (
-        sketch_of(f"rule:{name}", _for(rule, target), func, seconds)
+        sketch_of(f"{PREFIX}{name}", _for(rule, target), func, seconds)
         for name, rule in sorted(RULES.items())
     )
     return tuple(sketch for sketch in made if sketch is not None)
+
+
+def refusal(name: str, func: Func, target: Target) -> str:
+    """Return in a line why a rule does not fit a function; "" if it does."""
+    try:
+        RULES[name](Schedule(func), target)
+    except ScheduleError as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def _for(rule: Rule, target: Target) -> Callable[[Schedule], object]:
@@ -61,7 +74,7 @@ def written_sketch(schedule: Schedule) -> Sketch | None:
     """
     schedule.require_decisions()
     trace = schedule.trace
-    return sketch_of("written", trace.onto, schedule.origin) if schedule.holes else None
+    return sketch_of(WRITTEN, trace.onto, schedule.origin) if schedule.holes else None
 
 
 def sketch_of(

@@ -12,6 +12,8 @@ import nestwright as nw
 from nestwright import te
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.records import DEFAULT_SKETCH
+from nestwright.autotune.tasks.extract import from_func
+from nestwright.autotune.tuner.offers import complaints
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
@@ -66,3 +68,14 @@ def test_rules_are_tried(tmp_path: Path) -> None:
     mine = [t for t in trials if t.sketch == "rule:tiled"]
     assert mine and all(t.status == "estimated" for t in mine)
     assert {t.sketch for t in trials} > {"rule:tiled", DEFAULT_SKETCH}
+
+
+@pytest.mark.usefixtures("rule")
+def test_a_rule_that_never_fits_is_named() -> None:
+    target = Target.parse("cpu -threads=1")
+    a = te.placeholder((32, 32), name="A")
+    other = te.create_func([a, te.compute((32, 32), lambda i, j: a[i, j] * 2, name="D")])
+    (told,) = complaints(from_func(other, target), target)
+    assert told.startswith("schedule rule tiled fits none of 1 task") and "no block `C`" in told
+    assert not complaints(from_func(product(), target), target)
+    assert not complaints(from_func(tiled(Schedule(product())), target), target)
