@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
 from ..codegen.driver.options import BuildOptions
 from ..codegen.plan.counters import count
@@ -20,6 +20,7 @@ from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
 from ..ir.frontends.imported import Imported
 from ..ir.target import Target
+from .log.units import counted
 from .lowered import Lowered, lower_for
 from .recipe import GraphLike, ImportOptions
 from .recompile import CallSignature, Compilation, told_if_long
@@ -61,6 +62,24 @@ class Specialized:
         self._executables: dict[CallSignature, Executable] = {}
         self._compilations: list[Compilation] = []
         self._compiling = RLock()
+
+    def __repr__(self) -> str:
+        name = getattr(self._make, "__name__", type(self._make).__name__)
+        shapes = counted(len(self._executables), "combination")
+        return f"<{type(self).__name__} {name} for {self._target.spec}: {shapes} of shapes>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # as a function: what it has compiled depends on its arguments alone
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            f"{self!r} cannot be pickled",
+            "its code is loaded into this process",
+            hint="make it in each process; the cache on disk has what was compiled before",
+        )
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the model for these arguments; return an array or a tuple, like the model's root.

@@ -1,4 +1,4 @@
-"""What users registered for tasks: library functions, measured beside kernels, and rules."""
+"""Library functions and rules offered for tasks: those that a tuning run measures or tries."""
 
 from __future__ import annotations
 

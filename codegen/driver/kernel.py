@@ -65,6 +65,12 @@ class Kernel:
         """
         return self.loaded.run(inputs, out)
 
+    def __repr__(self) -> str:
+        return f"<Kernel {self.compiled.name} for {self.compiled.target.spec}>"
+
+    def __reduce__(self) -> tuple[type[Kernel], tuple[CompiledFunc]]:
+        return type(self), (self.compiled,)  # not what is loaded into this process
+
     @cached_property
     def loaded(self) -> LoadedFunc:
         """The function in this process, or on this machine's device."""

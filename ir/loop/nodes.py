@@ -80,7 +80,7 @@ a colon comes an indented suite. In ``<>`` is the node that a rule makes:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
@@ -292,6 +292,22 @@ Notes: TypeAlias = Mapping[str, NoteValue]
 NO_NOTES: Notes = MappingProxyType({})
 
 
+class _Noted:
+    """A node with notes, whose read-only view copies and pickles cannot hold."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        held = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return _noted, (type(self), held | {"notes": dict(held["notes"])})
+
+
+def _noted(kind: Callable[..., object], held: dict[str, Any]) -> object:
+    """Return a node that was copied or pickled."""
+    notes = held["notes"]
+    return kind(**held | {"notes": MappingProxyType(notes) if notes else NO_NOTES})
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -332,7 +348,7 @@ class Seq:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class For:
+class For(_Noted):
     """``for var in kind(extent): body``. ``notes`` (``notes.py``) are read by lowering."""
 
     var: Var
@@ -366,7 +382,7 @@ class BlockAxis:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Block:
+class Block(_Noted):
     """A unit of work. ``name`` is unique in its function."""
 
     name: str
@@ -422,7 +438,7 @@ Stmt: TypeAlias = Store | Let | If | Seq | For | Block | Alloc | Intrinsic | All
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Func:
+class Func(_Noted):
     """A function on ``params`` (inputs first, then outputs: the last ``outputs`` of them).
 
     ``allocs`` are the intermediate buffers; where each is made and how large it must be is

@@ -140,6 +140,9 @@ class Schedule(Methods):
         """Return the text of the current function."""
         return show(self.func)
 
+    def __repr__(self) -> str:
+        return f"<Schedule of {self.func.name}, steps: {len(self._steps)}>"
+
     def _repr_html_(self) -> str:
         loops, steps = text("loop nest", self.show()), text("trace", self.trace.show())
         return facts({"schedule of": self.func.name, "steps": len(self._steps)}) + loops + steps
@@ -149,6 +152,8 @@ class Schedule(Methods):
         made = Schedule(self.origin)
         made.become(self)
         return made
+
+    __copy__ = copy  # one of the fields alone would share the steps
 
     def become(self, other: Schedule) -> None:
         """Adopt the state of another schedule, such as a copy of this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -127,3 +129,11 @@ def test_why_each_was_compiled() -> None:
     assert third.changes == (("argument 1", "float32[]", "int[]"),)
     with pytest.raises(ArgumentError, match="compiled once"):
         nw.explain_recompile(nw.build(scale(np.ones(3), 2)))  # type: ignore[arg-type]
+
+
+def test_what_is_compiled_for_shapes_is_copied_as_functions_are() -> None:
+    made = nw.Specialized(len)
+    assert copy.deepcopy(made) is copy.copy(made) is made
+    assert repr(made) == "<Specialized len for cpu: 0 combinations of shapes>"
+    with pytest.raises(ArgumentError, match="cannot be pickled: its code is loaded"):
+        pickle.dumps(made)
