@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...errors import ParseError, UnsupportedError
 from ..imported import Imported
 from ..registry import Shapes
+from .foreign import foreign_operation
 from .functions import concrete
 
 MARK = "saved_model.pb"
 SERVED = "serving_default"
-FOREIGN = frozenset(
-    {
-        "EagerPyFunc",
-        "InitializeTableFromTextFile",
-        "InitializeTableFromTextFileV2",
-        "MatchingFiles",
-        "PyFunc",
-        "PyFuncStateless",
-        "ReadFile",
-        "WriteFile",
-    }
-)
-"""Operations that run Python or reach files; loading may run those of initializers."""
 
 
 def read(path: Path, *, shapes: Shapes | None = None) -> Imported:
@@ -46,11 +33,15 @@ def read(path: Path, *, shapes: Shapes | None = None) -> Imported:
     held = saved_model_pb2.SavedModel()
     try:
         held.ParseFromString((path / MARK).read_bytes())
+        found = foreign_operation(held)
     except Exception as e:  # protobuf's error depends on its release
         raise ParseError("not a SavedModel", f"{type(e).__name__}: {e}", str(path)) from None
-    if found := sorted(FOREIGN & _operations(held)):
+    if found is not None:
         raise UnsupportedError(
-            "cannot read this SavedModel", f"it has the operation {found[0]}", str(path)
+            "cannot read this SavedModel",
+            f"it has the operation {found}, which may run Python or reach files",
+            str(path),
+            hint="if you trust it: tf.saved_model.load(path).signatures['serving_default']",
         )
     try:
         model = tf.saved_model.load(str(path))
@@ -60,10 +51,3 @@ def read(path: Path, *, shapes: Shapes | None = None) -> Imported:
     if SERVED not in model.signatures:
         raise UnsupportedError("cannot read this SavedModel", f"it has no {SERVED}", str(path))
     return concrete(model.signatures[SERVED], shapes=shapes)
-
-
-def _operations(model: Any) -> set[str]:
-    graphs = [m.graph_def for m in model.meta_graphs]
-    nodes = [n for g in graphs for n in g.node]
-    nodes += [n for g in graphs for f in g.library.function for n in f.node_def]
-    return {n.op for n in nodes}

@@ -154,3 +154,60 @@ def test_saved_models_that_reach_files_are_refused(tf: Any, tmp_path: Path) -> N
     (tmp_path / "m" / "saved_model.pb").write_bytes(b"\xff\xff\xff")
     with pytest.raises(ParseError, match="not a SavedModel"):
         nw.build(tmp_path / "m")
+
+
+def test_saved_models_whose_loading_reaches_files_are_refused(tf: Any, tmp_path: Path) -> None:
+    from tensorflow.python.trackable.resource import CapturableResource
+
+    told, out = tmp_path / "told", tmp_path / "m"
+
+    class Table(CapturableResource):  # type: ignore[misc]
+        def _create_resource(self) -> Any:
+            return tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
+
+        def _initialize(self) -> None:
+            tf.print("loaded", output_stream=f"file://{told}")
+
+    class Model(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.table = Table()
+
+        @tf.function(input_signature=[tf.TensorSpec([2])])  # type: ignore[untyped-decorator,unused-ignore]
+        def __call__(self, x: Any) -> Any:
+            return x, self.table.resource_handle
+
+    held = Model()
+    held.__call__.get_concrete_function()
+    served = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec([2])])
+    tf.saved_model.save(held, out, signatures={"serving_default": served})
+    told.unlink(missing_ok=True)
+    with pytest.raises(UnsupportedError, match="the operation PrintV2"):
+        nw.build(out)
+    assert not told.exists()
+
+
+@pytest.mark.parametrize("op", ["", "PrintV2", "SaveV2", "RestoreV2"])
+def test_graphs_of_tensorflow_1_run_no_foreign_operation(tf: Any, tmp_path: Path, op: str) -> None:
+    v1, place = tf.compat.v1, str(tmp_path / "other")
+    named = {"prefix": place, "tensor_names": ["a"], "shape_and_slices": [""]}
+    begins = {
+        "": tf.no_op,
+        "PrintV2": lambda: tf.print("loaded", output_stream=f"file://{place}"),
+        "SaveV2": lambda: tf.raw_ops.SaveV2(**named, tensors=[tf.constant(1.0)]),
+        "RestoreV2": lambda: tf.group(tf.raw_ops.RestoreV2(**named, dtypes=[tf.float32])),
+    }
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [None, 3], name="x")
+        w = v1.get_variable("w", initializer=np.eye(3, dtype=np.float32), use_resource=True)
+        session.run(v1.global_variables_initializer())
+        served = v1.saved_model.predict_signature_def({"x": x}, {"y": x @ w})
+        builder = v1.saved_model.Builder(str(tmp_path / "m"))
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], {"serving_default": served}, main_op=begins[op]()
+        )
+        builder.save()
+    if op:
+        with pytest.raises(UnsupportedError, match=f"the operation {op}"):
+            nw.build(tmp_path / "m", shapes={"x": (2, 3)})
+    else:
+        np.testing.assert_array_equal(nw.build(tmp_path / "m", shapes={"x": (2, 3)})(X), X)
