@@ -192,6 +192,13 @@ def test_old_operator_sets_are_read(make, opset: int) -> None:
     np.testing.assert_allclose(nw.build(model)(x), e / e.sum(axes, keepdims=True), rtol=1e-5)
 
 
+def test_operator_set_10_shrinks_to_the_elements_above(make) -> None:
+    nodes, weights = [("Resize", "x s", "y", {})], {"s": np.array([0.6, 0.6, 2], np.float32)}
+    model = make(nodes, {"x": (np.float32, [2, 4, 1])}, ["y"], weights, opset=10)
+    x = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)
+    np.testing.assert_array_equal(nw.build(model)(x), [[[1, 1], [3, 3]]])
+
+
 def test_without_the_package_it_says_what_to_install(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

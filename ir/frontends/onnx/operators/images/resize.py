@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .....hlo.limits import require_bytes
@@ -78,12 +80,20 @@ def _fitted(node: Node, old: list[int], sizes: list[int]) -> tuple[list[float], 
 
 @operator("Resize", since=10, sized=True)
 def resize_node(node: Node) -> Term:
-    """Sizes, scales and the region of interest have to be known when the model is read."""
+    """Sizes, scales and the region of interest have to be known when the model is read.
+
+    In operator set 10 an axis that shrinks takes the element above, as ONNX's example shows.
+    """
     x = node.input(0)
     plan = _plan(node, x)
     for _, axis in plan:
         require_bytes(axis.new * 8, "its result", node.place)
-    return _resized(node, x, plan, _rule(node))
+    rule = _rule(node)
+    if node.version > 10:
+        return _resized(node, x, plan, rule)
+    shrunk = [(d, axis) for d, axis in plan if axis.scale < 1]
+    x = _resized(node, x, shrunk, replace(rule, nearest="ceil"))
+    return _resized(node, x, [part for part in plan if part not in shrunk], rule)
 
 
 def _resized(node: Node, x: Term, plan: list[tuple[int, Stretch]], rule: Rule) -> Term:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .....dtypes import f32, s8, u8
+from .....dtypes import f32, s8, s16, s32, u8, u16, u32
 from ....lax import functions, indexing, linear, reductions, shaping
 from ....lax.recurrent import Weight
 from ....lax.term import Term
@@ -110,6 +110,16 @@ def product(
 ) -> Term:
     """The f32 product of codes."""
     return matmul_integer(a, b, *zeros).to(f32) * (_columns(scales[0]) * _columns(scales[1]))
+
+
+@operator("MatMulInteger16", domain=DOMAIN)
+def matmul_integer_16(node: Node) -> Term:
+    """The product of matrices of 16-bit integers, in 32 bits."""
+    a, b = node.input(0), node.input(1)
+    if {a.dtype, b.dtype} - {s16, u16}:
+        node.malformed(f"it takes integers of 16 bits, not {a.dtype} and {b.dtype}")
+    wide = u32 if {a.dtype, b.dtype} == {u16} else s32
+    return linear.matmul(a.to(wide), b.to(wide))
 
 
 @operator("MatMulIntegerToFloat", domain=DOMAIN)

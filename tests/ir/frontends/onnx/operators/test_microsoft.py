@@ -148,6 +148,7 @@ RUNTIME = {
         [floats(3, 16), codes(np.uint8, 16, 4), np.float32(0.1), np.array(128, np.uint8)],
         {},
     ),
+    "MatMulInteger16": ([codes(np.int16, 2, 3, 16), codes(np.int16, 16, 4)], {}),
     "MatMulIntegerToFloat": (
         [
             codes(np.uint8, 3, 16),
