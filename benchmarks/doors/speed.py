@@ -5,6 +5,7 @@
     python benchmarks/doors/speed.py --json doors.json              # all torch models
     python benchmarks/doors/speed.py --models bert vit --tune 200   # and tuned: 200 trials a graph
     python benchmarks/doors/speed.py --training                     # a step without its optimizer
+    python benchmarks/doors/speed.py --jax                          # JAX's steps, with optax
     python benchmarks/doors/onnx/models.py folder                   # write ONNX files, and
     python benchmarks/doors/speed.py --onnx folder/*.onnx           # measure them
 
@@ -81,6 +82,19 @@ def torch_ways(workload: Any, trials: int, threads: int) -> dict[str, Call | str
     if trials:
         ways["nestwright tuned"] = through("nestwright", tune=trials, log="auto")
     return ways
+
+
+def jax_ways(training: Any) -> dict[str, Call | str]:
+    """Return the ways to run a training step of JAX; XLA may write over the state."""
+    import jax
+
+    import nestwright as nw
+    from doors.jax.training import Run
+
+    return {
+        "xla": Run(jax.jit(training.step, donate_argnums=0), training),
+        "nestwright": Run(nw.jit(training.step, donate_argnums=0), training),
+    }
 
 
 def onnx_ways(path: Path, trials: int, threads: int) -> dict[str, Call | str]:
@@ -180,7 +194,9 @@ def arrays(result: Any) -> list[Any]:
     if isinstance(result, tuple | list):
         return [a for value in result for a in arrays(value)]
     if hasattr(result, "detach"):
-        result = result.detach().numpy()
+        result = result.detach()
+    if hasattr(result, "__array__"):  # as torch's and JAX's have it
+        result = np.asarray(result)
     is_float = isinstance(result, np.ndarray) and result.dtype.kind == "f"
     return [np.array(result)] if is_float else []
 
@@ -253,9 +269,10 @@ def summarize(rows: list[Row], ours: str) -> None:
 def main() -> None:
     """Measure the models that are asked for; print the rows, and write them as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="*", help="torch models by name, all by default")
+    parser.add_argument("--models", nargs="*", help="models by name, all by default")
     parser.add_argument("--onnx", nargs="*", type=Path, default=[], help="ONNX files instead")
     parser.add_argument("--training", action="store_true", help="losses and their gradients")
+    parser.add_argument("--jax", action="store_true", help="training steps of JAX instead")
     parser.add_argument("--tune", type=int, default=0, help="trials for each graph")
     parser.add_argument("--small", action="store_true", help="small sizes, to try it out")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -267,7 +284,7 @@ def main() -> None:
     rows: list[Row] = []
     for name, ways in chosen(options):
         rows += (found := measure(name, ways, options.seconds, options.realtime))
-        show(found, OF_GRADIENTS if options.training else TOLERANCE)
+        show(found, OF_GRADIENTS if options.training or options.jax else TOLERANCE)
     for ours in ("nestwright", "nestwright tuned"):
         summarize(rows, ours)
     if options.json:
@@ -279,6 +296,12 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Call | 
     if options.onnx:
         for path in options.onnx:
             yield path.stem, onnx_ways(path, options.tune, options.threads)
+        return
+    if options.jax:
+        from doors.jax import training
+
+        for name in options.models or training.TRAINED:
+            yield name, jax_ways(training.TRAINED[name](options.small))
         return
     import torch
 
