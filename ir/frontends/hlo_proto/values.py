@@ -93,6 +93,12 @@ def _array(
     message: Message, dtype: DType, dims: tuple[int, ...], layout: tuple[int, ...] | None
 ) -> Array:
     """Return the elements in the order of the literal's own layout."""
+    if 0 not in dims and not message.has(LITERALS[dtype.name]):
+        message.fail(
+            "a constant has no value",
+            "what wrote the proto left the values of constants out",
+            "of TensorFlow's stages, hlo_serialized and optimized_hlo_serialized have them",
+        )
     size = int(np.prod(dims, dtype=object)) if dims else 1
     values = _elements(message, dtype, size)
     if values.size != size:

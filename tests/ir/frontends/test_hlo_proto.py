@@ -330,6 +330,7 @@ def test_bad_protos(data: bytes, why: str) -> None:
         (4, (3,), 4, b"\x01\x02", "2 values for s32"),
         (2, (3,), 15, b"ab", "2 bytes for 3 values of s8"),
         (15, (1,), 12, b"\0" * 4, "no second part"),
+        (11, (), 4, b"\0", "a constant has no value"),
     ],
 )
 def test_constants_that_do_not_fit(kind: int, dims: Any, field: int, data: bytes, why: str) -> None:
