@@ -112,10 +112,14 @@ def _place(location: str, folder: Path | None, where: str) -> Path:
     if not location or "\0" in location or os.path.isabs(location):
         raise ParseError(what, "is no path relative to the model", where)
     home = folder.resolve()
-    found = (home / location).resolve()
+    try:
+        found = (home / location).resolve()
+        is_file = found.is_file()
+    except (OSError, RuntimeError) as e:  # of a name that is too long, and of links in a circle
+        raise ParseError(what[:200], f"cannot be looked up: {type(e).__name__}", where) from None
     if not found.is_relative_to(home):
         hint = "copy the model and its data into one folder"
         raise ParseError(what, "lies outside the model's folder", where, hint)
-    if not found.is_file():
+    if not is_file:
         raise ParseError(what, "no such file beside the model", where)
     return found

@@ -151,6 +151,8 @@ def _split(node: Node) -> tuple[Term, ...]:
     sizes = node.known_ints(1) if node.has(1) else node.ints("split")
     if sizes is None:
         count = node.int_("num_outputs", len(node.outputs))
+        if count != len(node.outputs):
+            node.malformed(f"it has {len(node.outputs)} outputs, and its num_outputs is {count}")
         part = -(-size // max(count, 1))
         sizes = [max(min(part, size - n * part), 0) for n in range(count)]
     if sum(sizes) != size or any(n < 0 for n in sizes):

@@ -182,6 +182,8 @@ def _floats(words: list[str], dtype: DType) -> Array:
             if bits >> dtype.bits or found.group(1):
                 raise ValueError(f"`{word}` does not fit {dtype}")
             out[at] = np.array(bits, f"u{kind.itemsize}").view(kind)
+        elif word.startswith(("0x", "-0x")):
+            raise ValueError(f"`{word[:20]}` does not fit {dtype}")
     return out
 
 

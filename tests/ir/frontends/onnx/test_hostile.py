@@ -38,9 +38,10 @@ def external(onnx, make, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "location", ["../secret", "/etc/passwd", "a/../../secret", "", ".", "a\0b"]
+    "location", ["../secret", "/etc/passwd", "a/../../secret", "", ".", "a\0b", "x" * 5000, "loop"]
 )
-def test_nothing_outside_the_folder_is_read(external, location: str) -> None:
+def test_nothing_outside_the_folder_is_read(external, tmp_path: Path, location: str) -> None:
+    os.symlink("loop", tmp_path / "home" / "loop")
     with pytest.raises(ParseError, match=r"initializer `w`(.|\n)*external data"):
         nw.build(external(location))
 
@@ -113,6 +114,12 @@ def test_functions_that_multiply_are_limited(onnx, make) -> None:
     model = make(nodes, {"x": (F, [1])}, ["y"], functions=[function(n) for n in range(30)])
     with pytest.raises(LimitError, match="too many nodes"):
         nw.build(model)
+
+
+def test_parts_that_no_output_takes(make) -> None:
+    node = ("Split", "x", "y z", {"num_outputs": 1 << 60})
+    with pytest.raises(ParseError, match="it has 2 outputs"):
+        nw.build(make([node], {"x": (F, [4])}, ["y"]))
 
 
 @pytest.mark.parametrize("opset", [1, 5, 99])

@@ -35,6 +35,7 @@ BROKEN = {  # operations of a function, what the error says
     "%0 = stablehlo.constant dense<1> : tensor<3xf6E2M3FN>": "HLO has no type tensor<3xf6E2M3FN>",
     "%0 = stablehlo.constant dense<1> : tensor<3xf32>": "`1` is not a number with a point",
     "%0 = stablehlo.constant dense<1.0> : tensor<complex<f32>>": "a complex number is a pair",
+    "%0 = stablehlo.constant dense<0x13FF0000000000000> : tensor<f64>": "does not fit f64",
     "stablehlo.return %x : tensor<2xf32>": r"`%x` is f32\[2,3\].*the type says f32\[2\]",
     "stablehlo.return %x : tensor<2x3xf32>, tensor<f32>": "1 operands, 2 types",
     "%0 = stablehlo.compare LT, %x, %x, SIGNED : (tensor<2x3xf32>, tensor<2x3xf32>) -> "
