@@ -22,7 +22,7 @@ from ...ir.frontends.torch.decompositions import decompositions, own_kernels
 from ...ir.frontends.torch.walk import checked_module, unsupported
 from .cluster import CompiledCluster
 from .layouts import free_layouts, restride
-from .partition import Division, assemble, divide
+from .partition import Division, assemble, divide, left_whole
 from .settings import Settings, parse
 from .shapes import CompiledGraph, PerShape, is_symbolic
 
@@ -49,6 +49,13 @@ def compile_graph(
     gm: Any, example_inputs: Sequence[Any], settings: Settings, record: Recorder | None = None
 ) -> Callable[..., Any]:
     """Return the function that runs a graph of dynamo's; ``record`` is told how it was divided."""
+    if any(map(_is_nested, gm.graph.nodes)):
+        division = left_whole(gm, "nested tensors are not compiled")
+        if record is not None:
+            record(model_name(gm), division)
+        _log_outside(model_name(gm), division)
+        run: Callable[..., Any] = gm.forward
+        return run
     if any(map(is_symbolic, example_inputs)):
         return PerShape(gm, lambda g, args: _compile(g, args, settings, record), settings.sizes)
     return _compile(gm, example_inputs, settings, record).run
@@ -72,9 +79,7 @@ def _compile(
                 restride(graph, given)
             with free_layouts(graph) if keeps else nullcontext():
                 module, division = divide_graph(graph, kind, static)
-            if told := Counter((str(n.target), why) for n, why in division.outside()):
-                left = "; ".join(f"{count} {op} ({why})" for (op, why), count in told.items())
-                _LOG.info("%s leaves to torch: %s", name + kind, left)
+            _log_outside(name + kind, division)
             return make_boxed_func(module.forward)
 
         return run
@@ -99,6 +104,12 @@ def _compile(
     with own_kernels(learns):
         run = backend(gm, example_inputs)
     return CompiledGraph(run, lambda: sum(cluster.nbytes for cluster in clusters))
+
+
+def _log_outside(name: str, division: Division) -> None:
+    if told := Counter((str(n.target), why) for n, why in division.outside()):
+        left = "; ".join(f"{count} {op} ({why})" for (op, why), count in told.items())
+        _LOG.info("%s leaves to torch: %s", name, left)
 
 
 def divided(
@@ -132,6 +143,12 @@ def _builder(
         return cluster.function()
 
     return build
+
+
+def _is_nested(node: Any) -> bool:
+    """True for what makes or is given as a nested tensor, whose sizes no array has."""
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and value.is_nested
 
 
 def model_name(gm: Any) -> str:

@@ -63,6 +63,13 @@ def divide(gm: GraphModule, reasons: Reasons, least: int) -> Division:
     return Division(nodes, partitions(_orders(nodes, why, written), fits, smallest, counted), why)
 
 
+def left_whole(gm: GraphModule, why: str) -> Division:
+    """Return the division of a graph that torch runs as a whole, for the reason ``why``."""
+    nodes = tuple(n for n in gm.graph.nodes if _is_operation(n) and not _is_selection(n))
+    whole = Partition(tuple(range(len(nodes))), inside=False)
+    return Division(nodes, (whole,), dict.fromkeys(nodes, why))
+
+
 def _orders(nodes: Sequence[Any], outside: Reasons, free: Collection[Any]) -> list[set[int]]:
     """Return the places of the nodes that each one runs after.
 

@@ -218,6 +218,21 @@ def test_types_that_hlo_lacks_stay_outside() -> None:
     torch.autograd.grad(same(halves, x).sum(), x)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_graphs_of_nested_tensors_are_torchs() -> None:
+    def made(values: Any, ends: Any) -> Any:
+        return (torch.nested.nested_tensor_from_jagged(values, ends).sin() * 2).values()
+
+    ends = torch.tensor([0, 2, 5])
+    for values in (torch.randn(5, 4), torch.randn(5, 4, requires_grad=True)):
+        same(made, values, ends)
+    nested = torch.nested.nested_tensor_from_jagged(torch.randn(5, 4), ends)
+    got = torch.compile(lambda x: x.sin() * 2, backend="nestwright")(nested)
+    assert torch.equal(got.values(), nested.values().sin() * 2)
+    (graph,) = nw.explain(made, torch.randn(5, 4), ends).graphs
+    assert graph.clusters == 0 and graph.left[0].reason == "nested tensors are not compiled"
+
+
 @torch.no_grad()
 def test_random_numbers_are_torchs_own_in_their_order() -> None:
     def noisy(x: Any) -> Any:
