@@ -66,7 +66,7 @@ class Specialized:
     def __repr__(self) -> str:
         name = getattr(self._make, "__name__", type(self._make).__name__)
         shapes = counted(len(self._executables), "combination")
-        return f"<{type(self).__name__} {name} for {self._target.spec}: {shapes} of shapes>"
+        return f"<{type(self).__name__} {name} for {self._options.target.spec}: {shapes} of shapes>"
 
     def __copy__(self) -> Self:
         return self
