@@ -8,7 +8,7 @@ import pytest
 
 from nestwright.autotune.log import automatic
 from nestwright.autotune.log.contents import Log
-from nestwright.autotune.log.records import DeviceRecord
+from nestwright.autotune.log.records import Best, DeviceRecord, device_id
 from nestwright.ir.target import Target
 
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu="
@@ -38,6 +38,18 @@ def test_a_family_lends(cpu: str, bits: int, target: str, lent: bool, named: boo
     if Target.parse("cpu").machine != "x86_64" and not named:
         pytest.skip("its spec means another architecture here")
     assert lenders(spec, cpu, bits, target) == [cpu] * lent
+
+
+def test_of_several_lenders_the_first_lends() -> None:
+    log, winner = Log(()), Best("w", "", "t2", "tiling@2", {}, [], (1e-6,), (2e-6,), 0.0)
+    for threads in ("t2", "t4"):
+        made = DeviceRecord(f"cpu-x86_64-haswell-256-{threads}", f"{X86}haswell", {})
+        log.add(made)
+        log.add(replace(winner, device=made.id, trial=threads))
+    target = Target.parse(f"{X86}broadwell")
+    merged, lent = automatic.with_related(log, target)
+    assert lent == {"w": "haswell"}
+    assert [(b.device, b.trial) for b in merged.bests[2:]] == [(device_id(target), "t2")]
 
 
 def test_a_log_of_elsewhere_is_not_of_this_machine() -> None:

@@ -329,6 +329,16 @@ def test_parts_of_a_fused_index_get_names() -> None:
     )
 
 
+def test_quotients_of_several_loops_get_no_names() -> None:
+    func = parse(
+        HEAD + "    for i in range(5):\n"
+        "        for j in range(8):\n"
+        "            if (i * 8 + j) // 7 < 5:\n"
+        "                C[i * 8 + j - 3] = A[i]\n"
+    )
+    assert name_quotients(func) is func
+
+
 def test_updated_element_is_held_in_a_register() -> None:
     before = "@func(outputs=1)\ndef f(A: f32[8], C: f32[1]):\n" + (
         "    C[0] = f32(0.0)\n    for k in range(8):\n        C[0] = C[0] + A[k]\n"

@@ -43,6 +43,7 @@ def test_bounded_results_of_stablehlo() -> None:
         np.testing.assert_array_equal(shaped, x[: 3 * rows].reshape(rows, 3))
         np.testing.assert_array_equal(spread, np.tile(y, (rows, 1)))
         np.testing.assert_array_equal(counted, np.indices((rows, 3))[0])
+        assert counted.flags.c_contiguous, "its padding is not kept"
         wanted = evaluate(module, [x, sizes, y])
         assert [w.shape for w in wanted] == [(rows, 3)] * 3
 

@@ -256,3 +256,20 @@ def test_spectra_of_plain_signals(onnx) -> None:
     expected = np.fft.rfft(frames)
     assert found.shape == (2, 4, 9, 2)
     np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [(1, 6, 1), (2, 3, 5, 2)])
+def test_transforms_are_along_the_last_dimension_but_one(dims: tuple[int, ...], check) -> None:
+    x = floats(*dims)
+    numbers = x[..., 0] if dims[-1] == 1 else x[..., 0] + 1j * x[..., 1]
+    found = np.fft.fft(numbers)
+    wanted = np.stack([found.real, found.imag], -1).astype(np.float32)
+    check("DFT", [x], wanted=[wanted], rtol_=1e-4, atol_=1e-5)
+
+
+def test_caches_that_wrap_around_are_written_from_their_start_again(check) -> None:
+    cache, update = floats(2, 5, 3), floats(2, 3, 3)
+    starts, wanted = np.array([1, 4]), cache.copy()
+    for b, start in enumerate(starts):
+        wanted[b, (start + np.arange(3)) % 5] = update[b]
+    check("TensorScatter", [cache, update, starts], wanted=[wanted], mode="circular")
