@@ -135,7 +135,7 @@ def process_age() -> float:
 
 
 def _run(args: Sequence[str], began: float) -> int:
-    """Without click's own ``main``, which would answer a closed pipe with status 1.
+    """Return the command's exit status; click's own ``main`` would make 1 of a closed pipe.
 
     ``began``, when the command began on the monotonic clock, is the context's object.
     """
@@ -227,5 +227,5 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning as one line, without the place in our code that it comes from."""
+    """Print a warning as one line, without the place in our code that it comes from."""
     _told(f"warning: {message}", 0)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 
 import click
+
+_NEEDED = re.compile(r"(?P<name>[\w.-]+)>=(?P<least>[\d.]+)")
+"""A requirement of the distribution; those of extras go on with a condition."""
+_NUMBERS = re.compile(r"\d+")
 
 
 @click.command()
@@ -100,16 +105,30 @@ def _python() -> Check:
 
 
 def _packages() -> list[Check]:
+    """Check what the distribution requires without extras, and its least versions."""
     from importlib import metadata
 
-    needed = ("nestwright", "numpy", "llvmlite", "ml-dtypes", "click", "rich", "jinja2")
-    found = []
-    for name in (*needed, "platformdirs"):
-        try:
-            found.append(Check(name, True, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            found.append(Check(name, False, f"not installed: pip install {name}"))
-    return found
+    own = _package("nestwright", "0")
+    needed = map(_NEEDED.fullmatch, metadata.requires("nestwright") or () if own.ok else ())
+    return [own, *(_package(m["name"], m["least"]) for m in needed if m is not None)]
+
+
+def _package(name: str, least: str) -> Check:
+    from importlib import metadata
+
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(name, False, f"not installed: pip install {name}")
+    if _release(found) < _release(least):
+        told = f"{found} is too old: pip install '{name}>={least}'"
+        return Check(name, False, told)
+    return Check(name, True, found)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first three numbers of a version."""
+    return tuple(map(int, _NUMBERS.findall(version.partition("+")[0])[:3]))
 
 
 def _clash() -> Check:

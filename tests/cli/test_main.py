@@ -178,6 +178,15 @@ def test_doctor_finds_masked_stores_that_are_wrong(nestwright, monkeypatch) -> N
     assert re.search(r"^BAD LLVM .*write too much", said.out, re.MULTILINE)
 
 
+def test_doctor_finds_packages_that_are_too_old(nestwright, monkeypatch) -> None:
+    needed = ["numpy>=999.0", "click>=8.1", 'unheard-of>=1.16; extra == "onnx"']
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: needed)
+    said = nestwright("doctor")
+    assert said.status == 1 and "unheard-of" not in said.out
+    assert re.search(r"^BAD numpy .*too old: pip install 'numpy>=999.0'", said.out, re.MULTILINE)
+    assert re.search(r"^ok  click ", said.out, re.MULTILINE)
+
+
 def test_doctor_finds_two_distributions_of_one_module(nestwright, monkeypatch) -> None:
     both = {"xgboost": ["xgboost", "xgboost-cpu"]}
     monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: both)
