@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.accuracy import WIDE
+from ...ir.arrays import Bytes
 from ...ir.errors import UnsupportedError
 from ...ir.findings import Finding
 from ...ir.hlo.analysis.inputs import drawable, draws
@@ -166,16 +167,9 @@ class PreparedModule:
         kernels = self._compiled(traces, [k for k in keys if k not in library], helpers, kept)
         library |= dict.fromkeys(self._refused, INTERPRETER)
         with timed(spent, "plan"):
-            orders = entry_orders(self.frozen)
             used = {k: (t.record, k in library or kernels[k].traced) for k, t in chosen.items()}
             made = _as_called(self.groups, kernels, library, used)
-            align = backend(target).alignment
-            space = {k: code.workspace for k, code in kernels.items()}
-            fusion = fused.fusion(space) if fused is not None else None
-            parts = make_plan(self.optimized, self.groups, made.__getitem__, orders, align, fusion)
-            plan, pool, facts = parts
-            plan = _with_names(plan, self.inputs, self.outputs)
-            constants = pool.memory(cores())
+            plan, constants, facts = self._planned(made, fused)
         made_of = self._called(plan, kernels, fused)
         codes = {name: kernel.code for name, kernel in made_of.items()}
         buffers = {name: kernel.buffers for name, kernel in made_of.items()}
@@ -196,6 +190,21 @@ class PreparedModule:
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
             return Executable(bundle, lambda: module, self._stages(schedules))
+
+    def _planned(
+        self, made: Mapping[str, Compiled], fused: FusedKernels | None
+    ) -> tuple[Plan, Bytes, Sequence[Facts]]:
+        """Return the plan that calls compiled groups, its constants in memory, and its facts."""
+        space = {key: one.workspace for key, one in made.items()}
+        plan, pool, facts = make_plan(
+            self.optimized,
+            self.groups,
+            made.__getitem__,
+            entry_orders(self.frozen),
+            backend(self.target).alignment,
+            None if fused is None else fused.fusion(space),
+        )
+        return _with_names(plan, self.inputs, self.outputs), pool.memory(cores()), facts
 
     def _stages(self, schedules: Mapping[str, Trace]) -> Callable[[str], str]:
         """Return the function that shows a stage. It does not keep what was prepared here."""
