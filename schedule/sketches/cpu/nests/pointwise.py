@@ -244,8 +244,10 @@ def _vectors(
             lane = near
         elif across is not None:
             rows = min(TOGETHER, sch.extent(outer[across]))
+            beyond = [outer[n] for n in _beyond(info, count, across)]
             outer[across], near = sch.split(outer[across], [None, rows])
-            sch.reorder(*outer, rest, near, lane)
+            outer = [loop for loop in outer if loop not in beyond]
+            sch.reorder(*outer, rest, *beyond, near, lane)
         sch.vectorize(lane)
         outer.append(rest)
     elif extent > 1 and lanes > 1:
@@ -307,9 +309,23 @@ def _transposed(info: BlockInfo, last: int) -> int | None:
     for access in info.inputs:
         if access.stride(vectors) not in (0, 1):
             for n, axis in enumerate(info.spatial[:-last]):
-                if access.stride(axis.var) in (1, 2) and axis.extent > 1:
+                if abs(access.stride(axis.var) or 0) in (1, 2) and axis.extent > 1:
                     return n
     return None
+
+
+def _beyond(info: BlockInfo, last: int, across: int) -> list[int]:
+    """Return short outer axes that go on in memory where ``across`` ends, the outermost first."""
+    axes = info.spatial[:-last]
+    steps = [[abs(a.stride(axis.var) or 0) for axis in axes] for a in info.inputs]
+    mine = next((each for each in steps if each[across] == 1), [])
+    found, size = list[int](), axes[across].extent
+    while (after := next((n for n, step in enumerate(mine) if step == size), None)) is not None:
+        size *= axes[after].extent
+        if axes[after].extent == 1 or size > TOGETHER:
+            break
+        found.insert(0, after)
+    return found
 
 
 def _share(sch: Schedule, outer: list[LoopRef], parallel: bool) -> None:
