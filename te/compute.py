@@ -116,7 +116,7 @@ def compute(
     number. ``ArgumentError`` for a rank that does not fit the rule, a reduce axis outside its
     reduction, or an index that leaves a tensor.
     """
-    result = _computed(tuple(shape), rule, (name,), dtype)
+    result = _computed(shape, rule, (name,), dtype)
     return result[0]
 
 
@@ -134,10 +134,13 @@ def compute_many(
 
 
 def _computed(
-    shape: tuple[int, ...], rule: Callable[..., Any], names: tuple[str, ...], dtype: DTypeLike
+    shape: Sequence[int], rule: Callable[..., Any], names: tuple[str, ...], dtype: DTypeLike
 ) -> tuple[Tensor, ...]:
     shown = names[0] if names else "T"
-    extents(shape, shown)
+    shape = extents(shape, shown)
+    if not callable(rule):
+        what = f"the rule of `{shown}` is of type {type(rule).__name__}"
+        raise ArgumentError(what, "it is a function of the axes", hint="lambda i, j: a[i, j] * 2")
     axes = tuple(Var(n) for n in _axis_names(rule, len(shape), shown))
     made = rule(*(Value(v) for v in axes))
     if isinstance(made, Reduction):

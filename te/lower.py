@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.errors import ArgumentError
 from ..ir.loop.nodes import AxisKind, Expr, Func, Load, Stmt, Var
@@ -20,6 +20,10 @@ def create_func(tensors: Sequence[Tensor], name: str = "main") -> Func:
     Every input that an output needs must be listed; other tensors on the way become intermediate
     buffers. ``ArgumentError`` where one is missing, listed twice or out of order.
     """
+    if not isinstance(tensors, Iterable) or not all(isinstance(t, Tensor) for t in tensors):
+        what = f"function `{name}` of {tensors!r:.60}"
+        why = "it is made of a list of tensors"
+        raise ArgumentError(what, why, hint="te.placeholder, te.compute")
     inputs = [t for t in tensors if t.computation is None]
     outputs = [t for t in tensors if t.computation is not None]
     if not outputs:

@@ -9,8 +9,9 @@ answer for a truth value: write ``te.equal``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NoReturn, TypeAlias
 
 from ..ir.dtypes import BY_NAME, DType
@@ -217,28 +218,34 @@ def placeholder(shape: tuple[int, ...], dtype: DTypeLike = "f32", name: str = "A
 
 def reduce_axis(extent: int, name: str = "k") -> ReduceAxis:
     """Return an axis of ``extent`` points for ``te.sum`` and the other reductions."""
-    extents((extent,), name)
-    return ReduceAxis(Var(name), extent=extent)
+    (checked,) = extents((extent,), name)
+    return ReduceAxis(Var(name), extent=checked)
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
     """Return an element type from its HLO name; ``ArgumentError`` for an unknown one."""
     if isinstance(dtype, DType):
         return dtype
-    if dtype not in BY_NAME:
+    if not isinstance(dtype, str) or dtype not in BY_NAME:
         known = ", ".join(BY_NAME)
         raise ArgumentError(f"unknown element type {dtype!r}", hint=f"known: {known}")
     return BY_NAME[dtype]
 
 
-def extents(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+def extents(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """Return a shape that was checked: a tuple of integers, none of them negative."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"the name {name!r:.60}", "a name is text")
+    if not isinstance(shape, Iterable):
+        raise ArgumentError(
+            f"`{name}` cannot have the shape {shape!r:.60}", "a shape is a tuple of integers >= 0"
+        )
     for n in shape:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
             raise ArgumentError(
                 f"`{name}` cannot have the extent {n!r}", "extents are integers >= 0"
             )
-    return tuple(shape)
+    return tuple(map(int, shape))
 
 
 def constant(value: Number, dtype: DType) -> Const:

@@ -162,6 +162,8 @@ class TuningSession:
             raise ArgumentError(f"seconds={seconds!r}", "a positive time is needed, as a number")
         if workers is not None and not (isinstance(workers, Integral) and workers > 0):
             raise ArgumentError(f"workers={workers!r}", "at least one is needed, as an integer")
+        if self.progress is not None and not callable(self.progress):
+            raise ArgumentError(f"progress={self.progress!r:.60}", "it is a function of one event")
         if not isinstance(log, str | os.PathLike | None):
             raise ArgumentError(f"log={log!r}", "it is not a path")
         if not isinstance(self.strategy, str):

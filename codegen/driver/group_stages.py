@@ -78,6 +78,8 @@ def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
     if wanted is None:
         yield from groups.distinct.items()
         return
+    if not isinstance(wanted, str):
+        raise ArgumentError(f"group={wanted!r:.60}", "a group goes by its name or its key, as text")
     keys = {key for g, key in groups.keys.items() if g.name == wanted or key.startswith(wanted)}
     if not keys:
         names = [g.name for g in groups.keys]

@@ -85,7 +85,9 @@ def _files(
 
 def _interface(bundle: Bundle, name: str, weights: str, threads: int | None) -> Interface:
     plan = bundle.plan
-    if weights not in FORMS:
+    if not isinstance(name, str):
+        raise ArgumentError(f"name={name!r:.60}", "a library's name is text", bundle.name)
+    if not isinstance(weights, str) or weights not in FORMS:
         raise ArgumentError(f"weights={weights!r}", f"one of {', '.join(FORMS)}", bundle.name)
     if threads is not None and not (type(threads) is int and 1 <= threads <= MOST_THREADS):
         raise ArgumentError(f"threads={threads!r}", f"from 1 to {MOST_THREADS}", bundle.name)
