@@ -60,7 +60,7 @@ def divide(gm: GraphModule, reasons: Reasons, least: int) -> Division:
     fits = [n not in why for n in nodes]
     counted = [int(not is_view(n)) for n in nodes]
     smallest = 1 if why.keys() == own.keys() else least
-    return Division(nodes, partitions(_orders(nodes, why, written), fits, smallest, counted), why)
+    return Division(nodes, partitions(orders(nodes, why, written), fits, smallest, counted), why)
 
 
 def left_whole(gm: GraphModule, why: str) -> Division:
@@ -70,18 +70,21 @@ def left_whole(gm: GraphModule, why: str) -> Division:
     return Division(nodes, (whole,), dict.fromkeys(nodes, why))
 
 
-def _orders(nodes: Sequence[Any], outside: Reasons, free: Collection[Any]) -> list[set[int]]:
+def orders(nodes: Sequence[Any], outside: Reasons, free: Collection[Any]) -> list[set[int]]:
     """Return the places of the nodes that each one runs after.
 
-    Nodes that write wait for all before them, but for those in ``free``, which nothing else reads.
+    Nodes that write wait for all before them, as the last one did for those before it. Those in
+    ``free``, which nothing else reads, do not.
     """
     place = {n: i for i, n in enumerate(nodes)}
     drawn: list[int] = []
+    wrote = 0
     inputs: list[set[int]] = []
     for i, n in enumerate(nodes):
         read = {place[m] for m in map(_source, n.all_input_nodes) if m in place}
         if writes(n) and n not in free:
-            read |= set(range(i))
+            read |= set(range(wrote, i))
+            wrote = i
         elif draws(n) and n in outside:
             read |= set(drawn)
             drawn = [i]

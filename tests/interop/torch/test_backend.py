@@ -161,6 +161,22 @@ def test_written_inputs_and_buffers_are_written_back() -> None:
         torch.testing.assert_close(fast.seen, plain.seen)
 
 
+def test_a_write_waits_for_all_before_it_by_way_of_the_last_write() -> None:
+    from nestwright.interop.torch.partition import orders
+
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"w{i}") for i in range(50)]
+    made = [graph.call_function(torch.ops.aten.mul.Tensor, (w, 2)) for w in inputs]
+    pairs = zip(inputs, made, strict=True)
+    written = [graph.call_function(torch.ops.aten.copy_.default, pair) for pair in pairs]
+    before = orders([*made, *written], {}, ())
+    reached: list[set[int]] = []
+    for read in before:
+        reached.append(read.union(*(reached[i] for i in read)))
+    assert all(reached[i] == set(range(i)) for i in range(len(made), len(before)))
+    assert sum(map(len, before)) < 4 * len(before)  # not the square
+
+
 @torch.no_grad()
 def test_results_that_share_memory_share_it() -> None:
     def views(x: Any) -> Any:
