@@ -122,6 +122,13 @@ def fits(value: Array, dtype: DType) -> Array:
     return np.asarray(convert(value, to_numpy(dtype)).astype(np.float64) == value)
 
 
+def flushed(x: Bounded) -> Bounded:
+    """Return factors of bf16, whose denormals instructions of products count as 0."""
+    size = np.abs(x.value)
+    denormal = size < float(np.finfo(np.float32).tiny)
+    return Bounded(x.value, x.errors + np.where(denormal, size, 0.0)) if denormal.any() else x
+
+
 def represents(x: Bounded, dtype: DType) -> bool:
     """True if every element is certain and a number of the type: its bits are known then."""
     return x.certain and (

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...arrays import Array
-from ...dtypes import DType, accumulator, f32, to_numpy
+from ...dtypes import DType, accumulator, bf16, f32, to_numpy
 from ...reducers import ufunc_of
 from ..meaning import (
     conv as interp_conv,
@@ -41,6 +41,7 @@ from .bounded import (
     Bounded,
     MachineRounding,
     exact,
+    flushed,
     moved,
     moved_all,
     narrow,
@@ -266,10 +267,12 @@ def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler
 def _stored(e: BoundEvaluator, factors: Sequence[Instruction], x: Bounded, n: int) -> Bounded:
     """Return the ``n``-th factor of a product as a schedule may store it."""
     own, other = _source(factors[n]), _source(factors[1 - n]).array.dtype
-    if not own.operands or own.array.dtype != f32 or not other.is_float:
+    computed = own.operands and own.array.dtype == f32 and other.is_float
+    if computed and e.rounding.factors <= other.bytes < f32.bytes:
+        x = rounded(x.value, x.error, other)
+    elif bf16 not in (own.array.dtype, factors[n].array.dtype):
         return x
-    narrower = e.rounding.factors <= other.bytes < f32.bytes
-    return rounded(x.value, x.error, other) if narrower else x
+    return flushed(x) if other == bf16 else x
 
 
 def _source(x: Instruction) -> Instruction:

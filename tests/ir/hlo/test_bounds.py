@@ -187,6 +187,19 @@ def test_computed_factors_may_be_as_narrow_as_the_others() -> None:
     assert (off < loose).all() and (off > tight).any()
 
 
+@pytest.mark.parametrize(("dtype", "factors"), [("f32", 2), ("bf16", 4)])
+def test_denormal_factors_of_bf16_may_count_as_0(dtype: str, factors: int) -> None:
+    body = (
+        " x = f32[1,4] parameter(0)\n v = bf16[4,1] parameter(1)\n e = f32[1,4] exponential(x)\n"
+        f" p = {dtype}[1,4] convert(e)\n w = {dtype}[4,1] convert(v)\n"
+        " ROOT y = f32[1,1] dot(p, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    )
+    x, v = np.full((1, 4), -88, np.float32), np.full((4, 1), 100, to_numpy(BY_NAME["bf16"]))
+    found = one(body, x, v, rounding=MachineRounding(factors=factors))
+    assert found.value > 2e-36  # a normal number
+    assert found.value <= found.errors < 1.1 * found.value
+
+
 @pytest.mark.parametrize("name", ["f64", "f32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f8e8m0fnu"])
 def test_rounding_once_stays_within_a_unit(name: str) -> None:
     dtype = BY_NAME[name]
