@@ -187,7 +187,8 @@ class Schedule(Methods):
     def find_loop(self, name: str, block: Blockish | None = None) -> LoopRef:
         """Return the loop of that name, among those around ``block`` if given."""
         if not isinstance(name, str):
-            raise ScheduleError(f"no loop {name!r:.60}: a loop goes by the name that it prints by")
+            why, hint = "a loop goes by the name that it prints by", "sch.get_loops(block) has all"
+            raise ScheduleError(f"no loop {name!r:.60}", why, hint=hint)
         return loop_named(self.func, name, None if block is None else _name(block))
 
     def block(self, block: Blockish) -> Block:
@@ -310,7 +311,8 @@ class Schedule(Methods):
 def _name(block: Blockish) -> str:
     if isinstance(block, str | BlockRef):
         return block if isinstance(block, str) else block.name
-    raise ScheduleError(f"no block {block!r:.60}: a block is a name or what a primitive returned")
+    why, hint = "a block is a name, or what a primitive returned", 'sch.get_block("C")'
+    raise ScheduleError(f"no block {block!r:.60}", why, hint=hint)
 
 
 def _repeat_step(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
