@@ -18,7 +18,7 @@ from .....ir.target import Target
 from ....cursor import LoopRef
 from ....errors import ScheduleError
 from ....language.schedule import Schedule
-from ....space.analyze import BlockInfo
+from ....space.analyze import AccessPattern, BlockInfo
 from ....space.lookup import below, extent
 from ....space.space import Choices, Sketch
 from ....stores import update_of
@@ -79,12 +79,22 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
 
 
 def _shared_axes(blocks: list[BlockInfo]) -> int:
-    """Return the number of leading axes that all blocks have alike."""
+    """Return the number of leading axes that all blocks have alike, and along which they read."""
     shapes = [tuple(a.extent for a in b.spatial) for b in blocks]
     count = 0
     while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
         count += 1
-    return count
+    made = {s.buffer for b in blocks for s in b.stores}
+    return min(
+        (_rows_read(b, a, count) for b in blocks for a in b.inputs if a.buffer in made),
+        default=count,
+    )
+
+
+def _rows_read(info: BlockInfo, access: AccessPattern, count: int) -> int:
+    """Return how many of the leading axes are the leading indices of what another block made."""
+    pairs = enumerate(zip(info.spatial[:count], access.coefficients, strict=False))
+    return next((n for n, (a, form) in pairs if a.extent > 1 and form != {a.var: 1}), count)
 
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:

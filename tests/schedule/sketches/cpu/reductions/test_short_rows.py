@@ -186,3 +186,26 @@ def test_nothing_is_gathered_or_scattered(width: int) -> None:
 def test_long_rows_and_few_are_for_others(shape: Shape) -> None:
     names = [s.name for s in generate(function("length", shape), Target.parse("cpu"))]
     assert "short_rows@1" not in names
+
+
+@pytest.mark.parametrize("spec", ["cpu -mcpu=x86-64-v2 -threads=1", "cpu -threads=2"])
+def test_stages_that_turn_their_rows_have_none_in_common(spec: str) -> None:
+    """Both stages have 8 x 6 x 7 x 6 rows, but the second reads those of the first transposed."""
+    module = parse(
+        """HloModule turned
+ENTRY main {
+  x = s32[8,18,7,12] parameter(0)
+  w = s32[3,1,1] parameter(1)
+  y = s32[8,18,7,12,1] reshape(x)
+  v = s32[3,1,1,1,1] reshape(w)
+  c = s32[8,6,7,6,1] convolution(y, v), dim_labels=b012f_012io->b012f,
+    window={size=3x1x1 stride=3x1x2 pad=0_0x0_0x0_-1}
+  ROOT t = s32[8,6,7,6,1] transpose(c), dimensions={0,3,2,1,4}
+}"""
+    )
+    args = [
+        np.arange(n, dtype=np.int32).reshape(s)
+        for n, s in ((12096, (8, 18, 7, 12)), (3, (3, 1, 1)))
+    ]
+    got, expected = build(module, spec)(*args), evaluate(module, args)
+    np.testing.assert_array_equal(got, expected)
