@@ -32,8 +32,8 @@ FILLED = 0.6  # of L2: both operands of a chunk
 BELOW = 3.0  # times the lines that L3 takes for rows far apart, which nothing fetches ahead
 TILE = 60.0  # cycles of a tile of a chunk beside its sums
 BESIDE = 0.25  # of the lines from L2, for which the FMAs wait
-CLEARLY = 0.9  # of the tiles' estimate, below which chunks are faster
-BEHIND = 1.3  # times the tiles' estimate up to which the sketch is worth trying
+CHOSEN = 1.0  # times the estimate of tiles, up to which chunks are the default
+BEHIND = 1.3  # times that estimate, up to which the tuner tries them
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +217,14 @@ def _is_valid(p: ChunkedProduct, c: Choices, target: Target) -> bool:
 
 @CPU.row(9)
 def match_chunked(work: FuncInfo, target: Target) -> Sketch | None:
-    """Match a product whose operands exceed L2, if chunks are clearly faster than whole sums."""
-    return beside_tiling(_matched(work, target), work, target, 0.0, CLEARLY)
+    """Match a product whose operands exceed L2, if chunks are expected to be faster than tiles."""
+    return beside_tiling(_matched(work, target), work, target, 0.0, CHOSEN)
 
 
 @CPU.row(11)
 def match_chunked_close(work: FuncInfo, target: Target) -> Sketch | None:
     """Match the others of these products, for the tuner to try."""
-    return beside_tiling(_matched(work, target), work, target, CLEARLY, BEHIND)
+    return beside_tiling(_matched(work, target), work, target, CHOSEN, BEHIND)
 
 
 @once
